@@ -26,6 +26,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.live.checkpoint import committed_at_s, last_committed_batch
+from falkirk.theory.ids import LogId
 
 PARTITIONS = 2
 #: The number of letters in each record.
@@ -136,7 +137,7 @@ def _amid(subject: Subject) -> None:
     """Wait for a moment between two checkpoints of the source's reader, so that every mechanism can lose results."""
     shape = read_shape(subject.home)
     assert shape is not None, "it has run"
-    (reader,) = shape.layout.readers(subject.source)
+    (reader,) = shape.layout.readers(LogId(subject.source))
     folder, until_s = subject.home / "regions" / reader.name, time.monotonic() + 1.5 * subject.interval_s
     while time.monotonic() < until_s and (last := last_committed_batch(folder)) >= 0:
         if 0.4 <= (time.time() - committed_at_s(folder, last)) / subject.interval_s <= 0.8:

@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks.report import Report, percentile
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
+from falkirk.theory.ids import LogId
 from falkirk.theory.metadata import Available, Checkpoints, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Same
@@ -109,7 +110,7 @@ class Drawn:
             if target in counting and self.policies[source] not in (LAZY, EAGER):
                 continue  # a sender without a count can't say what is fixed on such an edge
             counted = source in counting or target in counting
-            log = {TopicPartition(topic=str(number), partition=0)} if target in counting else set()
+            log = {TopicPartition(topic=LogId(str(number)), partition=0)} if target in counting else set()
             edges.append(
                 Edge(
                     name=str(number), source=source, target=target, projection=None if counted else Same(),
@@ -136,7 +137,7 @@ class Drawn:
         delivered = {d.name: on(d) for d in inputs}
         frontier: Frontier = at
         if name in self.counting:
-            own = {TopicPartition(topic=name, partition=0): epoch + 1}
+            own = {TopicPartition(topic=LogId(name), partition=0): epoch + 1}
             frontier = OffsetFrontier.of(own)
             for part in delivered.values():
                 frontier = frontier | part

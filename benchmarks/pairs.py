@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.child import Child, serve
 from benchmarks.jobs import KEYED_COUNT, application, plain
 from falkirk.app import App
-from falkirk.declare.cut import ByClock, ByRows, Cut, OnArrival, Positions, positions_of
+from falkirk.declare.cut import ByClock, ByRows, Cut, OnArrival, positions_of
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, LogSends
 from falkirk.declare.stream import source_node
@@ -36,6 +36,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import BATCH_POOL, LIVE_POOL, batch_partitions
 from falkirk.local.spark import session as spark_session
+from falkirk.theory.ids import LogId, Positions
 
 PAIRS = ("live", "stream", "batch", "beside")
 #: The pause between two looks of a plain batch job for input, as in Falkirk.
@@ -180,12 +181,12 @@ class _Job:
 
     def _work(self) -> None:
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", BATCH_POOL)
-        first: Positions = {self._source: self._topics.first_positions(self._source)}
+        first: Positions = {LogId(self._source): self._topics.first_positions(self._source)}
         last_at_s = time.time()
         while not self._stopping.wait(LOOK_S):
             if not self._cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
                 continue
-            ends: Positions = {self._source: self._topics.readable_positions(self._source)}
+            ends: Positions = {LogId(self._source): self._topics.readable_positions(self._source)}
             last = self._cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
             if last is None:
                 continue

@@ -35,8 +35,8 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.local.spark import session as spark_session
-from falkirk.plan.batch import epoch_log
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.theory.ids import LogId
 
 TOPIC, TABLE = "events", "kept"
 PARTITIONS = 2
@@ -161,7 +161,7 @@ class _Watch:
         self._stream, self._running, self._topics, self._settings = stream, running, topics, settings
         self._run, self._say = run, say
         home = attach_home(stream.home, "bench-pressure")
-        self._log = EpochLog(epoch_log(TABLE), TABLE, home.checkpoint(TABLE), home.store)
+        self._log = EpochLog(LogId.of_epochs(TABLE), TABLE, home.checkpoint(TABLE), home.store)
         self._closed_at_s = math.inf
 
     def follow(self) -> None:
@@ -224,7 +224,7 @@ class _Watch:
         sample = Sample(
             at_s=time.monotonic() - self._closed_at_s,
             sent=sent,
-            read=sum(complete[-1].last[TOPIC].values()) if complete else 0,
+            read=sum(complete[-1].last[LogId(TOPIC)].values()) if complete else 0,
             kept=kept,
             epochs=sum(e.number > epoch for e in complete),
             host_bytes=memory["python"],

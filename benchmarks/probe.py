@@ -115,7 +115,7 @@ class Probe:
         if self._each:
             return sum(ends.values()) - self.sent
         self._consumer.assign([TopicPartition(self._sink, p, 0) for p in ends])
-        left, counted = sum(ends.values()), 0
+        left, counted = int(sum(ends.values())), 0
         while left and (message := self._consumer.poll(10.0)) is not None:
             if message.error() is None:
                 counted += int(json.loads(message.value() or b"{}")["version"])

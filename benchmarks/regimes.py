@@ -31,8 +31,8 @@ from falkirk.home.folder import attach_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
-from falkirk.plan.batch import epoch_log
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.theory.ids import LogId
 
 REGIMES = ("ephemeral", "lazy", "eager", "log_sends", "full_history")
 _EPOCHS: dict[str, Policy] = {"eager": Eager(), "log_sends": LogSends(), "full_history": FullHistory()}
@@ -107,7 +107,7 @@ class Regime:
         (batch,) = app.processors
         home = attach_home(self.home, app.name)
         try:
-            log = EpochLog(epoch_log(batch), batch, home.checkpoint(batch), home.store)
+            log = EpochLog(LogId.of_epochs(batch), batch, home.checkpoint(batch), home.store)
             return sum(waiting(e.first, e.last) for e in log.epochs() if not e.is_complete)
         finally:
             home.close()

@@ -7,7 +7,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka, as_topic
 from falkirk.declare.policy import Delivery, Duration, Lazy
 from falkirk.declare.stream import SourceNode, Stream, root_of, source_node
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.reading import BROKER_MISSING_WRITE
 from falkirk.errors.location import caller
 
 if TYPE_CHECKING:
@@ -48,9 +48,7 @@ class WritableStream(Stream):
 
         as_topic(sink, caller())
         if kafka is None:
-            raise DefinitionError(
-                "BROKER_MISSING", "write() needs a broker.", where=caller(), hint='Pass kafka="host:port".'
-            )
+            raise BROKER_MISSING_WRITE.error(where=caller())
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
         settings |= {"fenced": fenced, "kafka": kafka}
         app = application_of(self, sink, delivery=delivery, interval=interval, **settings)

@@ -8,10 +8,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import as_endpoint
 from falkirk.declare.sink import OwnSink, Sink
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.theory.ids import EpochNumber
 
 #: An epoch is read in so many parts, and the last one fails in an epoch that is cut off.
 PARTS = 4
@@ -37,7 +38,7 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
     def target() -> OwnTarget:
         declared = as_endpoint(make(), where)
         if not isinstance(declared, OwnSink):
-            raise DefinitionError("SINK_INVALID", "make returns a sink of Falkirk's, not one of your own.", where=where)
+            raise SINK_INVALID_TARGET.error(where=where)
         return OwnTarget(declared, "the checked sink")
 
     def expect(epochs: int, upto: int, when: str) -> None:
@@ -47,15 +48,15 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
 
     expect(0, 0, "at first")
     for _ in range(2):
-        target().deliver(0, placed)
+        target().deliver(EpochNumber(0), placed)
         expect(1, 1, "after epoch 0")
     _cut_off(make(), 1, placed, len(local))
     expect(1, 1, "after a try of epoch 1 that failed")
-    target().deliver(1, placed)
+    target().deliver(EpochNumber(1), placed)
     expect(2, 2, "after epoch 1")
-    target().deliver(3, placed)
+    target().deliver(EpochNumber(3), placed)
     expect(3, 4, "after epoch 3, and without epoch 2, which was cancelled")
-    target().deliver(4, placed.limit(0))
+    target().deliver(EpochNumber(4), placed.limit(0))
     expect(3, 5, "after epoch 4, which has no rows")
 
 

@@ -1,6 +1,7 @@
 """Hypothesis strategies that tests share."""
 
 import json
+import os
 from typing import Any
 
 from hypothesis import strategies as st
@@ -9,6 +10,15 @@ from falkirk.theory.channel import Channel
 from falkirk.theory.frontier import TOP, OffsetFrontier
 from falkirk.theory.stamp import Stamp
 from falkirk.theory.times import SequenceTime, TopicPartition
+
+#: `FALKIRK_EXAMPLES=4` runs four times as many examples of properties that take long.
+_TIMES = int(os.environ.get("FALKIRK_EXAMPLES", "1"))
+
+
+def examples(count: int) -> int:
+    """Return how many random examples of a property to run; Hypothesis chooses others in each run."""
+    return count * _TIMES
+
 
 _small = st.integers(0, 3)
 #: Possible Kafka offsets.

@@ -11,14 +11,13 @@ Columns with such words need no check, because Spark interprets the words only i
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import zip_longest
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.functions import DATED, PRESENT
 from falkirk.analysis.python import expressions, replaced
-from falkirk.analysis.structure import analyzed
+from falkirk.analysis.structure import Objects, analyzed
 
 #: A date that does not depend on the day: a year, month and day, perhaps with a time; or only the first of these.
 _DATE = r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T][^'\"\\]*)?)?)?\s*"
@@ -31,27 +30,22 @@ _TIME_IN_TEXT = re.compile(r"\b(date|timestamp)", re.IGNORECASE)
 _TIME_OF_DAY = re.compile(r"\btime\(")
 
 
-def in_plan(node: Any) -> Iterator[str]:
+def in_plan(objects: Objects) -> Iterator[str]:
     """Yield `PRESENT` for each text in a plan or an expression that is cast to a time and is not plainly a date.
 
-    Args: node: the plan or expression as Spark's JSON.
+    Args: objects: those in Spark's JSON of the plan or the expression.
     """
-    if isinstance(node, Mapping):
-        for value in node.values():
-            yield from in_plan(value)
-    elif isinstance(node, list):
-        for each, part in zip_longest(node, node[1:]):
-            if _makes_time(each) and _is_literal(part) and not _is_known(part):
-                yield PRESENT
-            yield from in_plan(each)
+    for each, part in objects:
+        if _makes_time(each) and _is_literal(part) and not _is_known(part):
+            yield PRESENT
 
 
-def in_constants(data: DataFrame, tree: Any) -> Iterator[str]:
+def in_constants(data: DataFrame, objects: Objects) -> Iterator[str]:
     """Yield `DATED` for each other constant of a DataFrame's plan whose value may depend on the day.
 
-    Args: tree: the plan as Spark's JSON, which has no types and origins.
+    Args: objects: those in Spark's JSON of the plan, which has no types and origins.
     """
-    if not _is_of_interest(tree):
+    if not _is_of_interest(objects):
         return
     for expression in replaced(data.sparkSession, expressions(analyzed(data))):
         name = str(expression.getClass().getSimpleName())
@@ -70,10 +64,8 @@ def is_timeless(table: Any) -> bool:
     return origin is not None and origin.isDefined() and not _TIME_IN_TEXT.search(str(origin.get()))
 
 
-def _makes_time(node: Any) -> bool:
+def _makes_time(node: Mapping[str, Any]) -> bool:
     """Return whether a node of JSON is a cast to a time, or parses a time without a format."""
-    if not isinstance(node, Mapping):
-        return False
     name = str(node.get("class", "")).rpartition(".")[2]
     if name.startswith("ParseTo"):
         return "format" not in node
@@ -81,7 +73,7 @@ def _makes_time(node: Any) -> bool:
 
 
 def _is_literal(node: Any) -> bool:
-    return isinstance(node, Mapping) and str(node.get("class", "")).endswith(".Literal")
+    return isinstance(node, dict) and str(node.get("class", "")).endswith(".Literal")
 
 
 def _is_known(literal: Mapping[str, Any]) -> bool:
@@ -89,21 +81,19 @@ def _is_known(literal: Mapping[str, Any]) -> bool:
     return not is_text or literal["value"] is None or _IS_DATE.fullmatch(str(literal["value"])) is not None
 
 
-def _is_of_interest(node: Any) -> bool:
+def _is_of_interest(objects: Objects) -> bool:
     """Return whether there is a literal that is a time, or a cast to a time of an expression that is not a column."""
-    if isinstance(node, Mapping):
-        is_time = _is_literal(node) and _TIMES.search(json.dumps(node["dataType"])) is not None
-        return is_time or any(map(_is_of_interest, node.values()))
-    if not isinstance(node, list):
-        return False
-    for each, part in zip_longest(node, node[1:]):
-        if _makes_time(each) and not _is_column_with_date(part) and (not _is_literal(part) or _is_time_of_day(part)):
+    for each, part in objects:
+        if _is_literal(each) and _TIMES.search(json.dumps(each["dataType"])):
             return True
-    return any(map(_is_of_interest, node))
+        is_cast = part is not ... and _makes_time(each)
+        if is_cast and not _is_column_with_date(part) and (not _is_literal(part) or _is_time_of_day(part)):
+            return True
+    return False
 
 
 def _is_column_with_date(node: Any) -> bool:
-    if not isinstance(node, Mapping) or not str(node.get("class", "")).endswith(".AttributeReference"):
+    if not isinstance(node, dict) or not str(node.get("class", "")).endswith(".AttributeReference"):
         return False
     return not _is_time_of_day(node)
 

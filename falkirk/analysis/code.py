@@ -34,6 +34,7 @@ from falkirk.analysis.mentions import MentionedNames, globals_of, imports_of
 from falkirk.analysis.owned import PYTHON, installed, named, source_of
 from falkirk.declare.asserting import WORD
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.analysis import FUNCTION_UNREADABLE_VALUE
 from falkirk.errors.location import SourceLocation
 
 _PLAIN = (type(None), type(...), type(NotImplemented), bool, float, complex, str)
@@ -101,16 +102,7 @@ def _refused(error: _Unreadable, function: Any) -> DefinitionError:
         file, line = error.codes[0].co_filename, error.codes[0].co_firstlineno
         where = SourceLocation(file=file, line=line, text=linecache.getline(file, line).strip())
     used = ".".join(error.path) or name
-    return DefinitionError(
-        "FUNCTION_UNREADABLE",
-        f"function {name!r} uses {used!r}, of type {error.kind}. Falkirk can't tell whether it is the same at the next "
-        "start.",
-        where=where,
-        hint="Create it inside the function, or use plain values.",
-        function=name,
-        name=used,
-        kind=error.kind,
-    )
+    return FUNCTION_UNREADABLE_VALUE.error(where=where, function=name, name=used, kind=error.kind)
 
 
 class _Reader:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from falkirk.analysis.typed import one_key
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.analysis import KEY_INVALID_EXPRESSION, KEY_INVALID_TYPE, TYPE_UNSUITABLE_HOP
 from falkirk.errors.spark import first_line
 from falkirk.frames.stamped import Frame, key_column, quiet
 
@@ -56,12 +57,7 @@ def check_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
         with quiet():
             frame.data.select(F.hash(*[key_column(key) for key in keys], F.lit(0)))
     except PySparkException as error:
-        raise DefinitionError(
-            "KEY_INVALID",
-            f"it can't be a key: {first_line(error)}.",
-            where=where,
-            hint="Use a column that neither is nor contains a map.",
-        ) from error
+        raise KEY_INVALID_EXPRESSION.error(where=where, reason=first_line(error)) from error
 
 
 def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
@@ -74,14 +70,8 @@ def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
     for i in range(output.size()):
         if not is_one_key(output.apply(i).dataType()):
             kind = output.apply(i).dataType().catalogString()
-            raise DefinitionError(
-                "KEY_INVALID",
-                f"a live step groups by {output.apply(i).name()!r}, a {kind}: equal keys may have different bytes, "
-                "and Spark can't find a state by such keys.",
-                where=where,
-                hint="Group by one spelling: lower(…), or collate(…, 'UTF8_BINARY'); an interval by its text.",
-                column=str(output.apply(i).name()),
-                type=str(kind),
+            raise KEY_INVALID_TYPE.error(
+                where=where, column=str(output.apply(i).name()), type=str(kind), name=output.apply(i).name(), kind=kind
             )
 
 
@@ -95,12 +85,7 @@ def hop_ddl(frame: Frame, where: object) -> str:
         with quiet():
             frame.data.select(F.from_json(F.lit("{}"), ddl))
     except PySparkException as error:
-        raise DefinitionError(
-            "TYPE_UNSUITABLE",
-            f"a hop is needed here, and it can't carry the type of a column: {first_line(error)}.",
-            where=where,
-            hint="Convert the column to a simpler type first. The keys of a map must be strings.",
-        ) from error
+        raise TYPE_UNSUITABLE_HOP.error(where=where, reason=first_line(error)) from error
     return ddl
 
 

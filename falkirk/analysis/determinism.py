@@ -8,20 +8,21 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks, python
-from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, Nature, entry_of
+from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
 from falkirk.analysis.settled import settled
-from falkirk.analysis.structure import OF_ROWS, KnownLeaves, structure_of, tree_of
+from falkirk.analysis.structure import OF_ROWS, KnownLeaves, Objects, objects_in, structure_of, tree_of
 from falkirk.analysis.typed import of_types
 from falkirk.declare.asserting import Word
 
 #: The division and order of a checkpointed DataFrame's rows, which are no computation.
 _PHYSICAL = ".plans.physical."
+#: An aggregate of distinct values, in the counts of `operations`. Spark has none in streams.
+DISTINCT = "DistinctAggregate"
 #: A cache of counted operations. A plan never changes, and the frame after one step is the frame before the next one.
 _COUNTED: "weakref.WeakKeyDictionary[DataFrame, Counter[str]]" = weakref.WeakKeyDictionary()
 
@@ -43,8 +44,9 @@ class InBatch:
     def of(cls, data: DataFrame, leaves: KnownLeaves) -> "InBatch":
         """Return the content of a DataFrame's plan. Args: leaves: known leaves, which the function reads or makes."""
         tree = tree_of(data)
-        every = Counter(_names(tree))
-        named = frozenset((*every, *clocks.in_plan(tree), *clocks.in_constants(data, tree)))
+        objects = objects_in(tree)
+        every = Counter(_names(objects))
+        named = frozenset((*every, *clocks.in_plan(objects), *clocks.in_constants(data, objects)))
         named = named - set(OF_ROWS) | leaves.unknown(data)
         typed = frozenset(of_types(data, named))
         found = named | typed
@@ -62,27 +64,16 @@ def operations(data: DataFrame) -> Counter[str]:
     The result is shared: do not change it.
     """
     if (counted := _COUNTED.get(data)) is None:
-        tree = tree_of(data)
-        found = (*_names(tree), *_of_distinct(tree), *clocks.in_plan(tree), *clocks.in_constants(data, tree))
+        objects = objects_in(tree_of(data))
+        in_plan = (*_names(objects), *_of_distinct(objects), *clocks.in_plan(objects))
+        found = (*in_plan, *clocks.in_constants(data, objects))
         counted = _COUNTED[data] = Counter(found)
     return counted
 
 
-def _of_distinct(node: Any) -> Iterator[str]:
-    """Yield `CollectSet` for each aggregate of distinct values that depends on the order of rows.
-
-    Values are made distinct by a shuffle, so they do not arrive in the order of rows any more.
-    """
-    if isinstance(node, dict):
-        for value in node.values():
-            yield from _of_distinct(value)
-    elif isinstance(node, list):
-        for each, function in pairwise((*node, None)):
-            if isinstance(each, dict) and each.get("isDistinct") is True and isinstance(function, dict):
-                name = str(function.get("class", "")).rpartition(".")[2]
-                if entry_of(name).nature is Nature.ORDERED:
-                    yield "CollectSet"
-            yield from _of_distinct(each)
+def _of_distinct(objects: Objects) -> Iterator[str]:
+    """Yield `DISTINCT` for each aggregate of distinct values."""
+    return (DISTINCT for each, _ in objects if each.get("isDistinct") is True)
 
 
 def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
@@ -90,13 +81,8 @@ def undetermined(had: Counter[str], has: Counter[str]) -> tuple[str, ...]:
     return tuple(sorted(name for name in has - had if entry_of(name).nature not in SAME_LIVE))
 
 
-def _names(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        name = node.get("class")
+def _names(objects: Objects) -> Iterator[str]:
+    for each, _ in objects:
+        name = each.get("class")
         if isinstance(name, str) and _PHYSICAL not in name:
             yield name.rpartition(".")[2]
-        for value in node.values():
-            yield from _names(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _names(value)

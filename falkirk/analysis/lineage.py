@@ -4,14 +4,14 @@ A column that is only passed through keeps its identity (exprId). So the identit
 depends, even if its name changes on the way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks
-from falkirk.analysis.structure import analyzed, name_of, tree_of
+from falkirk.analysis.structure import analyzed, name_of, objects_in, tree_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,21 +77,10 @@ class Lineage:
 
 
 def _expression(nodes: list[Any]) -> Expression:
-    parts = list(_parts(nodes))
+    objects = objects_in(nodes)
+    parts = [part for part, _ in objects if isinstance(part.get("class"), str)]
     reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
-    return Expression(operations=frozenset((*map(name_of, parts), *clocks.in_plan(nodes))), reads=frozenset(reads))
-
-
-def _parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield an expression and all expressions in it."""
-    if isinstance(value, dict):
-        if isinstance(value.get("class"), str):
-            yield value
-        for inner in value.values():
-            yield from _parts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _parts(inner)
+    return Expression(operations=frozenset((*map(name_of, parts), *clocks.in_plan(objects))), reads=frozenset(reads))
 
 
 def identity_of(node: Mapping[str, Any]) -> int:

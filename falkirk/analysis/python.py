@@ -6,7 +6,7 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from falkirk.analysis.structure import name_of, tree_of
+from falkirk.analysis.structure import name_of, objects_in, tree_of
 from falkirk.declare.asserting import Word, word_of
 
 #: Catalyst's classes that stand for Python functions.
@@ -42,9 +42,7 @@ def functions(data: DataFrame) -> Iterator[Any]:
 
 def _mentions_python(node: Any) -> bool:
     """Return whether any class in a plan, as Spark's JSON, stands for a Python function."""
-    if isinstance(node, dict):
-        return name_of(node) in PYTHON or any(map(_mentions_python, node.values()))
-    return isinstance(node, list) and any(map(_mentions_python, node))
+    return any(name_of(each) in PYTHON for each, _ in objects_in(node))
 
 
 def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -44,6 +45,8 @@ _OPERATOR = re.compile(r"^[\s:+-]*(?=\w)")
 #: A cache of plans as JSON. A DataFrame's analysed plan never changes, and is read several times.
 _TREES: "weakref.WeakKeyDictionary[DataFrame, Any]" = weakref.WeakKeyDictionary()
 
+Objects = list[tuple[dict[str, Any], Any]]
+"""All objects in Spark's JSON: see `objects_in`."""
 Leaf = tuple[str, int]
 """The data that a leaf of a plan reads, by its identity in the JVM. Spark copies leaves, but not their data."""
 
@@ -93,6 +96,33 @@ def tree_of(data: DataFrame) -> Any:
     if (tree := _TREES.get(data)) is None:
         tree = _TREES[data] = json.loads(str(analyzed(data).toJSON()))
     return tree
+
+
+def objects_in(tree: Any) -> Objects:
+    """Return all objects in a plan or an expression as Spark's JSON, each with what follows it in its list.
+
+    None follows the last one of a list, and `...` one that is in no list. Plans have thousands of values, so this is a
+    loop and visits no texts and numbers.
+    """
+    found: Objects = [(tree, ...)] if isinstance(tree, dict) else []
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            for value in node.values():
+                if isinstance(value, dict):
+                    found.append((value, ...))
+                    waiting.append(value)
+                elif isinstance(value, list):
+                    waiting.append(value)
+        elif isinstance(node, list):
+            for value, following in pairwise((*node, None)):
+                if isinstance(value, dict):
+                    found.append((value, following))
+                    waiting.append(value)
+                elif isinstance(value, list):
+                    waiting.append(value)
+    return found
 
 
 def leaves_of(plan: Any) -> Iterator[Any]:

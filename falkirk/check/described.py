@@ -30,7 +30,8 @@ from falkirk.check.rules import Rule
 from falkirk.check.run import Input, Output, Values
 from falkirk.check.spill import Space
 from falkirk.check.verdict import RuleVerdict, Verdict
-from falkirk.errors import DefinitionError, LogError
+from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import COLUMN_MISSING_ROWS, MODEL_INVALID, NO_ROWS, PLACE_TWICE, PLACE_TWICE_LOG
 
 _AGGREGATES: dict[str, Callable[[str], Aggregate]] = {"sum": Sum, "min": Min, "max": Max, "latest": Latest}
 _CALL = re.compile(r"(?:(\w+)\s*=\s*)?(\w+)(?:\(\s*([\w.*]*)\s*\))?")
@@ -106,20 +107,14 @@ def _refuse_twice(run: Described, reading: Reading) -> None:
     for where in (*run.inputs, *run.outputs):
         for log, name in reading.logs(where):
             if log in named:
-                raise DefinitionError(
-                    "PLACE_TWICE",
-                    f"{where} and {named[log]} have the same rows: {name}.",
-                    hint="Name each place once, as an input or as an output.",
-                    log=name,
-                )
+                raise PLACE_TWICE_LOG.error(log=name, place=where, named=named[log])
             named[log] = where
     for side in (run.inputs, run.outputs):
         # Rows identify their tables only by name.
         tables = Counter(where.partition("#")[2].partition(":")[0] for where in side if "://" in where)
         if any(count > 1 for count in tables.values()):
             again = max(tables, key=lambda table: tables[table])
-            text = f"two tables have the same name, {again}, so their rows can't be distinguished."
-            raise DefinitionError("PLACE_TWICE", text, hint="Judge them one by one.", log=again)
+            raise PLACE_TWICE.error(log=again)
 
 
 def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) -> None:
@@ -129,24 +124,17 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
     """
     seen = reading.sight.seen
     if not any(each.rows for each in seen.values()):
-        raise LogError(
-            "NO_ROWS",
-            f"there are no rows at {', '.join(seen)}, so there is nothing to judge.",
-            hint="Check the places in --input and --output.",
+        raise NO_ROWS.error(
             places=sorted(seen),
             passed_over=[name for each in seen.values() for name in each.passed_over],
+            seen=", ".join(seen),
         )
     read = [function.column for function in model.aggregates.values()] if isinstance(model, AggregateModel) else []
     for side, wanted in ((run.inputs, (*run.keys, *read)), (run.outputs, run.keys)):
         columns = {column for where in side for column in seen[where].columns} - reading.ignored
         missing = [name for name in wanted if name is not None and name not in columns]
         if missing and any(seen[where].rows for where in side):
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"no row of {', '.join(side)} has {', '.join(missing)}.",
-                hint="Check the names in --key and --model, and the columns in --ignore.",
-                columns=missing,
-            )
+            raise COLUMN_MISSING_ROWS.error(columns=missing, side=", ".join(side), missing=", ".join(missing))
 
 
 def _inputs(run: Described, reading: Reading) -> Iterator[Input]:
@@ -218,9 +206,4 @@ def _own(file: Path, name: str) -> Model[Any]:
 
 
 def _invalid(text: str, why: str) -> DefinitionError:
-    return DefinitionError(
-        "MODEL_INVALID",
-        f"{text!r} does not describe a model: {why}.",
-        hint="Write aggregates such as count or sum(amount), distinct, stateless, or FILE.py:name.",
-        model=text,
-    )
+    return MODEL_INVALID.error(model=text, why=why)

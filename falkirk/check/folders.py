@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.check import ROWS_UNREAD
 
 #: The names of a folder's log of files, each with the system that wrote it. Only that log says which files are valid.
 _LOGS = {"_delta_log": "Delta Lake", "_spark_metadata": "Spark's streaming file sink", ".hoodie": "Hudi"}
@@ -51,13 +51,7 @@ def files_below(folder: Path, reads: Callable[[str], bool], skipped: tuple[str, 
     _look(folder, Path(), {}, found, reads, skipped, frozenset([_identity(folder.stat())]))
     if found.unread:
         names = ", ".join(f"{name} ({why})" for name, why in list(found.unread.items())[:SHOWN_MAX])
-        raise LogError(
-            "ROWS_UNREAD",
-            f"{len(found.unread)} entries of this folder can't be read and may hold rows: {names}.",
-            where=folder,
-            hint="Exclude entries without rows with --skip PATTERN, or name the files one by one.",
-            unread=found.unread,
-        )
+        raise ROWS_UNREAD.error(where=folder, unread=found.unread, count=len(found.unread), names=names)
     return found
 
 

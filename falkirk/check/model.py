@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from falkirk.check.content import content, content_of, group_key
 from falkirk.check.numeric import NoOrderError, NoSumError, plus, precedes
 from falkirk.check.run import Values
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import NO_ORDER, SUM_OF_NO_NUMBER
 
 S = TypeVar("S")
 
@@ -80,13 +80,8 @@ class Sum:
         try:
             return plus(before, value)
         except NoSumError as cause:
-            raise DefinitionError(
-                "SUM_OF_NO_NUMBER",
-                f"sum({self.column}) can't add {value!r}{f' to {before!r}' if before is not None else ''}: {cause}",
-                hint="Give the checker only rows that reach the keyed step; for `falkirk verify run`, set its type: "
-                f"--type {self.column}=decimal.",
-                column=self.column,
-                value=value,
+            raise SUM_OF_NO_NUMBER.error(
+                column=self.column, value=value, added_to=f" to {before!r}" if before is not None else "", cause=cause
             ) from cause
 
 
@@ -117,12 +112,7 @@ def _precedes(one: object, other: object, function: Min | Max) -> bool:
         return precedes(one, other)
     except NoOrderError as cause:
         name = type(function).__name__.lower()
-        raise DefinitionError(
-            "NO_ORDER",
-            f"{name}({function.column}) can't compare {one!r} and {other!r}, which have no order.",
-            hint=f"For `falkirk verify run`, set the column's type, for example --type {function.column}=decimal.",
-            column=function.column,
-        ) from cause
+        raise NO_ORDER.error(column=function.column, name=name, one=one, other=other) from cause
 
 
 @dataclass(frozen=True, slots=True)

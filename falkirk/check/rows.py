@@ -38,7 +38,8 @@ from falkirk.check.topics import Bounds, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import moved, refuse_unseen
 from falkirk.check.written import NO_OBJECT, breaks_off, plain_number, read_json
-from falkirk.errors import DefinitionError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.check import PLACE_INVALID, PLACE_INVALID_TABLE, ROWS_UNREADABLE, ROWS_UNREADABLE_TABLE
 
 Row = tuple[Place, Values]
 
@@ -109,7 +110,7 @@ class Reading:
 
     def _topic(self, topic: str, seen: Seen) -> Iterator[Row]:
         if "bootstrap.servers" not in self.kafka:
-            raise DefinitionError("PLACE_INVALID", f"topic {topic} has no broker.", hint="Add --broker.")
+            raise PLACE_INVALID.error(topic=topic)
         bounds: Bounds = {}
         for record in read_topic(self.kafka, topic, bounds=bounds):
             yield record.place, self._json(record.value)
@@ -198,7 +199,7 @@ class Reading:
         url, _, rest = where.partition("#")
         name, _, order = rest.partition(":")
         if not name:
-            raise DefinitionError("PLACE_INVALID", "a database's URL needs a table.", hint="Write URL#TABLE.")
+            raise PLACE_INVALID_TABLE.error()
         schema, _, table_name = name.rpartition(".")
         try:
             with contextlib.ExitStack() as stack:
@@ -214,7 +215,7 @@ class Reading:
                 for number, row in enumerate(streamed.execute(chosen).mappings()):
                     yield Place(name, 0, number), {column: self._plain(value) for column, value in row.items()}
         except (SQLAlchemyError, KeyError, ImportError) as cause:
-            raise LogError("ROWS_UNREADABLE", f"table {rest} could not be read: {cause}", where=name) from cause
+            raise ROWS_UNREADABLE_TABLE.error(where=name, rest=rest, cause=cause) from cause
 
     def _plain(self, value: object) -> object:
         """Return a value of a typed column in the form that it has in a JSON log, so that both can be compared."""
@@ -242,7 +243,7 @@ def _readable(name: str) -> Iterator[None]:
     try:
         yield
     except DAMAGED as cause:
-        raise LogError("ROWS_UNREADABLE", f"{name} could not be read: {cause}", where=name) from cause
+        raise ROWS_UNREADABLE.error(where=name, name=name, cause=cause) from cause
 
 
 def _listed(now: Listing, before: list[str], where: str) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from falkirk.check.verdict import PlaceRead
-from falkirk.errors import LogError
+from falkirk.errors.conditions.check import ROWS_CHANGED
 
 SHOWN_MAX = 20
 
@@ -73,12 +73,7 @@ class RowsRead:
 def raise_changed(what: str | None) -> None:
     """Raise if there is a change. Raises: LogError: `ROWS_CHANGED`."""
     if what is not None:
-        raise LogError(
-            "ROWS_CHANGED",
-            f"{what} while the checker was reading.",
-            hint="Run the checker when no record is in flight.",
-            changed=what,
-        )
+        raise ROWS_CHANGED.error(changed=what)
 
 
 def _state(path: Path) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from falkirk.check.content import EXACT_MAX, content_of
 from falkirk.check.numeric import plus
 from falkirk.check.run import Output, Place
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import RULE_INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,7 @@ class Transitions:
         column, _, steps = text.partition(":")
         pairs = [tuple(part.strip() for part in step.split(">")) for step in steps.split(",")]
         if not column or not all(len(pair) == 2 and pair[1] for pair in pairs):
-            raise DefinitionError(
-                "RULE_INVALID",
-                f"{text!r} does not describe transitions.",
-                hint="Write them as state:new>paid,paid>sent, and possible first values as >new.",
-                rule=text,
-            )
+            raise RULE_INVALID.error(rule=text)
         return cls(column, frozenset((pair[0], pair[1]) for pair in pairs))
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from falkirk.check.content import content
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import INPUT_PLACE_TWICE
 
 Values = Mapping[str, object]
 
@@ -110,14 +110,7 @@ def _by_source(rows: list[Input]) -> list[list[Input]]:
     for row in rows:
         place = row.place
         if previous is not None and place == previous:
-            raise DefinitionError(
-                "INPUT_PLACE_TWICE",
-                f"two inputs of key {row.key!r} have the same place",
-                where=str(place),
-                hint="Give each row of one record its own sub-index.",
-                key=row.key,
-                place=place,
-            )
+            raise INPUT_PLACE_TWICE.error(where=str(place), key=row.key, place=place)
         if previous is None or place[:2] != previous[:2]:
             sources.append([])
         sources[-1].append(row)

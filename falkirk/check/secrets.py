@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import SECRET_IN_ARGUMENT, SECRET_MISSING_OPTION
 
 #: Settings of librdkafka whose value is or contains a secret.
 _SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|sasl\.jaas", re.IGNORECASE)
@@ -39,10 +40,8 @@ def refuse_password(place: str) -> None:
 
 
 def _refused(what: str, hint: str, name: str) -> DefinitionError:
-    text = f"{what} contains a secret, and other users of this machine can read the arguments of a process."
-    return DefinitionError("SECRET_IN_ARGUMENT", text, hint=hint, option=name)
+    return SECRET_IN_ARGUMENT.error(option=name, what=what, advice=hint)
 
 
 def _missing(name: str, value: str, why: str) -> DefinitionError:
-    text = f"--client {name}={value} has no value: {why}."
-    return DefinitionError("SECRET_MISSING", text, hint="Set the value before the start.", option=name)
+    return SECRET_MISSING_OPTION.error(option=name, value=value, why=why)

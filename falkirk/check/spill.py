@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.check import FOLDER_UNUSABLE
 
 T = TypeVar("T")
 
@@ -97,12 +97,8 @@ class SpillFiles:
                     self._written_rows += len(pile.waiting)
                     self._written_bytes += pile.write(self._folder)
         except OSError as cause:
-            raise MachineError(
-                "FOLDER_UNUSABLE",
-                f"the rows of the run could not be written: {cause}.",
-                where=self._folder or self._space.folder,
-                hint="Name a folder with enough room with --folder.",
-                error=str(cause),
+            raise FOLDER_UNUSABLE.error(
+                where=self._folder or self._space.folder, error=str(cause), cause=cause
             ) from cause
         self.room = max(1, int(self._space.memory_bytes / 4 / max(1.0, self.row_bytes * EXPANSION)))
 

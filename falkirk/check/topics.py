@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from falkirk.check.run import Output, Place, Values
 from falkirk.check.written import read_json
-from falkirk.errors import LogError
+from falkirk.errors.conditions.check import TOPIC_MISSING_CHECK, TOPIC_UNREADABLE, TOPIC_UNREADABLE_SILENT
 
 METADATA_TIMEOUT_S = 10.0
 POLL_S = 0.1
@@ -66,13 +66,7 @@ def read_topic(
     try:
         yield from _read(consumer, topic, silence_s, {} if bounds is None else bounds)
     except KafkaException as cause:
-        raise LogError(
-            "TOPIC_UNREADABLE",
-            f"topic {topic} could not be read: {cause}",
-            where=topic,
-            hint="Check that the broker is running, and its address and credentials.",
-            topic=topic,
-        ) from cause
+        raise TOPIC_UNREADABLE.error(where=topic, topic=topic, cause=cause) from cause
     finally:
         consumer.close()
 
@@ -87,14 +81,7 @@ def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Ite
         if messages:
             deadline = time.monotonic() + silence_s
         elif time.monotonic() > deadline:
-            raise LogError(
-                "TOPIC_UNREADABLE",
-                f"{topic} delivered nothing for {silence_s:g} s, and partitions {sorted(unread)} have more records",
-                where=topic,
-                hint="Check that the broker is running.",
-                topic=topic,
-                unread=sorted(unread),
-            )
+            raise TOPIC_UNREADABLE_SILENT.error(where=topic, topic=topic, unread=sorted(unread), silence_s=silence_s)
         for message in messages:
             partition: int = message.partition()
             offset: int = message.offset()
@@ -116,13 +103,7 @@ def bounds_of(consumer: Consumer, topic: str) -> Bounds:
     """Return first offset and end offset by partition. Raises: LogError: `TOPIC_MISSING`. KafkaException."""
     found = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
     if found is None or found.error is not None or not found.partitions:
-        raise LogError(
-            "TOPIC_MISSING",
-            f"topic {topic} does not exist",
-            where=topic,
-            hint="Check its name and the broker's address.",
-            topic=topic,
-        )
+        raise TOPIC_MISSING_CHECK.error(where=topic, topic=topic)
     return {partition: _ends_of(consumer, TopicPartition(topic, partition)) for partition in sorted(found.partitions)}
 
 

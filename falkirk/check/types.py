@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from falkirk.check.written import NO_OBJECT, exactly, fraction, read_json
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import TYPE_INVALID
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -117,11 +117,5 @@ def types_of(types: Mapping[str, str]) -> Mapping[str, Callable[[object], object
     """Return, for each column, the function that converts its values. Raises: DefinitionError: `TYPE_INVALID`."""
     for column, name in types.items():
         if name not in TYPES:
-            raise DefinitionError(
-                "TYPE_INVALID",
-                f"column {column} has the unknown type {name!r}.",
-                hint=f"Choose one of {', '.join(TYPES)}.",
-                column=column,
-                type=name,
-            )
+            raise TYPE_INVALID.error(column=column, type=name, types=", ".join(TYPES))
     return {column: TYPES[name] for column, name in types.items()}

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these names
 
 from falkirk.check.topics import Bounds, bounds_of
 from falkirk.errors import LogError
+from falkirk.errors.conditions.check import TOPIC_UNREADABLE_ENDS, TOPIC_UNSEEN
 
 _ADMIN_TIMEOUT_S = 5.0
 
@@ -85,12 +86,11 @@ def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
     try:
         return bounds_of(consumer, topic)
     except KafkaException as cause:
-        raise LogError("TOPIC_UNREADABLE", f"topic {topic} could not be read: {cause}", where=topic) from cause
+        raise TOPIC_UNREADABLE_ENDS.error(where=topic, topic=topic, cause=cause) from cause
     finally:
         consumer.close()
 
 
 def _unseen(topic: str, why: str, partitions: dict[int, int], hint: str) -> LogError:
     where = f" (partitions and offsets: {partitions})" if partitions else ""
-    text = f"topic {topic} can't be read as a whole: {why}{where}."
-    return LogError("TOPIC_UNSEEN", text, where=topic, hint=hint, topic=topic, partitions=partitions)
+    return TOPIC_UNSEEN.error(where=topic, topic=topic, partitions=partitions, why=why, marked=where, advice=hint)

@@ -54,7 +54,9 @@ from falkirk.declare.application import Application
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
 from falkirk.declare.stream import LatestValue, SourceNode, Step, steps_of
-from falkirk.errors import DefinitionError, LogError
+from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.check import ROWS_CHANGED
+from falkirk.errors.conditions.commands import NOT_CHECKABLE, NOT_CHECKABLE_KEY
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.frames.topics import parse, parsing
@@ -124,8 +126,7 @@ def judge_sink(
     for topic, count in zip(topics, (raw.count(), records.count), strict=True):
         changed = moved(config, topic, bounds[topic])
         if changed is not None:
-            hint = "Run the checker when no record is in flight."
-            raise LogError("ROWS_CHANGED", f"{changed} while the checker was reading.", hint=hint, changed=changed)
+            raise ROWS_CHANGED.error(changed=changed)
         refuse_unseen(config, topic, bounds[topic], count)
     return verdict
 
@@ -221,21 +222,13 @@ def _recomputable(frame: Frame, step: Step, sink: Output) -> Frame:
 
 
 def _not_checkable(sink: Output, reason: str) -> DefinitionError:
-    return DefinitionError(
-        "NOT_CHECKABLE",
-        f"sink {sink.name!r} can't be recomputed: {reason}.",
-        where=sink.where,
-        hint="Use falkirk.check with your own model.",
-        sink=sink.name,
-    )
+    return NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
 
 
 def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     keys = step.arguments[0]
     if not all(isinstance(key, str) for key in keys):
-        raise DefinitionError(
-            "NOT_CHECKABLE", "groupBy() has an expression as a key.", where=step.where, hint="Group by a named column."
-        )
+        raise NOT_CHECKABLE_KEY.error(where=step.where)
     return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
-from falkirk.errors import DefinitionError, HomeError
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.commands import NEVER_RAN, POINT_INVALID, POINT_UNKNOWN
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
-from falkirk.plan.batch import file_log
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.kept import NO_HISTORY, merged
@@ -22,7 +22,7 @@ from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision, Points
 from falkirk.runtime.context import Place
-from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.logs import AllLogs, KafkaLogs
@@ -31,6 +31,7 @@ from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.history import History
+from falkirk.theory.ids import LogId, Offsets, PointNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ class Garbage:
     """The numbers of checkpoints of each region, and records of each log between regions, that can be deleted."""
 
     checkpoints: Mapping[str, int]
-    records: Mapping[str, int]
+    records: Mapping[LogId, int]
 
 
 class OfflineApplication:
@@ -114,13 +115,13 @@ class OfflineApplication:
         self._runs = runs
         place = self._place = Place(home=home, connection=connection)
 
-        def settle(sink: str) -> dict[int, int]:
-            return place.topics.end_positions(sink) if runs else settled_ends(place, (sink,), sink)[sink]
+        def settle(sink: str) -> Offsets:
+            return (
+                place.topics.end_positions(sink) if runs else settled_ends(place, (topic := LogId(sink),), sink)[topic]
+            )
 
-        batches = {logs.name: BatchAtRest(logs, place) for logs in shape.batches}
-        files = {file_log(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
-        for batch in batches.values():
-            batch.files = files
+        files = {LogId.of_files(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
+        batches = {logs.name: BatchAtRest(logs, place, epoch_log_of(logs, place), files) for logs in shape.batches}
         self.regions: dict[str, RegionAtRest | BatchAtRest] = {
             **{logs.name: RegionAtRest(logs, place) for logs in shape.regions},
             **batches,
@@ -149,7 +150,7 @@ class OfflineApplication:
     def _points(self) -> Points:
         return {name: region.points() for name, region in self.regions.items()}
 
-    def asked(self, text: str) -> dict[str, int]:
+    def asked(self, text: str) -> dict[str, PointNumber]:
         """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
@@ -157,34 +158,27 @@ class OfflineApplication:
         name, _, point = text.rpartition("@")
         region = self.shape.region_of(name)
         if region is None or not (point == "start" or point.isdigit()):
-            raise DefinitionError(
-                "POINT_INVALID",
-                f"{text!r} names no point to go back to.",
-                hint="Write PROCESSOR@POINT, with a point that `falkirk history --unit` shows, or PROCESSOR@start. "
-                f"Known names: {', '.join(self.shape.names)}.",
-                text=text,
-            )
-        number = -1 if point == "start" else int(point)
+            raise POINT_INVALID.error(text=text, names=", ".join(self.shape.names))
+        number = PointNumber(-1 if point == "start" else int(point))
         numbers = [p.number for p in self.regions[region].points()]
         if number not in numbers:
-            raise DefinitionError(
-                "POINT_UNKNOWN",
-                f"{region!r} can't go back to {point}.",
-                hint=f"Choose one of: {', '.join('start' if n < 0 else str(n) for n in numbers)}.",
+            raise POINT_UNKNOWN.error(
                 region=region,
                 points=tuple(numbers),
+                point=point,
+                numbers=", ".join("start" if n < 0 else str(n) for n in numbers),
             )
         return {region: number}
 
-    def preview(self, asked: Mapping[str, int]) -> Preview:
+    def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
         Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
         """
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        decision = self.recovery.decide(failed, asked, force=True)
         points = self._points()
+        decision = self.recovery.decide(failed, asked, force=True, points=points)
         moves = []
         for name, number in decision.goes.items():
             newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
@@ -212,7 +206,7 @@ class OfflineApplication:
     def _contradicted(self, decision: Decision, sink: str) -> int:
         """Return how many published results of a sink would become void."""
         layout = self.shape.layout
-        topic = next((held for held, to in layout.held.items() if to == sink), sink)
+        topic = next((held for held, to in layout.held.items() if to == sink), LogId(sink))
         writer = layout.writer(topic)
         assert writer is not None
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
@@ -254,7 +248,7 @@ class OfflineApplication:
             )
         return Garbage(checkpoints=checkpoints, records=records)
 
-    def roll_back(self, asked: Mapping[str, int], *, force: bool) -> Decision:
+    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> Decision:
         """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
@@ -265,19 +259,14 @@ class OfflineApplication:
 
 def never_ran(home: Path) -> HomeError:
     """Return the error for a home in which no application has run."""
-    return HomeError(
-        "NEVER_RAN",
-        "no application has run in this home yet.",
-        where=home,
-        hint="Start it with `falkirk run`, or name its home with --home.",
-    )
+    return NEVER_RAN.error(where=home)
 
 
 def _length(frontier: OffsetFrontier) -> int:
     return int(sum(n for _, n in frontier.prefixes))
 
 
-def _why(decision: Decision, name: str, asked: Mapping[str, int]) -> str:
+def _why(decision: Decision, name: str, asked: Mapping[str, PointNumber]) -> str:
     """Return why a region goes back: the first constraint that excluded a later point."""
     if name in asked:
         return "asked for"

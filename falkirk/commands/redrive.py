@@ -19,6 +19,7 @@ from falkirk.redrive.letters import Letter, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, Sender, counted, originals, waiting
 from falkirk.runtime.context import Place
 from falkirk.system.terminal import Terminal
+from falkirk.theory.ids import LogId
 
 _out = Terminal()
 
@@ -61,7 +62,7 @@ def send_again(
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
     place = Place(home=home, connection=connection)
-    sources = {name: source.topic.topic for name, source in app.sources.items()}
+    sources = {name: source.topic.log for name, source in app.sources.items()}
     letters: list[Letter] = []
     for region, dead_letters in _regions(shape, named).items():
         is_live = any(r.name == region for r in shape.regions)
@@ -106,7 +107,7 @@ def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
         yield held, shape
 
 
-def _regions(shape: Shape, named: str | None) -> dict[str, str]:
+def _regions(shape: Shape, named: str | None) -> dict[str, LogId]:
     """Return the dead-letter topics by region."""
     found = {r.name: r.dead_letters for r in shape.regions}
     found |= {b.name: b.dead_letters for b in shape.batches if b.dead_letters is not None}

@@ -7,7 +7,7 @@ from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import LOADING
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.location import caller
 from falkirk.host.coordinator import Coordinator, RunSettings
 from falkirk.system import private
@@ -32,12 +32,7 @@ def run_application(app: Application, **options: Any) -> None:
         return
     file = frame.f_globals.get("__file__")
     if file is None:
-        raise DefinitionError(
-            "APPLICATION_MISSING",
-            "run() was called outside a file, and needs one that it can run again after a failure.",
-            where=caller(),
-            hint="Call app.start(), or put the application into a file.",
-        )
+        raise APPLICATION_MISSING_FILE.error(where=caller())
     if options.get("home") is not None:
         options["home"] = Path(options["home"])
     settings = RunSettings(file=Path(file), **options)

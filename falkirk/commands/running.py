@@ -13,7 +13,8 @@ from falkirk.commands.offline import OfflineApplication, never_ran
 from falkirk.commands.options import broker_option, file_argument, home_option
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import DefinitionError, HomeError
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.commands import FILE_UNKNOWN, REQUEST_UNANSWERED_STOP
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.home.requests import ask_to_stop
@@ -97,11 +98,7 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
                 click.echo(f"{app.name}: stopped", err=True)
                 return
         time.sleep(0.2)
-    raise HomeError(
-        "REQUEST_UNANSWERED",
-        f"{app.name!r} has not stopped for {PATIENCE_S:.0f} s.",
-        hint="Read host.log in its home. You may kill the application at any moment without harm.",
-    )
+    raise REQUEST_UNANSWERED_STOP.error(app=app.name, patience_s=PATIENCE_S)
 
 
 @click.command()
@@ -161,11 +158,10 @@ def disown(file: Path, broker: str | None, local: bool, home: Path | None, what:
 
 def _disown_file(app: Application, home: Path | None, source: str, name: str) -> None:
     if source not in app.folders:
-        raise DefinitionError(
-            "FILE_UNKNOWN",
-            f"application {app.name!r} reads no folder as {source!r}.",
-            hint=f"It reads folders as {', '.join(app.folders)}." if app.folders else "It reads only topics.",
+        raise FILE_UNKNOWN.error(
             source=source,
+            app=app.name,
+            advice=f"It reads folders as {', '.join(app.folders)}." if app.folders else "It reads only topics.",
         )
     with home_of(app, home) as (held, _runs):
         FileLog(source, app.folders[source], held.store).disown(name)

@@ -6,8 +6,10 @@ from datetime import datetime
 
 from falkirk.commands.offline import OfflineApplication
 from falkirk.declare.policy import duration_s
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, POINT_INVALID_STATE
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
+from falkirk.theory.ids import PointNumber
 
 _NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
@@ -18,7 +20,7 @@ _DIGITS_MAX = 30
 class Target:
     """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
 
-    asked: Mapping[str, int]
+    asked: Mapping[str, PointNumber]
     cut: ConsistentCut | None = None
 
 
@@ -35,26 +37,19 @@ def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
     elif (at_s := time_s(text, now_s)) is not None:
         cut = _cut_as_of(visit.cuts(), text, at_s)
     else:
-        raise DefinitionError(
-            "POINT_INVALID",
-            f"{text!r} names no state to go back to.",
-            hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut that '
-            "`falkirk history` lists, or PROCESSOR@POINT.",
-            text=text,
-        )
+        raise POINT_INVALID_STATE.error(text=text)
     return Target(asked=cut.asked, cut=cut)
 
 
 def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
     cut = numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
     if cut is None:
-        raise DefinitionError(
-            "CUT_UNKNOWN",
-            f"there is no consistent cut {text[:_DIGITS_MAX]}: it was never made, or its points were deleted.",
-            hint=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
+        raise CUT_UNKNOWN.error(
+            cut=text,
+            number_shown=text[:_DIGITS_MAX],
+            advice=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
             if cuts
             else _NONE_LEFT,
-            cut=text,
         )
     return cut
 
@@ -62,13 +57,11 @@ def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
 def _cut_as_of(cuts: tuple[ConsistentCut, ...], text: str, at_s: float) -> ConsistentCut:
     cut = as_of(cuts, at_s)
     if cut is None:
-        raise GuaranteeError(
-            "CUT_TOO_OLD",
-            f"no kept consistent cut is as old as {text!r}.",
-            hint=f"The oldest is {shown(cuts[-1])}: choose it or a later one. To keep older ones, increase `history=`."
+        raise CUT_TOO_OLD.error(
+            text=text,
+            advice=f"The oldest is {shown(cuts[-1])}: choose it or a later one. To keep older, increase `history=`."
             if cuts
             else _NONE_LEFT,
-            text=text,
         )
     return cut
 

@@ -23,7 +23,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
 from falkirk.declare.policy import Lazy
 from falkirk.declare.stream import Stream, latest_value
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.commands import ARCHIVE_NOT_MADE
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
@@ -68,12 +68,7 @@ def train(folder: Path) -> None:
         finally:
             local_broker.stop(kafka, timeout_s=_PATIENCE_S)
     if done.returncode != 0:
-        raise MachineError(
-            "ARCHIVE_NOT_MADE",
-            f"The training of the class archives failed: {' '.join(done.stdout.splitlines()[-3:])}",
-            hint="Falkirk works without archives, but starts more slowly. Run `falkirk setup` to try again.",
-            lacking=("spark",),
-        )
+        raise ARCHIVE_NOT_MADE.error(lacking=("spark",), reason=" ".join(done.stdout.splitlines()[-3:]))
 
 
 def _saving(file: Path) -> tuple[str, ...]:

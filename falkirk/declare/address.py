@@ -2,7 +2,7 @@
 
 import re
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import ADDRESS_INVALID
 from falkirk.errors.location import SourceLocation
 
 #: Only this machine can reach it, on any free port.
@@ -16,11 +16,5 @@ def as_address(text: object, where: SourceLocation) -> tuple[str, int]:
     """
     found = re.fullmatch(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text) if isinstance(text, str) else None
     if found is None or int(found[2]) > 65_535:
-        raise DefinitionError(
-            "ADDRESS_INVALID",
-            f"http={text!r} is not an address of the form host:port.",
-            where=where,
-            hint='Write "127.0.0.1:8088", or port 0 for any free port.',
-            address=text,
-        )
+        raise ADDRESS_INVALID.error(where=where, address=text)
     return found[1].strip("[]"), int(found[2])

@@ -18,6 +18,7 @@ from falkirk.declare.checks import place_of
 from falkirk.declare.parts import Stamped, View
 from falkirk.declare.stream import Body, Stream
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import ANNOTATION_UNKNOWN, MARK_MISPLACED
 
 #: The marks by their names.
 _MARKS: dict[str, type] = {mark.__name__: mark for mark in (View, Stamped)}
@@ -54,27 +55,12 @@ def refuse_marks(body: Body) -> None:
     Raises: DefinitionError: `MARK_MISPLACED`; as `marks_of`.
     """
     for parameter, mark in marks_of(body).items():
-        raise DefinitionError(
-            "MARK_MISPLACED",
-            f"parameter {parameter!r} of {body.__name__!r} is marked fk.{mark.__name__}, but a function under "
-            "@app.stream() gets streams, which have no marks.",
-            where=place_of(body),
-            hint="Remove the mark, or write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames.",
-            parameter=parameter,
-        )
+        raise MARK_MISPLACED.error(where=place_of(body), parameter=parameter, body=body.__name__, mark=mark.__name__)
 
 
 def _unknown(body: Body, parameter: str, annotation: object) -> DefinitionError:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return DefinitionError(
-        "ANNOTATION_UNKNOWN",
-        f"parameter {parameter!r} of {body.__name__!r} has the annotation {text}, which Falkirk does not understand.",
-        where=place_of(body),
-        hint="Write Annotated[DataFrame, fk.View] for the newest epoch, Annotated[DataFrame, fk.Stamped] for rows with "
-        "stamps, or an annotation without other names of Falkirk.",
-        parameter=parameter,
-        annotation=text,
-    )
+    return ANNOTATION_UNKNOWN.error(where=place_of(body), parameter=parameter, annotation=text, body=body.__name__)
 
 
 def _ours(annotation: object) -> list[object]:

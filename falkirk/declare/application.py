@@ -42,7 +42,17 @@ from falkirk.declare.policy import (
 from falkirk.declare.sink import Sink
 from falkirk.declare.stream import Body, ProcessorNode, SourceNode, Stream, source_node
 from falkirk.declare.tls import Tls
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import (
+    ITERATION_INVALID,
+    ITERATION_INVALID_VIEW,
+    NAME_TAKEN,
+    NAME_TAKEN_KIND,
+    POLICY_UNKNOWN,
+    STATE_UNDECLARED,
+    UPSTREAM_MISSING,
+    UPSTREAM_MISSING_EPOCHS,
+    UPSTREAM_UNNAMED,
+)
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.secret import Secret
@@ -97,13 +107,7 @@ class Application:
     def _claim(self, name: str, where: SourceLocation) -> None:
         for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
             if name in taken:
-                raise DefinitionError(
-                    "NAME_TAKEN",
-                    f"a {kind} named {name!r} already exists.",
-                    where=where,
-                    hint="Give each source and processor a different name.",
-                    name=name,
-                )
+                raise NAME_TAKEN_KIND.error(where=where, name=name, kind=kind)
 
     def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
         """Declare what processors read under `name`: a topic, requests over HTTP, or a folder of files for batches."""
@@ -140,12 +144,7 @@ class Application:
         """
         check_engine(engine, caller())
         if policy is not None and not isinstance(policy, Policy):
-            raise DefinitionError(
-                "POLICY_UNKNOWN",
-                f"{policy!r} is not a policy.",
-                where=caller(),
-                hint='Write @app.stream(fk.Lazy("10 seconds")) or @app.stream(fk.Ephemeral()).',
-            )
+            raise POLICY_UNKNOWN.error(where=caller(), policy=policy)
 
         if isinstance(policy, Eager):
             if engine == "live":
@@ -249,12 +248,7 @@ class Application:
             or until < 0
             or sends not in ("changes", "all")
         ):
-            raise DefinitionError(
-                "ITERATION_INVALID",
-                f"rounds={rounds!r}, until={until!r}, sends={sends!r} does not describe an iteration.",
-                where=where,
-                hint='Write @app.iterate(every="10 seconds", rounds=50); set sends= to "changes" or "all".',
-            )
+            raise ITERATION_INVALID.error(where=where, rounds=rounds, until=until, sends=sends)
         return self._declare_batch(cut, policy, None, Iteration(rounds=rounds, until=float(until), sends=sends))
 
     def _declare_batch(
@@ -264,32 +258,18 @@ class Application:
             name, where = body.__name__, place_of(body)
             parameters = inspect.signature(body).parameters
             if (state is not None) != (name in parameters):
-                raise DefinitionError(
-                    "STATE_UNDECLARED",
-                    f"batch {name!r} {'has no parameter for its' if state else 'reads its own, undeclared,'} state.",
+                raise STATE_UNDECLARED.error(
                     where=where,
-                    hint=f'Write @app.batch(…, state="id STRING, n LONG") and def {name}(…, {name}).',
                     processor=name,
+                    lack="has no parameter for its" if state else "reads its own, undeclared,",
                 )
             marks = marks_of(body)
             views = frozenset(parameter for parameter, mark in marks.items() if mark is View)
             stamps = {parameter: "stamp" for parameter, mark in marks.items() if mark is Stamped}
             if views and iteration is not None:
-                raise DefinitionError(
-                    "ITERATION_INVALID",
-                    f"iteration {name!r} reads the newest epoch of {', '.join(sorted(views))}. An iteration reads "
-                    "changes, and would add all rows of that epoch again in each of its epochs.",
-                    where=where,
-                    hint="Let it read changes: rows with a column `difference`, such as another iteration sends.",
-                )
+                raise ITERATION_INVALID_VIEW.error(where=where, name=name, views=", ".join(sorted(views)))
             if name in views or not parameters.keys() - views - {name}:
-                raise DefinitionError(
-                    "UPSTREAM_MISSING",
-                    f"batch {name!r} has no input with epochs.",
-                    where=where,
-                    hint="Name a source or a processor as a parameter that is not marked fk.View.",
-                    processor=name,
-                )
+                raise UPSTREAM_MISSING_EPOCHS.error(where=where, processor=name)
             self.add_processor(
                 name, body, reads=tuple(parameters), policy=policy, where=where, cut=cut, views=views, stamped=stamps,
                 state=state, iteration=iteration,
@@ -318,13 +298,7 @@ class Application:
         check_name(name, "a processor", where)
         self._claim(name, where)
         if not reads:
-            raise DefinitionError(
-                "UPSTREAM_MISSING",
-                f"processor {name!r} has no input.",
-                where=where,
-                hint="Name a source or a processor as a parameter of its function.",
-                processor=name,
-            )
+            raise UPSTREAM_MISSING.error(where=where, processor=name)
         self.processors[name] = Processor(
             name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped or {},
             state=state, engine=engine, iteration=iteration,
@@ -347,13 +321,7 @@ class Application:
         check_name(name, "a sink", where)
         target = as_endpoint(to, where)
         if name in self.sinks:
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"a sink named {name!r} already exists.",
-                where=where,
-                hint="Give each sink a different name.",
-                name=name,
-            )
+            raise NAME_TAKEN.error(where=where, name=name)
         upstream = self._upstream(name, reads, where)
         self.sinks[name] = Output(
             name=name, reads=upstream, to=target, delivery=as_delivery(delivery, where), where=where
@@ -369,10 +337,4 @@ class Application:
                 return reads.node.name
         elif name := getattr(reads, "__name__", None):
             return str(name)
-        raise DefinitionError(
-            "UPSTREAM_UNNAMED",
-            f"sink {sink!r} reads {type(reads).__name__}, which is not a source or processor of this application.",
-            where=where,
-            hint="Put the transformations into a function under @app.stream(), and pass that function.",
-            sink=sink,
-        )
+        raise UPSTREAM_UNNAMED.error(where=where, sink=sink, name=type(reads).__name__)

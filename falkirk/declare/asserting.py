@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import NOT_A_FUNCTION
 from falkirk.errors.location import SourceLocation, caller
 
 #: The attribute of a function that holds the user's assertion.
@@ -58,12 +58,7 @@ def word_of(function: object) -> Word | None:
 
 def _marked(function: Any, where: SourceLocation, because: str) -> Any:
     if not callable(function):
-        raise DefinitionError(
-            "NOT_A_FUNCTION",
-            f"fk.deterministic() needs a function, not {type(function).__name__}.",
-            where=where,
-            hint="Write @fk.deterministic above the function.",
-        )
+        raise NOT_A_FUNCTION.error(where=where, name=type(function).__name__)
     inner = getattr(function, "func", None)  # a udf: Spark calls its inner function
     marked = function if inner is None or isinstance(function, functools.partial) else inner
     name = getattr(marked, "__name__", type(marked).__name__)

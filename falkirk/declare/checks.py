@@ -9,6 +9,18 @@ from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cu
 from falkirk.declare.policy import Delivery, Duration, duration_s
 from falkirk.declare.stream import Body
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import (
+    CUT_INVALID,
+    CUT_INVALID_SPAN,
+    CUT_INVALID_TIME,
+    DELIVERY_UNKNOWN,
+    NAME_INVALID,
+    OPTION_UNKNOWN,
+    OPTION_UNKNOWN_COUNT,
+    OPTION_UNKNOWN_ENGINE,
+    OPTION_UNKNOWN_FENCED,
+    POLICY_MISPLACED,
+)
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.history import History
 
@@ -21,12 +33,7 @@ HISTORY_S_MAX = 3650 * 86_400
 def by_clock_or_rows(every: Duration | None, rows: int | None, what: str, where: SourceLocation) -> Cut:
     """Return a cut by the clock or by rows. Raises: DefinitionError: `CUT_INVALID`."""
     if (every is None) == (rows is None) or (rows is not None and (not isinstance(rows, int) or rows < 1)):
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"every={every!r} and rows={rows!r} do not define when an epoch is complete.",
-            where=where,
-            hint=f'Write @app.{what}(every="1 minute") or @app.{what}(rows=10_000).',
-        )
+        raise CUT_INVALID.error(where=where, every=every, rows=rows, what=what)
     return ByRows(rows=rows) if rows is not None else ByClock(every_s=duration_s(every or 0))
 
 
@@ -45,20 +52,9 @@ def by_time(
     ahead_us = round((AHEAD_S if ahead is None else duration_s(ahead)) * 1_000_000)
     longest_s = max(every_us, over_us, late_us, ahead_us) / 1_000_000
     if longest_s > SPAN_S_MAX:
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"one of every={every!r}, late={late!r}, over={over!r} and ahead={ahead!r} is longer than 500 years.",
-            where=where,
-            hint='Write a shorter duration, such as ahead="24 hours".',
-            longest_s=longest_s,
-        )
+        raise CUT_INVALID_SPAN.error(where=where, longest_s=longest_s, every=every, late=late, over=over, ahead=ahead)
     if not isinstance(by, str) or not every_us or over_us % every_us or over_us < every_us:
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"every={every!r}, by={by!r} and over={over!r} do not define when an epoch is complete.",
-            where=where,
-            hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"), with over= a multiple of every=.',
-        )
+        raise CUT_INVALID_TIME.error(where=where, every=every, by=by, over=over)
     return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
 
@@ -69,13 +65,7 @@ def place_of(body: Body) -> SourceLocation:
 
 
 def policy_misplaced(policy: object, what: str, hint: str) -> DefinitionError:
-    return DefinitionError(
-        "POLICY_MISPLACED",
-        f"{policy!r} is not a policy for {what}.",
-        where=caller(),
-        hint=f"Use {hint}.",
-        policy=policy,
-    )
+    return POLICY_MISPLACED.error(where=caller(), policy=policy, what=what, advice=hint)
 
 
 def check_name(name: object, what: str, where: SourceLocation) -> None:
@@ -84,13 +74,7 @@ def check_name(name: object, what: str, where: SourceLocation) -> None:
     Raises: DefinitionError: `NAME_INVALID`.
     """
     if not isinstance(name, str) or not re.fullmatch("[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", name):
-        raise DefinitionError(
-            "NAME_INVALID",
-            f"{name!r} is not a valid name for {what}.",
-            where=where,
-            hint="Use letters, digits, '-' and '_', at most 64.",
-            name=name,
-        )
+        raise NAME_INVALID.error(where=where, name=name, what=what)
 
 
 def check_counts(where: SourceLocation, **options: tuple[object, int, int | None]) -> None:
@@ -102,14 +86,7 @@ def check_counts(where: SourceLocation, **options: tuple[object, int, int | None
     for option, (value, least, most) in options.items():
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= (most or value):
             limit = f" and at most {most:,}" if most else ""
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"{option}={value!r} is not a whole number of at least {least}{limit}.",
-                where=where,
-                hint="Each state partition takes a core slot in every keyed region; each checkpoint takes disk.",
-                option=option,
-                value=value,
-            )
+            raise OPTION_UNKNOWN_COUNT.error(where=where, option=option, value=value, least=least, limit=limit)
 
 
 def check_history(history: object, where: SourceLocation) -> History:
@@ -123,41 +100,20 @@ def check_history(history: object, where: SourceLocation) -> History:
     except DefinitionError:
         span_s = math.inf
     if span_s > HISTORY_S_MAX:
-        raise DefinitionError(
-            "OPTION_UNKNOWN",
-            f"history={history!r} is not a duration of at most {HISTORY_S_MAX // 86_400:,} days.",
-            where=where,
-            hint='Write a number of points, such as 10, or a duration, such as "2 days".',
-            option="history",
-            value=history,
-        )
+        raise OPTION_UNKNOWN.error(where=where, option="history", value=history, days_max=HISTORY_S_MAX // 86400)
     return History(span_s=span_s)
 
 
 def check_fenced(fenced: object, where: SourceLocation) -> None:
     """Refuse a choice that is neither True, False nor None. Raises: DefinitionError: `OPTION_UNKNOWN`."""
     if fenced is not None and not isinstance(fenced, bool):
-        raise DefinitionError(
-            "OPTION_UNKNOWN",
-            f"fenced={fenced!r} is neither True nor False.",
-            where=where,
-            hint="Leave it out: then outputs are fenced on a cluster, and not on one machine.",
-            option="fenced",
-            value=fenced,
-        )
+        raise OPTION_UNKNOWN_FENCED.error(where=where, option="fenced", value=fenced)
 
 
 def check_engine(engine: object, where: SourceLocation) -> None:
     """Refuse an unknown engine. Raises: DefinitionError: `OPTION_UNKNOWN`."""
     if engine not in (None, "live", "micro-batch"):
-        raise DefinitionError(
-            "OPTION_UNKNOWN",
-            f"engine={engine!r} is not known.",
-            where=where,
-            hint="Use live or micro-batch, or omit engine=.",
-            option="engine",
-            value=engine,
-        )
+        raise OPTION_UNKNOWN_ENGINE.error(where=where, option="engine", value=engine)
 
 
 def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
@@ -168,10 +124,6 @@ def as_delivery(value: Delivery | str, where: SourceLocation) -> Delivery:
     try:
         return Delivery(value)
     except ValueError:
-        raise DefinitionError(
-            "DELIVERY_UNKNOWN",
-            f"delivery={value!r} is not known.",
-            where=where,
-            hint=f"Use one of {', '.join(d.value for d in Delivery)}.",
-            delivery=str(value),
+        raise DELIVERY_UNKNOWN.error(
+            where=where, delivery=str(value), value=value, known=", ".join(d.value for d in Delivery)
         ) from None

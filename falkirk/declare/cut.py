@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
+
 #: The column with the number of a row's slice of time; files of sorted rows are divided by it.
 SLICE = "__falkirk_slice"
 #: The largest number of records in an epoch without another limit. A long backlog becomes several epochs, so that no
@@ -24,9 +26,6 @@ EARLIEST, LATEST = datetime(1000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo
 SPAN_S_MAX = 500 * 365 * 86_400.0
 #: How far ahead of the clock an event time may be by default.
 AHEAD_S = 60.0
-
-Positions = dict[str, dict[int, int]]
-"""For each input log and partition, the offset of the next record."""
 
 
 class Cut(Protocol):
@@ -122,7 +121,7 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
             begin = first[log].get(partition, 0)
             mine = end - begin
             share = -(-records * mine // left) if left else 0  # rounded up, so the last gets exactly the rest
-            taken[log][partition] = begin + share
+            taken[log][partition] = Offset(begin + share)
             left, records = left - mine, records - share
     return taken
 
@@ -158,12 +157,12 @@ class ByTime:
 
     def next_slice(
         self,
-        present: Mapping[str, Mapping[int, frozenset[int]]],
-        complete: Mapping[str, int | None],
+        present: Mapping[LogId, Mapping[EpochNumber, frozenset[int]]],
+        complete: Mapping[LogId, int | None],
         before: int | None,
         *,
         keeps: bool = False,
-    ) -> "tuple[int, dict[str, int]] | None":
+    ) -> tuple[int, dict[LogId, EpochNumber]] | None:
         """Return the next epoch's last slice and, for each log, the first epoch needed later; None if none is complete.
 
         An epoch without rows is skipped. There is one exception: a batch with state (`keeps`) may wait only for time,
@@ -186,7 +185,7 @@ class ByTime:
             return None
         needed = due - self.over + 2  # the oldest slice that the following epoch may read
         then = {
-            log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=-1)
+            log: min((n for n, found in epochs.items() if any(s >= needed for s in found)), default=EpochNumber(-1))
             for log, epochs in present.items()
         }
         return due, then
@@ -199,4 +198,4 @@ def waiting(first: Positions, ends: Positions) -> int:
 
 def positions_of(content: Mapping[str, Mapping[str, int]]) -> Positions:
     """Return positions read from JSON, whose keys are strings."""
-    return {log: {int(p): int(o) for p, o in partitions.items()} for log, partitions in content.items()}
+    return {LogId(log): {int(p): Offset(o) for p, o in partitions.items()} for log, partitions in content.items()}

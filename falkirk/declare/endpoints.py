@@ -18,8 +18,22 @@ from pathlib import Path
 from typing import Literal, cast
 
 from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import (
+    DATABASE_UNKNOWN,
+    KEY_INVALID,
+    NOT_A_TOPIC,
+    NOT_AN_ENDPOINT,
+    OPTION_UNKNOWN_CHOICE,
+    OPTION_UNKNOWN_FORMAT,
+    OPTION_UNKNOWN_ROWS,
+    SCHEMA_INVALID,
+    SCHEMA_MISSING,
+    SCHEMA_MISSING_FILES,
+    TABLE_NAME_INVALID,
+    TOPIC_NAME_INVALID,
+)
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
 
@@ -60,36 +74,22 @@ class Kafka:
             ("starting", self.starting, ("earliest", "latest")),
         ):
             if value not in known:
-                raise DefinitionError(
-                    "OPTION_UNKNOWN",
-                    f"{name}={value!r} is not known.",
-                    where=self.where,
-                    hint=f"Use one of {', '.join(known)}.",
-                    option=name,
-                    value=value,
-                )
+                raise OPTION_UNKNOWN_CHOICE.error(where=self.where, option=name, value=value, known=", ".join(known))
 
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
-            raise DefinitionError(
-                "KEY_INVALID",
-                f"key={self.key!r} does not name columns.",
-                where=self.where,
-                hint='Write key="id" or key=["country", "id"], or omit key=.',
-                key=self.key,
-            )
+            raise KEY_INVALID.error(where=self.where, key=self.key)
 
         if self.format == "avro":
             object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
 
     def _check_name(self, topic: object) -> None:
         if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
-            raise DefinitionError(
-                "TOPIC_NAME_INVALID",
-                f"{topic!r} is not a topic name.",
-                where=self.where,
-                hint="Use at most 249 letters, digits, '.', '_' and '-'.",
-                topic=topic,
-            )
+            raise TOPIC_NAME_INVALID.error(where=self.where, topic=topic)
+
+    @property
+    def log(self) -> LogId:
+        """The log that it names."""
+        return LogId(self.topic)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -136,26 +136,14 @@ def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
     Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
     """
     if not given:
-        raise DefinitionError(
-            "SCHEMA_MISSING",
-            f"topic {topic!r} has Avro records but no schema.",
-            where=where,
-            hint='Write fk.Kafka("…", format="avro", schema="orders.avsc"), or give the schema as JSON.',
-            topic=topic,
-        )
+        raise SCHEMA_MISSING.error(where=where, topic=topic)
     try:
         text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
         content = json.loads(text)
         if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
             raise ValueError("it is not a record with fields")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DefinitionError(
-            "SCHEMA_INVALID",
-            f"the schema of topic {topic!r} is not an Avro schema of a record: {error}.",
-            where=where,
-            hint="Give the schema as JSON, or the name of a file with it.",
-            topic=topic,
-        ) from error
+        raise SCHEMA_INVALID.error(where=where, topic=topic, reason=error) from error
     return text
 
 
@@ -180,22 +168,10 @@ class Sql:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
-            raise DefinitionError(
-                "TABLE_NAME_INVALID",
-                f"{self.table!r} is not a valid table name.",
-                where=self.where,
-                hint="Use at most 63 letters, digits and '_', and do not start with a digit.",
-                table=self.table,
-            )
+            raise TABLE_NAME_INVALID.error(where=self.where, table=self.table)
         drivers = ("sqlite", "postgresql", "postgresql+psycopg")
         if self.url.partition("://")[0] not in drivers:
-            raise DefinitionError(
-                "DATABASE_UNKNOWN",
-                f"Falkirk does not support the database in the URL of table {self.table!r}.",
-                where=self.where,
-                hint="Use a URL that starts with sqlite:/// or postgresql://.",
-                table=self.table,
-            )
+            raise DATABASE_UNKNOWN.error(where=self.where, table=self.table)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -246,14 +222,7 @@ class Files:
 
     def __post_init__(self) -> None:
         if self.format not in ("parquet", "json", "csv"):
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"format={self.format!r} is not known.",
-                where=self.where,
-                hint="Use one of parquet, json, csv.",
-                option="format",
-                value=self.format,
-            )
+            raise OPTION_UNKNOWN_FORMAT.error(where=self.where, option="format", value=self.format)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -296,13 +265,7 @@ class Console:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"rows={self.rows!r} is not a whole number of at least 1.",
-                where=self.where,
-                option="rows",
-                value=self.rows,
-            )
+            raise OPTION_UNKNOWN_ROWS.error(where=self.where, option="rows", value=self.rows)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -345,13 +308,7 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     if isinstance(value, Kafka | Sql | Files | Console):
         return value
     if not is_sink(value):
-        raise DefinitionError(
-            "NOT_AN_ENDPOINT",
-            f"results can't be written to {_shown(value)}.",
-            where=where,
-            hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Console(), or an '
-            "object with address, delivered() and deliver(epoch, rows) (fk.Sink).",
-        )
+        raise NOT_AN_ENDPOINT.error(where=where, shown=_shown(value))
     return as_own(cast(Sink, value), where)
 
 
@@ -368,13 +325,7 @@ def as_source(value: object, where: SourceLocation) -> Kafka | Files:
     if not isinstance(value, Files):
         return as_topic(value, where)
     if not value.schema:
-        raise DefinitionError(
-            "SCHEMA_MISSING",
-            f"the source of files in {value.path!r} has no schema.",
-            where=where,
-            hint='Write fk.Files("folder", format="json", schema="id STRING, n INT").',
-            path=value.path,
-        )
+        raise SCHEMA_MISSING_FILES.error(where=where, path=value.path)
     return value
 
 
@@ -384,10 +335,5 @@ def as_topic(value: object, where: SourceLocation) -> Kafka:
     Raises: DefinitionError: `NOT_A_TOPIC`.
     """
     if not isinstance(value, Kafka):
-        raise DefinitionError(
-            "NOT_A_TOPIC",
-            f"{value!r} is not a topic.",
-            where=where,
-            hint='Write fk.Kafka("name", schema="id STRING, n INT").',
-        )
+        raise NOT_A_TOPIC.error(where=where, value=value)
     return value

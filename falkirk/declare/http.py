@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import NAME_TAKEN_PATH, OPTION_UNKNOWN_SHORT, PATH_INVALID
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.kafka.internal import internal_topic
 
@@ -48,21 +48,10 @@ class Http:
 
     def __post_init__(self) -> None:
         if not isinstance(self.path, str) or not re.fullmatch("(/[A-Za-z0-9_-]+)+", self.path):
-            raise DefinitionError(
-                "PATH_INVALID",
-                f"{self.path!r} is not a path to which requests can be posted.",
-                where=self.where,
-                hint='Write fk.Http("/queries", …). Use letters, digits, "-" and "_" between slashes.',
-                path=self.path,
-            )
+            raise PATH_INVALID.error(where=self.where, path=self.path)
         if self.timeout_s <= 0 or self.window_s < WINDOW_LEAST_S:
-            raise DefinitionError(
-                "OPTION_UNKNOWN",
-                f"timeout={self.timeout!r}, window={self.window!r} is too short.",
-                where=self.where,
-                hint=f"Set timeout= to more than 0 seconds, and window= to at least {WINDOW_LEAST_S:g} seconds.",
-                timeout=self.timeout,
-                window=self.window,
+            raise OPTION_UNKNOWN_SHORT.error(
+                where=self.where, timeout=self.timeout, window=self.window, window_least_s=WINDOW_LEAST_S
             )
 
     @property
@@ -81,13 +70,7 @@ class Http:
         Raises: DefinitionError: `NAME_TAKEN`.
         """
         if any(other.path == self.path for other in others):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"another source already has the path {self.path!r}.",
-                where=self.where,
-                hint="Give each source of requests a different path.",
-                name=self.path,
-            )
+            raise NAME_TAKEN_PATH.error(where=self.where, name=self.path)
 
     def topic(self, application: str, identity: str, source: str) -> RequestTopic:
         """Return the topic of the requests. Its name contains the identity of the home, so each home has its own topic.

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from falkirk.declare.application import Application
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import APPLICATION_MISSING, APPLICATIONS_SEVERAL, BROKER_MISSING, FILE_MISSING
 from falkirk.kafka.connection import Connection
 
 #: The module name under which a user's file is loaded only for its declarations. `App.run` then does nothing.
@@ -18,24 +18,14 @@ def load_application(file: Path) -> Application:
     Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; errors of the file itself.
     """
     if not file.is_file():
-        raise DefinitionError("FILE_MISSING", f"there is no file {file}.", hint="Name the file that declares the App.")
+        raise FILE_MISSING.error(file=file)
     sys.path.insert(0, str(file.resolve().parent))
     found = [v for v in runpy.run_path(str(file), run_name=LOADING).values() if isinstance(v, Application)]
     apps = list({id(app): app for app in found}.values())
     if not apps:
-        raise DefinitionError(
-            "APPLICATION_MISSING",
-            "the file declares no application.",
-            where=file.name,
-            hint='Declare one at top level: app = fk.App("name").',
-        )
+        raise APPLICATION_MISSING.error(where=file.name)
     if len(apps) > 1:
-        raise DefinitionError(
-            "APPLICATIONS_SEVERAL",
-            f"the file declares {len(apps)} applications: {', '.join(app.name for app in apps)}.",
-            where=file.name,
-            hint="Declare one App per file.",
-        )
+        raise APPLICATIONS_SEVERAL.error(where=file.name, count=len(apps), apps=", ".join(app.name for app in apps))
     return apps[0]
 
 
@@ -47,9 +37,5 @@ def broker_of(app: Application, kafka: str | None) -> Connection:
     if kafka is not None:
         return Connection.of(kafka)
     if app.kafka is None:
-        raise DefinitionError(
-            "BROKER_MISSING",
-            f"application {app.name!r} names no broker.",
-            hint='Pass fk.App(…, kafka="host:port"), or --kafka host:port. For a trial, pass --local.',
-        )
+        raise BROKER_MISSING.error(app=app.name)
     return app.kafka

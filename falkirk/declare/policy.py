@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import DURATION_MALFORMED, INTERVAL_TOO_SHORT
 from falkirk.errors.location import caller
 
 #: A number of seconds, a text such as ``"30 seconds"``, or a `timedelta`.
@@ -47,13 +47,7 @@ def duration_s(text: Duration) -> float:
         unit_s = _UNITS_S.get(match[2]) or _UNITS_S.get(match[2].removesuffix("s"), 0.0)
         value = float(match[1]) * unit_s
     if not 0 < value < math.inf:  # excludes NaN too
-        raise DefinitionError(
-            "DURATION_MALFORMED",
-            f"{text!r} is not a duration.",
-            where=caller(),
-            hint='Write a positive number and a unit, such as "30 seconds".',
-            text=text,
-        )
+        raise DURATION_MALFORMED.error(where=caller(), text=text)
     return value
 
 
@@ -98,13 +92,7 @@ class Periodic(Policy):
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
-            raise DefinitionError(
-                "INTERVAL_TOO_SHORT",
-                f"a checkpoint every {self.interval} leaves no time for work between checkpoints.",
-                where=caller(),
-                hint="Use at least 1 second; 5 seconds or more is usual.",
-                interval=self.interval,
-            )
+            raise INTERVAL_TOO_SHORT.error(where=caller(), interval=self.interval)
 
     @property
     def interval_s(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import SINK_INVALID
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.redaction import redact_urls
 
@@ -108,10 +109,4 @@ def as_own(sink: Sink, where: SourceLocation) -> OwnSink:
 
 
 def _invalid(reason: str, kind: str, where: SourceLocation) -> DefinitionError:
-    return DefinitionError(
-        "SINK_INVALID",
-        f"{kind} is not a sink: {reason}.",
-        where=where,
-        hint="Give it an address, and the methods delivered() and deliver(epoch, rows), as fk.Sink describes.",
-        kind=kind,
-    )
+    return SINK_INVALID.error(where=where, kind=kind, reason=reason)

@@ -15,6 +15,15 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration
 from falkirk.declare.watermark import Watermark, watermark
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import (
+    AGGREGATE_MISSING,
+    AGGREGATE_MISSING_COLUMN,
+    KEY_MISSING,
+    KEY_MISSING_DUPLICATES,
+    NOT_A_STREAM,
+    SCHEMA_MISSING_JSON,
+    WATERMARK_MISSING,
+)
 from falkirk.errors.location import SourceLocation, caller
 
 if TYPE_CHECKING:
@@ -194,12 +203,7 @@ class Stream:
         Raises: DefinitionError: `NOT_A_STREAM`.
         """
         if not isinstance(other, Stream):
-            raise DefinitionError(
-                "NOT_A_STREAM",
-                f"join() needs a stream, not {type(other).__name__}.",
-                where=caller(),
-                hint="Name both streams as parameters of the processor.",
-            )
+            raise NOT_A_STREAM.error(where=caller(), name=type(other).__name__)
         return self._then("join", other, on, {"time": time, "within": within})
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
@@ -225,12 +229,7 @@ class Stream:
         """
         where = caller()
         if isinstance(subset, str) or not subset or not all(isinstance(name, str) for name in subset):
-            raise DefinitionError(
-                "KEY_MISSING",
-                f"dropDuplicates({subset!r}) needs a list of columns.",
-                where=where,
-                hint='Write dropDuplicates(["id"]).',
-            )
+            raise KEY_MISSING_DUPLICATES.error(where=where, subset=subset)
         return self._like(Step(
             parent=self._node, operation="dropDuplicates", arguments=(tuple(subset), _watermark_of(self._node, where)),
             where=where,
@@ -253,9 +252,7 @@ class GroupedStream(Generic[_S]):
 
     def __init__(self, node: Node, keys: tuple[Any, ...], where: SourceLocation, like: "Callable[[Node], _S]") -> None:
         if not keys:
-            raise DefinitionError(
-                "KEY_MISSING", "groupBy() needs a key.", where=where, hint="Name the column(s) to group by."
-            )
+            raise KEY_MISSING.error(where=where)
         self._node, self._keys, self._like = node, keys, like
 
     def agg(self, *aggregates: "Column | LatestValue | str") -> _S:
@@ -266,9 +263,7 @@ class GroupedStream(Generic[_S]):
         """
         where = caller()
         if not aggregates:
-            raise DefinitionError(
-                "AGGREGATE_MISSING", "agg() needs an aggregate.", where=where, hint='Write agg(F.count("*")).'
-            )
+            raise AGGREGATE_MISSING.error(where=where)
         return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
 
     def count(self) -> _S:
@@ -297,12 +292,7 @@ class GroupedStream(Generic[_S]):
         where, found = caller(), []
         for column in columns or ("",):
             if not isinstance(column, str) or not column:
-                raise DefinitionError(
-                    "AGGREGATE_MISSING",
-                    f"{function}() needs the names of columns, not {column!r}.",
-                    where=where,
-                    hint=f'Name them: {function}("price"). For expressions, use agg().',
-                )
+                raise AGGREGATE_MISSING_COLUMN.error(where=where, function=function, column=column)
             found.append(f"{function}({_quoted(column)}) AS {_quoted(f'{function}({column})')}")
         return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, tuple(found)), where=where))
 
@@ -317,12 +307,7 @@ def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
             return cast(Watermark, node.arguments[0])
         node = node.parent
     after = f" after {node.operation}()" if isinstance(node, Step) else ""
-    raise DefinitionError(
-        "WATERMARK_MISSING",
-        f"dropDuplicates() has no event time{after}, so keys would be kept for ever.",
-        where=where,
-        hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
-    )
+    raise WATERMARK_MISSING.error(where=where, after=after)
 
 
 def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
@@ -347,13 +332,7 @@ def source_node(name: str, topic: Kafka) -> SourceNode:
     Raises: DefinitionError: `SCHEMA_MISSING`.
     """
     if topic.format == "json" and not topic.schema:
-        raise DefinitionError(
-            "SCHEMA_MISSING",
-            f"source {name!r} reads JSON but has no schema.",
-            where=topic.where,
-            hint='Give its columns: fk.Kafka("…", schema="id STRING, n INT").',
-            source=name,
-        )
+        raise SCHEMA_MISSING_JSON.error(where=topic.where, source=name)
     return SourceNode(name=name, topic=topic)
 
 

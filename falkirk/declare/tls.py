@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from falkirk.errors import MachineError
+from falkirk.errors.conditions.declare import CERTIFICATE_UNSUITABLE, FILE_UNREADABLE
 from falkirk.errors.location import SourceLocation, caller
 
 _OTHERS = 0o007
@@ -48,12 +49,8 @@ class Tls:
             try:
                 file.read_bytes()
             except OSError as error:
-                raise MachineError(
-                    "FILE_UNREADABLE",
-                    f"{file} cannot be read: {error.strerror}.",
-                    where=self.where,
-                    hint="Check the path and the permissions.",
-                    path=str(file),
+                raise FILE_UNREADABLE.error(
+                    where=self.where, path=str(file), file=file, reason=error.strerror
                 ) from error
         encrypted = False
 
@@ -66,14 +63,13 @@ class Tls:
             context.load_cert_chain(self.certificate, self.key_file, password)
         except (ssl.SSLError, ValueError, OSError) as error:
             reason = "the key has a password" if encrypted else getattr(error, "reason", None) or str(error)
-            raise MachineError(
-                "CERTIFICATE_UNSUITABLE",
-                f"{self.certificate} and {self.key_file} are not a certificate and its key: {reason}.",
+            raise CERTIFICATE_UNSUITABLE.error(
                 where=self.where,
-                hint="Name two PEM files. The key must belong to the certificate and have no password.",
                 certificate=str(self.certificate),
                 key=str(self.key_file),
                 reason=reason,
+                certificate_file=self.certificate,
+                key_file=self.key_file,
             ) from error
 
     def key_is_open(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import WATERMARK_INVALID
 from falkirk.errors.location import SourceLocation
 
 
@@ -30,12 +30,5 @@ def watermark(column: object, delay: Duration, ahead: Duration, where: SourceLoc
     """Return a watermark. Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`."""
     delay_s, ahead_s = duration_s(delay), duration_s(ahead)
     if not isinstance(column, str) or not column or max(delay_s, ahead_s) > SPAN_S_MAX:
-        raise DefinitionError(
-            "WATERMARK_INVALID",
-            f"withWatermark({column!r}, {delay!r}, ahead={ahead!r}) needs the name of a column, and durations of at "
-            "most 500 years.",
-            where=where,
-            hint='Write withWatermark("at", "10 seconds").',
-            column=column,
-        )
+        raise WATERMARK_INVALID.error(where=where, column=column, delay=delay, ahead=ahead)
     return Watermark(column=column, delay_us=round(delay_s * 1_000_000), ahead_us=round(ahead_s * 1_000_000))

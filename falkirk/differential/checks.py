@@ -22,6 +22,14 @@ from falkirk.analysis.structure import KnownLeaves
 from falkirk.differential.rows import OURS
 from falkirk.differential.schemas import timed
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.differential import (
+    NON_DETERMINISTIC,
+    STEP_INVALID,
+    STEP_INVALID_IN_ITERATION,
+    STEP_INVALID_STAR,
+    TYPE_UNSUITABLE,
+    TYPE_UNSUITABLE_COLLATION,
+)
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.stamped import check_names, quiet
@@ -46,40 +54,20 @@ def applied(
             plan = like._jdf.queryExecution().analyzed()
             is_deterministic = bool(plan.deterministic()) and not _has(plan, rows, "CURRENT_LIKE")
     except (*SPARK_ERRORS, TypeError) as error:
-        raise DefinitionError(
-            "STEP_INVALID",
-            f"{operation}(): {first_line(error)}.",
-            where=where,
-            hint=f"Columns here: {', '.join(rows.columns)}.",
-            operation=operation,
+        raise STEP_INVALID_IN_ITERATION.error(
+            where=where, operation=operation, reason=first_line(error), columns_here=", ".join(rows.columns)
         ) from error
     if any(_has(plan, rows, pattern) for pattern in ("AGGREGATE", "WINDOW", "PLAN_EXPRESSION")):
-        raise DefinitionError(
-            "STEP_INVALID",
-            f"{operation}() uses more than one row at a time (an aggregate, a window or a subquery).",
-            where=where,
-            hint="Use groupBy() or join() for this.",
-            operation=operation,
-        )
+        raise STEP_INVALID.error(where=where, operation=operation)
     if _sees_ours(with_ours):
-        raise DefinitionError(
-            "STEP_INVALID",
-            f"{operation}() has a * within an expression, which would include Falkirk's own columns.",
-            where=where,
-            hint=f"Name the columns: {', '.join(rows.columns)}.",
-            operation=operation,
-        )
+        raise STEP_INVALID_STAR.error(where=where, operation=operation, columns_here=", ".join(rows.columns))
     doubtful = sorted(() if is_vouched else InBatch.of(like, KnownLeaves.of({operation: rows})).undetermined)
     if not is_deterministic or doubtful:
-        raise DefinitionError(
-            "NON_DETERMINISTIC",
-            f"{operation}() may give another result each time{f' ({told})' if (told := ', '.join(doubtful)) else ''}. "
-            "A row that it added could then not be removed again.",
+        raise NON_DETERMINISTIC.error(
             where=where,
-            hint="Compute the value before the iteration, which records its input. If a function always gives the same "
-            "result, declare it with fk.deterministic.",
             operation=operation,
             operations=tuple(doubtful),
+            named=f" ({told})" if (told := ", ".join(doubtful)) else "",
         )
     check_names(like.columns, where)
     return like
@@ -105,21 +93,9 @@ def checked(fields: list[StructField], where: object) -> StructType:
     """Return fields as a schema, all nullable. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
     for f in fields:
         if isinstance(f.dataType, _UNSUITABLE):
-            raise DefinitionError(
-                "TYPE_UNSUITABLE",
-                f"column {f.name!r} is {f.dataType.simpleString()}, which an iteration can't store.",
-                where=where,
-                hint="Split it into columns of simple types.",
-                column=f.name,
-            )
+            raise TYPE_UNSUITABLE.error(where=where, column=f.name, type=f.dataType.simpleString())
         if isinstance(f.dataType, StringType) and " collate " in f.dataType.simpleString():
-            raise DefinitionError(
-                "TYPE_UNSUITABLE",
-                f"column {f.name!r} is {f.dataType.simpleString()}, but an iteration compares texts byte by byte.",
-                where=where,
-                hint="Select a form that is equal byte by byte, for example lower(…), or cast the column to STRING.",
-                column=f.name,
-            )
+            raise TYPE_UNSUITABLE_COLLATION.error(where=where, column=f.name, type=f.dataType.simpleString())
     return StructType([StructField(f.name, f.dataType) for f in fields])
 
 

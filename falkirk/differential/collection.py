@@ -39,7 +39,13 @@ from falkirk.differential.graph import (
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE, OURS
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.differential import (
+    AGGREGATE_INVALID,
+    KEYS_DIFFER,
+    ROUNDS_INVALID,
+    ROWS_INVALID,
+    UNTIL_IN_ITERATE,
+)
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.frames.stamped import check_names, is_star
 
@@ -139,12 +145,8 @@ class Collection:
         for key in keys:
             mine, theirs = self.schema[key].dataType, other.schema[key].dataType
             if mine != theirs:
-                raise DefinitionError(
-                    "KEYS_DIFFER",
-                    f"{operation}(): {key!r} is {mine.simpleString()} here and {theirs.simpleString()} there.",
-                    where=where,
-                    hint="Cast one of them.",
-                    column=key,
+                raise KEYS_DIFFER.error(
+                    where=where, column=key, operation=operation, here=mine.simpleString(), there=theirs.simpleString()
                 )
         left, right = ([c for c in side.columns if c not in keys] for side in (self, other))
         check_names([*keys, *left, *right], where)
@@ -268,14 +270,7 @@ class Grouped:
         if not scope.restarts:
             return until
         if until and scope.depth and rounded:
-            raise DefinitionError(
-                "UNTIL_IN_ITERATE",
-                f"until={until} applies only in fixpoint(), but the sum {rounded[0]!r} is in the body of iterate().",
-                where=self._where,
-                hint="Give this sum a tolerance=…; 0.0 means that every change counts. Or make the loop a fixpoint(), "
-                "if it reaches the same result from every start.",
-                column=rounded[0],
-            )
+            raise UNTIL_IN_ITERATE.error(where=self._where, column=rounded[0], until=until)
         return 0.0
 
     def _type(self, kind: str, column: str) -> DataType:
@@ -289,14 +284,7 @@ class Grouped:
             return LongType()
         if kind == "sum" and number in ("float", "double"):
             return DoubleType()
-        raise DefinitionError(
-            "AGGREGATE_INVALID",
-            f"agg(): {kind!r} is not defined for column {column!r} of type {number}.",
-            where=self._where,
-            hint="Use count, sum (of whole or floating-point numbers), min or max.",
-            kind=kind,
-            column=column,
-        )
+        raise AGGREGATE_INVALID.error(where=self._where, kind=kind, column=column, number=number)
 
     def top(self, rows: int, *by: str) -> Collection:
         """Return the first rows of each key.
@@ -307,13 +295,7 @@ class Grouped:
         Raises: DefinitionError: `COLUMN_MISSING`, `ROWS_INVALID`, `TYPE_UNSUITABLE`.
         """
         if not isinstance(rows, int) or rows < 1:
-            raise DefinitionError(
-                "ROWS_INVALID",
-                f"top(): rows={rows!r} is not a whole number of at least 1.",
-                where=self._where,
-                hint="Give the greatest number of rows of each key.",
-                rows=rows,
-            )
+            raise ROWS_INVALID.error(where=self._where, rows=rows)
         order = tuple((name.removeprefix("+"), not name.startswith("+")) for name in by)
         self._of._require([name for name, _ in order], "top", self._where)
         others = [self._of.schema[c] for c in self._of.columns if c not in self._keys]
@@ -345,13 +327,7 @@ def _loop(
     rounds = limits.get().rounds if rounds is None else rounds
     checked(like.schema.fields, where)
     if rounds < 1:
-        raise DefinitionError(
-            "ROUNDS_INVALID",
-            f"rounds={rounds} is less than 1.",
-            where=where,
-            hint="Give the greatest number of rounds, at least 1.",
-            rounds=rounds,
-        )
+        raise ROUNDS_INVALID.error(where=where, rounds=rounds)
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
     begun = None if start is None else _entered(start._node, scope)
     variable = Variable(scope=scope, schema=like.schema, start=begun)

@@ -72,7 +72,7 @@ class Flow:
         jobs.compact()
         assert not jobs.pending, "all waiting rows are processed, dropped, or left for the next epoch"
         return Advanced(
-            changes=jobs.reading(result, (), files),
+            changes=jobs.reading(result, files, ()),
             state=State(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
             rounds=tuple(turns.ended().values()), jobs=jobs.count,
         )  # fmt: skip
@@ -80,7 +80,7 @@ class Flow:
     def whole(self, state: State) -> DataFrame:
         """Return all rows of the result, with their counts."""
         files = state.traces.get(_all_of(self._graph.result), ())
-        return self._jobs(state, {}, "whole").reading(self._graph.result, (), files)
+        return self._jobs(state, {}, "whole").reading(self._graph.result, files, ())
 
     def _jobs(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Jobs:
         return Jobs(

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from falkirk.differential.expressions import Steps
 from falkirk.differential.operators import Join, Reduce
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.differential import LOOP_LEFT
 from falkirk.errors.location import SourceLocation, caller
 
 
@@ -151,12 +152,7 @@ def is_loose(node: Node) -> bool:
 
 def loop_left() -> DefinitionError:
     """Return the error for a loop's collection that is read outside the loop."""
-    return DefinitionError(
-        "LOOP_LEFT",
-        "a collection that was made in the body of a loop is read outside the loop.",
-        where=caller(),
-        hint="Return it from the body: iterate() returns the result of the loop.",
-    )
+    return LOOP_LEFT.error(where=caller())
 
 
 @dataclass(kw_only=True)

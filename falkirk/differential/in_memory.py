@@ -4,7 +4,6 @@ Its input and output are files of the same kinds as those of the tasks in `jobs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from falkirk.differential import runs
+from falkirk.differential.evaluator import Evaluated, Evaluator
 from falkirk.differential.expressions import Unsuitable
 from falkirk.differential.graph import (
-    Concat,
     Entered,
     Graph,
     Holder,
@@ -28,8 +27,6 @@ from falkirk.differential.graph import (
     Result,
     Scope,
     Source,
-    Variable,
-    inputs_of,
 )  # fmt: skip
 from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.operators import Trace
@@ -50,19 +47,7 @@ TOUCHED_MAX = 1_500_000
 _TABLES_MAX = 3
 
 
-@dataclass
-class _Round:
-    """The state of the current round. Args: parked: rows that wait for a later round; one of the current round may have
-    the same time. The other attributes are as in `_Job` of `jobs.py`."""
-
-    made: dict[int, pa.Table] = field(default_factory=dict)
-    idle: set[tuple[int, Time]] = field(default_factory=set)
-    frames: dict[tuple[int, Time], pa.Table | None] = field(default_factory=dict)
-    parked: list[tuple[Waiting, pa.Table]] = field(default_factory=list)
-    is_empty: bool = True
-
-
-class InMemory:
+class InMemory(Evaluator[pa.Table]):
     """Implements `Works` in one task."""
 
     def __init__(
@@ -70,60 +55,55 @@ class InMemory:
         pending: Mapping[Waiting, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope], partitions: int,
         most: int,
     ) -> None:  # fmt: skip
+        super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
         #: For each holder in a loop, the number of rounds after which its rows are dropped.
         self._limits = {h.name: h.scope.rounds for h in graph.holders() if h.scope.depth and h.scope.restarts}
         #: The holders that receive rows with the hash of their key, and partitioned by it.
         self._by_key = {h.name for h in graph.holders() if isinstance(h, Joined | Reduced)}
-        self.pending: dict[Waiting, tuple[Any, ...]] = {k: tuple(paths) for k, paths in pending.items()}
-        self.left: dict[Waiting, tuple[Any, ...]] = {}
-        self.read: dict[tuple[str, Time], Any] = {}
-        self.entered = entered
-        self.count = 0
         #: Whether the last round had little to do: few rows wait for the next round, and few rows were read.
         self.is_little = True
         self._touched = 0
-        self._round = _Round()
+        #: Rows that wait for a later round; one of the current round may have the same time.
+        self._parked: list[tuple[Waiting, pa.Table]] = []
+        self._is_empty = True
         self._opened: dict[str, pa.Table] = {}
         #: The new rows of each trace; each table is sorted by hash.
         self._new: dict[tuple[str, str], list[pa.Table]] = {}
 
     # -- as Works ------------------------------------------------------------------------------------------------------
 
-    def operate(self, holder: Joined | Reduced, now: Time) -> None:
-        """See Works."""
-        frames = [self._frame(node, now) for node in inputs_of(holder)]
-        parked = [self.pending.pop((holder.name, f"parked{port}", now), ()) for port in range(len(frames))]
-        woken = self.pending.pop((holder.name, "woken", now), ())
-        if not any(parked) and not woken and all(frame is None for frame in frames):
-            self._round.idle.add((id(holder), now))
-            return
-        place, news = _Memory(self, holder.name, woken), []
-        for port, (frame, waiting) in enumerate(zip(frames, parked, strict=True)):
+    def operated(
+        self, holder: Joined | Reduced, now: Time, frames: Sequence[pa.Table | None],
+        waiting: Mapping[str, tuple[Any, ...]],
+    ) -> pa.Table:  # fmt: skip
+        """See Evaluator."""
+        place, news = _Memory(self, holder.name, waiting["woken"]), []
+        for port, frame in enumerate(frames):
             schema = port_schema(holder, port, len(now))
             by_time = {} if frame is None else split_by_time(_hashed(holder, port, frame, schema), len(now))
             rows = by_time.pop(now, schema.empty_table())
             for time, later in by_time.items():
                 place.park(f"parked{port}", time, later)
-            news.append(together([rows, *self.loaded(waiting)], schema))
+            news.append(together([rows, *self.loaded(waiting[f"parked{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
         out = act(holder.operator, news, now, said_by(holder.operator, news[0].schema, output, len(now)), place)
         hand_on(out, len(now), self._routes.handed(holder), place)
-        self._round.made[id(holder)] = out.select(output.names).cast(output)
-        self._round.is_empty = False
+        self._is_empty = False
+        return out.select(output.names).cast(output)
 
     def conclude(self, result: Result, now: Time) -> None:
         """See Works."""
-        frame = self._frame(result.of, now)
+        frame = self.frame(result.of, now)
         if frame is not None:
             rows = consolidate(frame)
             hashes = hash_of([rows.column(name) for name in result.schema.names], rows.num_rows)
             self.wait((result.name, "parked0", now), rows.append_column(HASH, pa.array(hashes)))
-            self._round.is_empty = False
+            self._is_empty = False
 
     def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
         """See Works."""
-        frame = self._frame(node, now)
+        frame = self.frame(node, now)
         if frame is None:
             return
         rows = consolidate(frame)
@@ -131,12 +111,12 @@ class InMemory:
             minus = pc.negate(rows.column(DIFFERENCE))
             rows = rows.set_column(rows.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
         hand_on(rows, len(now), hands, _Memory(self, "", ()))
-        self._round.is_empty = False
+        self._is_empty = False
 
     def flush(self) -> None:
         """See Works."""
-        self.count += not self._round.is_empty
-        parked, self._round = self._round.parked, _Round()
+        self.count += not self._is_empty
+        parked, self._parked, self._is_empty, self.step = self._parked, [], True, Evaluated()
         for key, rows in parked:
             self.pending[key] = (*self.pending.get(key, ()), rows)
         going, touched = sum(rows.num_rows for _, rows in parked), self._touched
@@ -152,46 +132,34 @@ class InMemory:
         """See Works."""
         return 0
 
-    # -- the changes of a node -----------------------------------------------------------------------------------------
+    # -- as Evaluator --------------------------------------------------------------------------------------------------
 
-    def _frame(self, node: Node, now: Time) -> pa.Table | None:
-        key = (id(node), now)
-        if key not in self._round.frames:
-            self._round.frames[key] = self._made(node, now)
-        return self._round.frames[key]
+    def source(self, node: Source) -> pa.Table | None:
+        """See Evaluator."""
+        return self._taken.get(node.name)
 
-    def _made(self, node: Node, now: Time) -> pa.Table | None:
+    def mapped(self, node: Mapped, of: pa.Table, now: Time) -> pa.Table:
+        """See Evaluator."""
+        assert node.steps is not None, "a task receives only loops whose steps are known"
         schema = arrow_of(node.schema, len(now))
-        if isinstance(node, Mapped):
-            assert node.steps is not None, "a task receives only loops whose steps are known"
-            of = self._frame(node.of, now)
-            return None if of is None else node.steps(of).select(schema.names).cast(schema)
-        if isinstance(node, Concat):
-            return _union([self._frame(of, now) for of in node.of], schema)
-        if isinstance(node, Entered):
-            enters = now[-1] == 0 and node.scope not in self.entered
-            of = self._frame(node.of, now[:-1]) if enters else None
-            if of is None:
-                return None
-            first = pa.array(np.zeros(of.num_rows, dtype=np.int32))
-            return of.append_column(rounds(len(now))[-1], first).select(schema.names)
-        if isinstance(node, Source):
-            return self._taken.get(node.name)
-        assert isinstance(node, Holder)
-        if id(node) in self._round.made:
-            return self._round.made[id(node)]
-        if (id(node), now) in self._round.idle:
-            return None
-        if isinstance(node, Variable):
-            start = self._frame(node.start, now) if node.start is not None and now[-1] == 0 else None
-            return _union([start, self._again(node.name, now, schema)], schema)
-        return self._again(node.name if isinstance(node, Left) else f"kept-{node.name}", now, schema)
+        return node.steps(of).select(schema.names).cast(schema)
 
-    def _again(self, name: str, now: Time, schema: pa.Schema) -> pa.Table | None:
-        """Return the rows that wait for a time; several readers may read them."""
-        if (name, now) not in self.read and (name, "parked0", now) in self.pending:
-            self.read[name, now] = together(self.loaded(self.pending.pop((name, "parked0", now))), schema)
-        return self.read.get((name, now))
+    def enter(self, node: Entered, of: pa.Table, now: Time) -> pa.Table:
+        """See Evaluator."""
+        first = pa.array(np.zeros(of.num_rows, dtype=np.int32))
+        return of.append_column(rounds(len(now))[-1], first).select(arrow_of(node.schema, len(now)).names)
+
+    def union(self, node: Node, frames: Sequence[pa.Table], now: Time) -> pa.Table:
+        """See Evaluator."""
+        return together(frames, arrow_of(node.schema, len(now)))
+
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: Time) -> pa.Table:
+        """See Evaluator."""
+        return together(self.loaded(rows), arrow_of(node.schema, len(now)))
+
+    def reading(self, node: Holder, rows: pa.Table, now: Time) -> pa.Table:
+        """See Evaluator."""
+        return rows
 
     # -- traces --------------------------------------------------------------------------------------------------------
 
@@ -208,7 +176,7 @@ class InMemory:
 
     def wait(self, key: Waiting, rows: pa.Table) -> None:
         """Store rows that wait for a time."""
-        self._round.parked.append((key, rows))
+        self._parked.append((key, rows))
 
     def touch(self, rows: int) -> None:
         """Count the rows of a trace that were read."""
@@ -330,8 +298,3 @@ def _hashed(holder: Joined | Reduced, port: int, frame: pa.Table, schema: pa.Sch
     """Return the arriving rows, with the hash of their key."""
     hashes = hash_of([frame.column(key) for key in holder.operator.keys], frame.num_rows)
     return frame.append_column(HASH, pa.array(hashes)).select(schema.names).cast(schema)
-
-
-def _union(tables: Iterable[pa.Table | None], schema: pa.Schema) -> pa.Table | None:
-    found = [table for table in tables if table is not None]
-    return together(found, schema) if found else None

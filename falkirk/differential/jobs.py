@@ -5,7 +5,7 @@ The memory of operators is in files. The driver sees the names of the files and 
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from falkirk.differential.evaluator import Evaluated, Evaluator
 from falkirk.differential.graph import (
-    Concat,
     Entered,
     Graph,
     Holder,
@@ -28,13 +28,12 @@ from falkirk.differential.graph import (
     Result,
     Scope,
     Source,
-    Variable,
     inputs_of,
     is_loose,
 )  # fmt: skip
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
-from falkirk.differential.schedule import Schedule, Waiting
+from falkirk.differential.schedule import Schedule
 from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
 from falkirk.differential.single_task import Outcome, SingleTask, given_by, prepare
 from falkirk.differential.state import State
@@ -52,23 +51,14 @@ NEW_MAX = 2
 
 @dataclass
 class _Job:
-    """A job that is being built.
+    """A job that is being built. Args: ends: frames that no other frame reads. shared: frames with several readers."""
 
-    Args: made: the results of operators in this job. idle: operators that had nothing to do, with the time. read:
-        operators whose results are read in this job. ends: frames that no other frame reads. shared: frames with
-        several readers.
-    """
-
-    made: dict[int, DataFrame] = field(default_factory=dict)
-    idle: set[tuple[int, Time]] = field(default_factory=set)
-    read: set[int] = field(default_factory=set)
     ends: list[DataFrame] = field(default_factory=list)
-    frames: dict[tuple[int, Time], DataFrame | None] = field(default_factory=dict)
     shared: list[DataFrame] = field(default_factory=list)
     folder: Path | None = None
 
 
-class Jobs:
+class Jobs(Evaluator[DataFrame]):
     """The jobs of one epoch.
 
     Args: routes: of the graph. inputs: by the source's name, its changed rows with their difference. folder: of the
@@ -79,6 +69,7 @@ class Jobs:
         self, session: SparkSession, graph: Graph, routes: Routes, state: State, inputs: Mapping[str, DataFrame],
         folder: Path, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
+        super().__init__(state.left, set())
         self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
         #: The number of rows that may wait for a round that one task computes, and the loops that one task can compute.
         self._alone, self._suitable = alone, set(prepare(graph, session)) if alone else set()
@@ -86,24 +77,13 @@ class Jobs:
         self._root, self._name, self._partitions = folder, name, partitions
         self.traces = dict(state.traces)
         self._given = state.files()
-        #: The files that wait for a time, by holder, kind and time.
-        self.pending: dict[Waiting, tuple[Any, ...]] = dict(state.left)
-        #: Those of them that are left for the next epoch.
-        self.left: dict[Waiting, tuple[Any, ...]] = {}
-        #: The files taken from `pending` to be read; they can be read again until their time is complete.
-        self.read: dict[tuple[str, Time], Any] = {}
-        #: Loops that began with the result of the former epoch; the time around them does not advance while they run.
-        self.entered: set[Scope] = set()
-        self.count = 0
         self._open = _Job()
 
-    def operate(self, holder: Joined | Reduced, now: Time) -> None:
-        """Add an operator's work at a time to the job, if rows may wait for it."""
-        frames = [self.frame(node, now) for node in inputs_of(holder)]
-        waiting = self._take(holder, now)
-        if not any(waiting.values()) and all(frame is None for frame in frames):
-            self._open.idle.add((id(holder), now))
-            return
+    def operated(
+        self, holder: Joined | Reduced, now: Time, frames: Sequence[DataFrame | None],
+        waiting: Mapping[str, tuple[Any, ...]],
+    ) -> DataFrame:  # fmt: skip
+        """See Evaluator. It adds the operator's work to the job."""
         traces = {what: files for (name, what), files in self.traces.items() if name == holder.name}
         task = Task(
             holder=holder.name, operator=holder.operator, now=now,
@@ -116,7 +96,7 @@ class Jobs:
         made = self._task(task, self._arriving(holder, frames, now), holder.schema)
         if self._routes.emits[id(holder)] > 1:  # otherwise Spark would compute it once for each reader
             self._open.shared.append(made.persist())
-        self._open.made[id(holder)] = made
+        return made
 
     def conclude(self, result: Result, now: Time) -> None:
         """Add a step that stores the changes of the result, equal rows together."""
@@ -150,7 +130,7 @@ class Jobs:
         frame = self._session.range(0, n, 1, n) if arriving is None else arriving
         return frame.mapInArrow(task, timed(schema, len(task.now)))
 
-    def _arriving(self, holder: Joined | Reduced, frames: list[DataFrame | None], now: Time) -> DataFrame | None:
+    def _arriving(self, holder: Joined | Reduced, frames: Sequence[DataFrame | None], now: Time) -> DataFrame | None:
         """Return the arriving rows of all inputs, partitioned by key."""
         nodes, parts = inputs_of(holder), []
         ours = [*rounds(len(now)), DIFFERENCE]
@@ -172,70 +152,51 @@ class Jobs:
             return None
         return reduce(DataFrame.unionAll, parts).repartition(self._partitions, HASH)
 
-    def frame(self, node: Node, now: Time) -> DataFrame | None:
-        """Return the changes of a node at a time, or None if there can be none."""
-        key = (id(node), now)
-        if key not in self._open.frames:
-            self._open.frames[key] = self._made(node, now)
-        return self._open.frames[key]
+    # -- as Evaluator --------------------------------------------------------------------------------------------------
 
-    def _made(self, node: Node, now: Time) -> DataFrame | None:
-        if isinstance(node, Source):
-            return self._inputs.get(node.name)
-        if isinstance(node, Mapped):
-            of = self.frame(node.of, now)
-            return None if of is None else node.how(of)
-        if isinstance(node, Concat):
-            return _union(self._beside(node.of, now))
-        if isinstance(node, Entered):
-            enters = now[-1] == 0 and node.scope not in self.entered
-            of = self.frame(node.of, now[:-1]) if enters else None
-            if of is None:
-                return None
-            names = [F.col(f"`{n}`") for n in node.schema.names]
-            entered = F.lit(0).cast("int").alias(rounds(len(now))[-1])
-            return of.select(*names, *[F.col(r) for r in rounds(len(now) - 1)], entered, F.col(DIFFERENCE))
-        assert isinstance(node, Holder)
-        if id(node) in self._open.made:
-            self._open.read.add(id(node))
-            return self._open.made[id(node)]
-        if (id(node), now) in self._open.idle:
-            return None  # its stored results are read in later jobs; readers in the same job received them directly
-        if isinstance(node, Variable):
-            start = self._even(node.start, now) if node.start is not None and now[-1] == 0 else None
-            return _union([start, self._again(node, node.name, now)])
-        if isinstance(node, Left):
-            return self._again(node, node.name, now)
-        return self._again(node, f"kept-{node.name}", now)
+    def source(self, node: Source) -> DataFrame | None:
+        """See Evaluator."""
+        return self._inputs.get(node.name)
 
-    def _beside(self, nodes: tuple[Node, ...], now: Time) -> list[DataFrame | None]:
-        """Return the changes of nodes that are read in one union."""
-        return [self.frame(node, now) if all(map(is_loose, nodes)) else self._even(node, now) for node in nodes]
+    def mapped(self, node: Mapped, of: DataFrame, now: Time) -> DataFrame:
+        """See Evaluator."""
+        return node.how(of)
+
+    def enter(self, node: Entered, of: DataFrame, now: Time) -> DataFrame:
+        """See Evaluator."""
+        names = [F.col(f"`{n}`") for n in node.schema.names]
+        entered = F.lit(0).cast("int").alias(rounds(len(now))[-1])
+        return of.select(*names, *[F.col(r) for r in rounds(len(now) - 1)], entered, F.col(DIFFERENCE))
+
+    def union(self, node: Node, frames: Sequence[DataFrame], now: Time) -> DataFrame:
+        """See Evaluator."""
+        return reduce(DataFrame.unionByName, frames)
+
+    def beside(self, nodes: Sequence[Node], now: Time) -> list[DataFrame | None]:
+        """See Evaluator. In a union with other rows, a task's number tells it its partition."""
+        loose = all(map(is_loose, nodes)) and len(nodes) > 1
+        return [self.frame(node, now) if loose else self._even(node, now) for node in nodes]
 
     def _even(self, node: Node, now: Time) -> DataFrame | None:
-        """Return the changes of a node in `partitions` partitions: in a union, a task's number tells it its
-        partition."""
+        """Return the changes of a node in `partitions` partitions."""
         frame = self.frame(node, now)
         return frame.repartition(self._partitions) if frame is not None and is_loose(node) else frame
 
-    def _again(self, node: Holder, name: str, now: Time) -> DataFrame | None:
-        """Return the rows that wait for a time; several readers may read them."""
-        key = (name, now)
-        if key not in self.read and (name, "parked0", now) in self.pending:
-            self.read[key] = self.pending.pop((name, "parked0", now))
-        return self.reading(node, now, self.read[key]) if key in self.read else None
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: Time) -> tuple[Any, ...]:
+        """See Evaluator."""
+        return rows
 
-    def reading(self, node: Holder, now: Time, files: tuple[str, ...]) -> DataFrame:
+    def reading(self, node: Holder, rows: tuple[str, ...], now: Time) -> DataFrame:
+        """See Evaluator."""
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
-            files=self._absolute({"parked0": files}), folder=str(self._folder()), partitions=self._partitions,
+            files=self._absolute({"parked0": rows}), folder=str(self._folder()), partitions=self._partitions,
             hands=(), emits=True,
         )  # fmt: skip
         return self._task(task, None, node.schema)
 
-    def _take(self, holder: Holder, now: Time) -> dict[str, tuple[str, ...]]:
-        return {what: self.pending.pop((holder.name, what, now), ()) for what in ("parked0", "parked1", "woken")}
+    # -- jobs ----------------------------------------------------------------------------------------------------------
 
     def _folder(self) -> Path:
         if self._open.folder is None:
@@ -248,8 +209,8 @@ class Jobs:
 
     def flush(self) -> None:
         """Run the open job, and add its files to the lists."""
-        job, self._open = self._open, _Job()
-        ends = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
+        job, step, self._open, self.step = self._open, self.step, _Job(), Evaluated()
+        ends = [*job.ends, *(frame for made, frame in step.made.items() if made not in step.read)]
         if not ends or job.folder is None:
             return
         try:
@@ -371,11 +332,6 @@ class Jobs:
 def _files(folder: Path) -> list[Path]:
     """Return the files of a job, including those that one holder wrote for another."""
     return sorted(path for path in folder.rglob("*.arrow") if not path.name.startswith("."))
-
-
-def _union(frames: list[DataFrame | None]) -> DataFrame | None:
-    found = [frame for frame in frames if frame is not None]
-    return reduce(DataFrame.unionByName, found) if found else None
 
 
 def _add(lists: dict[K, tuple[str, ...]], more: Mapping[K, tuple[str, ...]], root: Path) -> None:

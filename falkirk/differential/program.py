@@ -15,7 +15,7 @@ from falkirk.analysis.python import functions
 from falkirk.analysis.structure import KnownLeaves, structure_of
 from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
 from falkirk.differential.schemas import timed
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.differential import FUNCTION_UNREADABLE
 from falkirk.errors.location import SourceLocation
 
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
@@ -89,13 +89,5 @@ def _text(node: Node, session: SparkSession) -> str:
 
 def _function(function: object, node: Mapped) -> str:
     if function is None:
-        raise DefinitionError(
-            "FUNCTION_UNREADABLE",
-            "a Python function can't be unpickled. So Falkirk can't know whether it is the same at the next start.",
-            where=node.where,
-            hint="Pass plain values to it instead of broadcast variables or objects that need other processes.",
-            function="",
-            name="",
-            kind="",
-        )
+        raise FUNCTION_UNREADABLE.error(where=node.where, function="", name="", kind="")
     return function_digest(function)

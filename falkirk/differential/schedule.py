@@ -1,6 +1,6 @@
-"""Turns: decides at which times of a graph there is work, and in which order, but not how the work is done.
+"""Schedule: decides at which times of a graph there is work, and in which order, but not how the work is done.
 
-Spark jobs (`jobs.py`) take the same turns as one task alone (`alone.py`), which works while few rows wait.
+Spark jobs (`jobs.py`) take the same turns as one task alone (`in_memory.py`), which works while few rows wait.
 """
 
 from collections.abc import Callable, Mapping

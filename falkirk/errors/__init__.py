@@ -12,7 +12,7 @@
     └── InternalError          our bug: this should never happen, please report it
 
 Every error carries a `condition` (a stable name in capitals) and `parameters` (plain values), so that programs and
-tests can use them instead of the text.
+tests can use them instead of the text. The texts are in `falkirk/errors/conditions/`, one template per condition.
 """
 
 from typing import Literal

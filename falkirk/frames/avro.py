@@ -15,6 +15,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.frames import SCHEMA_INVALID_AVRO, SCHEMA_MISMATCH
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 
 #: A field that a reader adds, with a default: Spark makes nulls of what does not parse, and this tells them from a
@@ -67,11 +68,8 @@ def check_sink(sink: Output, data: DataFrame, columns: list[str]) -> None:
     try:
         wanted = rows.select(from_avro(F.lit(None).cast("binary"), to.schema).alias("read")).schema["read"].dataType
     except SPARK_ERRORS as error:
-        raise DefinitionError(
-            "SCHEMA_INVALID",
-            f"the schema of topic {to.topic!r} is no Avro schema of a record: {first_line(error)}.",
-            where=to.where,
-            schema=to.schema,
+        raise SCHEMA_INVALID_AVRO.error(
+            where=to.where, schema=to.schema, to=to.topic, reason=first_line(error)
         ) from error
     jvm = rows.sparkSession._jvm
     assert jvm is not None
@@ -115,10 +113,4 @@ def _under(place: str, inner: str | None) -> str | None:
 
 
 def _mismatch(sink: Output, to: Kafka, reason: str) -> DefinitionError:
-    return DefinitionError(
-        "SCHEMA_MISMATCH",
-        f"what sink {sink.name!r} is to write does not fit the schema of topic {to.topic!r}: {reason}.",
-        where=sink.where,
-        hint='Select the columns of the schema with its types; what may be null is ["null", …] there.',
-        sink=sink.name,
-    )
+    return SCHEMA_MISMATCH.error(where=sink.where, sink=sink.name, to=to.topic, reason=reason)

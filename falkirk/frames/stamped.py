@@ -34,6 +34,14 @@ from pyspark.sql.types import (
 from falkirk.declare.stream import LatestValue, Step
 from falkirk.declare.watermark import Watermark
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.frames import (
+    COLUMN_MISSING,
+    COLUMN_RESERVED,
+    COLUMN_RESERVED_NAME,
+    COLUMN_TWICE,
+    STEP_INVALID_REASON,
+    STEP_INVALID_SPARK,
+)
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time
 from falkirk.frames.names import BAD as BAD
@@ -112,17 +120,9 @@ def apply(frame: Frame, step: Step) -> Frame:
     except SPARK_ERRORS as error:
         raise _explain(error, frame, step) from error
     except TypeError as error:
-        raise DefinitionError(
-            "STEP_INVALID", f"{step.operation}(): {error}.", where=step.where, operation=step.operation
-        ) from error
+        raise STEP_INVALID_REASON.error(where=step.where, operation=step.operation, reason=error) from error
     except _SeesOurs as error:
-        raise DefinitionError(
-            "COLUMN_RESERVED",
-            f"{step.operation}(): {error}.",
-            where=step.where,
-            hint="Names that begin with __falkirk are Falkirk's own. Name columns in place of a '*' in an expression.",
-            operation=step.operation,
-        ) from error
+        raise COLUMN_RESERVED.error(where=step.where, operation=step.operation, reason=error) from error
     check_names(after.data.columns, step.where, ours=frame.carried + after.carried)
     return after
 
@@ -139,26 +139,14 @@ def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -
     seen: set[str] = set()
     for name in names:
         if name.casefold().startswith(PREFIX) and name not in ours:
-            raise DefinitionError(
-                "COLUMN_RESERVED",
-                f"a column is named {name!r}.",
-                where=where,
-                hint="Names that begin with __falkirk are Falkirk's own.",
-                column=name,
-            )
+            raise COLUMN_RESERVED_NAME.error(where=where, column=name)
         if name.casefold() in seen:
             raise _twice(name, where)
         seen.add(name.casefold())
 
 
 def _twice(name: str, where: object) -> DefinitionError:
-    return DefinitionError(
-        "COLUMN_TWICE",
-        f"there are two columns named {name!r}.",
-        where=where,
-        hint="Give each a name of its own with alias(); upper and lower case count as the same.",
-        column=name,
-    )
+    return COLUMN_TWICE.error(where=where, column=name)
 
 
 @contextmanager
@@ -186,22 +174,18 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
         parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
         missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
-        return DefinitionError(
-            "COLUMN_MISSING",
-            f"{step.operation}(): there is no column {missing}.",
+        return COLUMN_MISSING.error(
             where=step.where,
-            hint=f"Columns here: {', '.join(frame.columns)}.",
             column=missing.strip("`"),
             columns=tuple(frame.columns),
+            operation=step.operation,
+            missing=missing,
+            columns_here=", ".join(frame.columns),
         )
     if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
-    return DefinitionError(
-        "STEP_INVALID",
-        f"{step.operation}(): {first_line(error)}",
-        where=step.where,
-        operation=step.operation,
-        spark_condition=condition,
+    return STEP_INVALID_SPARK.error(
+        where=step.where, operation=step.operation, spark_condition=condition, reason=first_line(error)
     )
 
 

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.frames import SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro
 from falkirk.frames.names import ARRIVED
@@ -77,13 +77,7 @@ def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
         if not isinstance(schema, StructType):  # a type alone is DDL as well
             schema = StructType([StructField("value", schema)])
     except PySparkException as error:
-        raise DefinitionError(
-            "SCHEMA_INVALID",
-            f"the schema of {of} is not Spark DDL: {first_line(error)}.",
-            where=where,
-            hint='Write columns as "id STRING NOT NULL, n INT".',
-            schema=ddl,
-        ) from error
+        raise SCHEMA_INVALID_TOPIC.error(where=where, schema=ddl, of=of, reason=first_line(error)) from error
     check_names([field.name for field in schema.fields], where)
     required = [field.name for field in schema.fields if not field.nullable]
     return StructType([StructField(field.name, field.dataType) for field in schema.fields]), required

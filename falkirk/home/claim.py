@@ -30,6 +30,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as Delivered
 
 from falkirk.errors import HomeError, LogError, StoreError
+from falkirk.errors.conditions.home import HOME_COPIED, LEFTOVER_ALIVE
 from falkirk.home.folder import Home, write_atomically
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, quiet_options
@@ -40,6 +41,7 @@ from falkirk.kafka.signing import SigningKey, tag_of
 from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import Offset
 
 log = logging.getLogger("falkirk")
 
@@ -141,7 +143,7 @@ class Claim:
         self.forged, self._seen = (0, -1), set[bytes]()
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
         self._claimed_s = time.monotonic()
-        self._reader = Reader(connection, self.topic, {0: max(0, self._offset - _FORMER)})
+        self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
         self.former: list[Owner] = []
         self._newest: Owner | None = None
         while self._reader.positions[0] <= self._offset:
@@ -218,13 +220,7 @@ class Claim:
                 if has_ended is None and waited_s > FENCED_S:
                     break
                 if waited_s > 2 * FENCED_S:
-                    raise HomeError(
-                        "LEFTOVER_ALIVE",
-                        f"the former owner still runs: {former}.",
-                        where=self._home.path,
-                        hint="Kill it, because it may still write. Then start again.",
-                        pids=[former.pid],
-                    )
+                    raise LEFTOVER_ALIVE.error(where=self._home.path, pids=[former.pid], former=former)
                 self.look()
                 time.sleep(_LOOK_S)
 
@@ -266,11 +262,4 @@ def refuse_copied(home: Path) -> None:
 
 
 def _copied(home: Path, by: str) -> HomeError:
-    return HomeError(
-        "HOME_COPIED",
-        f"another process took over with a copy of this home: {by}.",
-        where=home,
-        hint="Only one copy may run, because both release the same results. Keep the newer one and delete this folder. "
-        f"To keep this one, stop the other for good, delete the file {MARK!r} in this folder, and start again.",
-        by=by,
-    )
+    return HOME_COPIED.error(where=home, by=by, mark_file=MARK)

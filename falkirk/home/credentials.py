@@ -6,7 +6,7 @@ import secrets
 import shlex
 from pathlib import Path
 
-from falkirk.errors import HomeError
+from falkirk.errors.conditions.home import HOME_UNUSABLE, HOME_UNUSABLE_ADDRESS
 from falkirk.home.folder import write_atomically
 from falkirk.kafka.secret import Secret
 from falkirk.system.stored import parse_json
@@ -38,12 +38,7 @@ def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
             raise ValueError("it is empty")  # an empty token would match a client without a token
         return kept, f"$(cat {shlex.quote(str(file))})"
     except (OSError, ValueError) as error:
-        raise HomeError(
-            "HOME_UNUSABLE",
-            f"the token for HTTP can't be read or written: {error}.",
-            where=file,
-            hint=f"Remove the file, or set the token with http_token= or in {TOKEN_VARIABLE}.",
-        ) from error
+        raise HOME_UNUSABLE.error(where=file, reason=error, token_variable=TOKEN_VARIABLE) from error
 
 
 def _write_secret(file: Path, text: str) -> None:
@@ -77,10 +72,5 @@ def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
     try:
         write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
     except OSError as error:
-        raise HomeError(
-            "HOME_UNUSABLE",
-            f"the address for requests can't be recorded in the home: {error.strerror}.",
-            where=home / _ADDRESS_FILE,
-            hint="Check whether the disk is full, and the permissions of the home.",
-        ) from error
+        raise HOME_UNUSABLE_ADDRESS.error(where=home / _ADDRESS_FILE, reason=error.strerror) from error
     return url

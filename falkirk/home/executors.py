@@ -24,7 +24,8 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.home import HOME_DAMAGED, LEFTOVER_ALIVE_EXECUTORS, SESSION_LOST
 from falkirk.home.folder import write_atomically
 from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
@@ -151,13 +152,7 @@ def await_executors(
     if known is None:
         return
     if known.application == application:
-        raise SparkError(
-            "SESSION_LOST",
-            f"executors of Spark application {application} may still write for its former run of this home.",
-            certainty="maybe",
-            hint="Stop this Spark session, and start again with a new one.",
-            application=application,
-        )
+        raise SESSION_LOST.error(application=application)
     since_s = time.monotonic() if since_s is None else since_s
     until_s, left = since_s + known.silence_s + EXIT_S, set(known.addresses)
     has_said = False
@@ -192,21 +187,10 @@ def _read(home: Path) -> ExecutorRecord | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise HomeError(
-            "HOME_DAMAGED",
-            f"{_FILE} can't be read, so the executors of the former run are unknown.",
-            where=home / _FILE,
-            hint="Make sure that no executor of this application runs, remove the file, and start again.",
-        ) from error
+        raise HOME_DAMAGED.error(where=home / _FILE, file=_FILE) from error
 
 
 def _alive(home: Path, alive: list[str], waited_s: float) -> HomeError:
-    return HomeError(
-        "LEFTOVER_ALIVE",
-        f"executors of the former run still accept connections {waited_s:.0f} s after their driver died: "
-        f"{', '.join(alive)}.",
-        where=home,
-        hint="Kill them on their machines, because a stopped process can't end itself and writes when it resumes. Then "
-        f"start again. If other processes use these addresses, remove {_FILE} from the home.",
-        executors=alive,
+    return LEFTOVER_ALIVE_EXECUTORS.error(
+        where=home, executors=alive, waited_s=waited_s, alive=", ".join(alive), file=_FILE
     )

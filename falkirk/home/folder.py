@@ -21,6 +21,16 @@ from types import TracebackType
 import psutil
 
 from falkirk.errors import HomeError
+from falkirk.errors.conditions.home import (
+    HOME_DAMAGED_IDENTITY,
+    HOME_DAMAGED_NO_IDENTITY,
+    HOME_DAMAGED_PROCESSES,
+    HOME_OF_ANOTHER,
+    HOME_STORE_CHANGED,
+    HOME_UNUSABLE_FOLDER,
+    HOME_VERSION,
+    LEFTOVER_ALIVE_PROCESSES,
+)
 from falkirk.store import Store
 from falkirk.system import locks, private, processes
 from falkirk.system.durable import sync_folder
@@ -102,12 +112,7 @@ class Home:
             records = [ProcessRecord(**entry) for entry in content["processes"]]
             spark_applications = list(content["spark_applications"])
         except (ValueError, KeyError, TypeError) as error:
-            raise HomeError(
-                "HOME_DAMAGED",
-                "processes.json can't be read, so the processes of a former run are unknown.",
-                where=file,
-                hint="Make sure that no process of this application runs, remove the file, and start again.",
-            ) from error
+            raise HOME_DAMAGED_PROCESSES.error(where=file) from error
         found = [(r, p) for r in records if (p := r.find()) is not None and p.pid not in (os.getpid(), spare_pid)]
         known = {p.pid for _, p in found}
         found += [
@@ -146,13 +151,7 @@ class Home:
 
     def _left_alive(self, pids: list[int]) -> HomeError:
         named = f"process {pids[0]}" if pids else "a process"
-        return HomeError(
-            "LEFTOVER_ALIVE",
-            f"{named} of a former run can't be killed.",
-            where=self.path,
-            hint="Kill it, then start again. Until it ends, it may write.",
-            pids=pids,
-        )
+        return LEFTOVER_ALIVE_PROCESSES.error(where=self.path, pids=pids, named=named)
 
     def forget_processes(self) -> None:
         """Delete the record of processes: none of them writes for this home any more."""
@@ -237,24 +236,14 @@ def _opened(path: Path, application: str, store: str | None, lock: int, generati
 
 
 def _unusable(path: Path, error: OSError) -> HomeError:
-    return HomeError(
-        "HOME_UNUSABLE",
-        f"the home can't be written: {error.strerror}.",
-        where=path,
-        hint="Free disk space, or name a folder that this user may write, with home= or --home.",
-    )
+    return HOME_UNUSABLE_FOLDER.error(where=path, reason=error.strerror)
 
 
 def _identify(path: Path, application: str, store: str | None) -> str:
     file = path / "falkirk.json"
     if not file.exists():
         if (path / "decisions.db").exists():
-            raise HomeError(
-                "HOME_DAMAGED",
-                "decisions.db exists, but falkirk.json is missing.",
-                where=path,
-                hint="Restore falkirk.json from a backup, or use a new home.",
-            )
+            raise HOME_DAMAGED_NO_IDENTITY.error(where=path)
         content = {
             "format": FORMAT,
             "application": application,
@@ -268,39 +257,14 @@ def _identify(path: Path, application: str, store: str | None) -> str:
         if not re.fullmatch("[0-9a-f]{8}", identity):
             raise ValueError("identity")
     except (ValueError, KeyError, TypeError) as error:
-        raise HomeError(
-            "HOME_DAMAGED",
-            "falkirk.json can't be read.",
-            where=file,
-            hint="Restore it from a backup, or use a new home.",
-        ) from error
+        raise HOME_DAMAGED_IDENTITY.error(where=file) from error
     if version != FORMAT:
-        raise HomeError(
-            "HOME_VERSION",
-            f"the home has format {version}, but this Falkirk knows {FORMAT}.",
-            where=path,
-            hint="Use the Falkirk that made the home, or a new home.",
-            found=version,
-        )
+        raise HOME_VERSION.error(where=path, found=version, known=FORMAT)
     if found != application:
-        raise HomeError(
-            "HOME_OF_ANOTHER",
-            f"this is the home of application {found!r}, not of {application!r}.",
-            where=path,
-            hint="Give each application its own home.",
-            found=found,
-            expected=application,
-        )
+        raise HOME_OF_ANOTHER.error(where=path, found=found, expected=application)
     kind = content.get("store", "file")
     if kind != ("file" if store is None else "database"):
-        raise HomeError(
-            "HOME_STORE_CHANGED",
-            f"this home's decisions are in a {kind}, but the application names "
-            f"{'no database' if store is None else 'a database'}.",
-            where=path,
-            hint="Name the same store= as before, or begin with a new home.",
-            found=kind,
-        )
+        raise HOME_STORE_CHANGED.error(where=path, found=kind, named="no database" if store is None else "a database")
     return identity
 
 

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Mapping
 
-from falkirk.errors import HomeError, StoreError
+from falkirk.errors import StoreError
+from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.store import Store
+from falkirk.theory.ids import PointNumber
 
 _LOOK_S = 0.2
 
@@ -37,7 +39,9 @@ def ask_to_stop(store: Store) -> None:
         store.post_request("stop", {})
 
 
-def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeout_s: float) -> Mapping[str, int]:
+def ask_to_go_back(
+    store: Store, asked: Mapping[str, PointNumber], *, force: bool, timeout_s: float
+) -> Mapping[str, PointNumber]:
     """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
 
     Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
@@ -48,18 +52,12 @@ def ask_to_go_back(store: Store, asked: Mapping[str, int], *, force: bool, timeo
         request = store.request(number)
         assert request is not None
         if request.state == "done":
-            goes: Mapping[str, int] = request.answer["goes"]
+            goes: Mapping[str, PointNumber] = request.answer["goes"]
             return goes
         if request.state == "failed":
-            raise HomeError(
-                "REQUEST_REFUSED",
-                f"the application did not go back: {request.answer.get('text') or request.answer.get('reason')}",
+            raise REQUEST_REFUSED.error(
                 condition_answered=request.answer.get("condition"),
+                reason=request.answer.get("text") or request.answer.get("reason"),
             )
         time.sleep(_LOOK_S)
-    raise HomeError(
-        "REQUEST_UNANSWERED",
-        f"the application has not answered for {timeout_s:.0f} s.",
-        hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
-        request=number,
-    )
+    raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)

@@ -16,7 +16,8 @@ from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
-from falkirk.errors import AWAY, HomeError, InternalError, SparkError
+from falkirk.errors import AWAY, HomeError, SparkError
+from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT
 from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
@@ -124,12 +125,7 @@ class Coordinator:
                 elif not are_more(self._failures, failed):  # those have a limit of their own, and end only a processor
                     fruitless += 1
                 if fruitless >= FRUITLESS_MAX:
-                    raise SparkError(
-                        "HOST_KEEPS_FAILING",
-                        f"the Spark application failed {fruitless} times in a row without a checkpoint: {reason}.",
-                        where=self._path / "host.log",
-                        hint="Read the reason in this log, correct the cause, and run again. The home is intact.",
-                    )
+                    raise HOST_KEEPS_FAILING.error(where=self._path / "host.log", fruitless=fruitless, reason=reason)
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
             home.kill_leftovers()
@@ -257,7 +253,7 @@ class Coordinator:
         if process.returncode == EXIT_FATAL and error is None:
             home.store.require_charge()  # a host that was replaced leaves the status file to its successor
             refuse_copied(home.path)
-            raise InternalError("HOST_SILENT", "the host ended without a reason.", where=self._path / "host.log")
+            raise HOST_SILENT.error(where=self._path / "host.log")
         if error is not None and process.returncode == EXIT_FATAL:
             raise SparkError(str(error["condition"]), str(error["text"]))
         if error is not None:

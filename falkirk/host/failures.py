@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any
 
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.host import REGION_KEEPS_FAILING
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
@@ -116,13 +117,7 @@ class Failures:
     def error(self, name: str, where: SourceLocation) -> SparkError:
         """Return the error of a processor that has failed too often."""
         count = self.of(name)
-        return SparkError(
-            "REGION_KEEPS_FAILING",
-            f"{name!r} failed {count.failures} times without a checkpoint in between: {count.reason}",
-            where=where,
-            hint="See the host's log for details, correct the cause, and run again. The home is intact.",
-            region=name,
-        )
+        return REGION_KEEPS_FAILING.error(where=where, region=name, failures=count.failures, reason=count.reason)
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return the counts as plain values."""

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
 from falkirk.declare.tls import ReloadingContext
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.host import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
@@ -37,6 +37,7 @@ from falkirk.push.errors import passing_error
 from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
 from falkirk.runtime.context import Place
+from falkirk.theory.ids import Offset, Offsets
 
 #: At the stop, clients with a response have this long to receive it.
 _CLOSE_S = 2.0
@@ -205,12 +206,8 @@ class Gateway:
             return await self._loop.create_server(connections, host, port, **encrypted)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            raise MachineError(
-                "ADDRESS_TAKEN",
-                f"requests can't be accepted at {host}:{port}: {'it is in use' if taken else error.strerror}.",
-                hint="Set another address with http=, or use port 0 for any free port.",
-                host=host,
-                port=port,
+            raise ADDRESS_TAKEN.error(
+                host=host, port=port, reason="it is in use" if taken else error.strerror
             ) from error
 
 
@@ -230,5 +227,5 @@ def _arriving_max(descriptors: int) -> int:
     return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
 
 
-def _positions(content: dict[str, int]) -> dict[int, int]:
-    return {int(p): o for p, o in content.items()}
+def _positions(content: dict[str, int]) -> Offsets:
+    return {int(p): Offset(o) for p, o in content.items()}

@@ -19,13 +19,14 @@ from typing import Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import AWAY, FalkirkError, SparkError, StoreError
+from falkirk.errors import AWAY, FalkirkError, StoreError
+from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import Failures
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host
 from falkirk.host.query import record_processes
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
@@ -131,7 +132,7 @@ def main() -> int:
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
-        told = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}")
+        told = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
         write_status(home_path, (), failures=failures, error=told)
         return EXIT_RESTART
 
@@ -164,7 +165,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     check_slots(slots_needed(plan, topics), session)
-    host = LiveHost(plan, context, history=app.history, say=_say, failures=failures)
+    host = Host(plan, context, history=app.history, say=_say, failures=failures)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)
     if stopping.is_set():

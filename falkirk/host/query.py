@@ -13,14 +13,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
-from falkirk.errors import DefinitionError, FalkirkError, SparkError
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.host import GATEWAY_MISSING, HOST_FAILED_THREAD
 from falkirk.errors.spark import first_line
 from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, ProcessRecord, open_home
 from falkirk.home.guard import is_replaced
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
@@ -39,7 +40,7 @@ class Query:
     """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
 
     def __init__(
-        self, host: LiveHost, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
+        self, host: Host, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
     ) -> None:
         self._host, self._home, self._claim, self._poll_s = host, home, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
@@ -59,7 +60,7 @@ class Query:
         except FalkirkError as error:
             self._error = error
         except Exception as error:  # for example, the JVM died: waiting callers must get the error
-            self._error = SparkError("HOST_FAILED", f"{type(error).__name__}: {first_line(error)}.", certainty="maybe")
+            self._error = HOST_FAILED_THREAD.error(name=type(error).__name__, reason=first_line(error))
             self._error.__cause__ = error
         finally:
             try:
@@ -151,12 +152,7 @@ def run_here(
     Args: home: by default the application's. force: as in RunSettings.
     """
     if app.pushed:
-        raise DefinitionError(
-            "GATEWAY_MISSING",
-            f"{next(iter(app.pushed))!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
-            where=next(iter(app.pushed.values())).where,
-            hint="Run the application with `falkirk run`.",
-        )
+        raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
@@ -172,7 +168,7 @@ def run_here(
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
-        return Query(LiveHost(plan, context, history=app.history), opened, claim, force=force)
+        return Query(Host(plan, context, history=app.history), opened, claim, force=force)
     except BaseException:
         if claim is not None:
             claim.close()

@@ -5,6 +5,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import ACCESS_REFUSED, BROKER_AWAY, KAFKA_REFUSED, TOPIC_MISSING
 from falkirk.kafka.connection import Connection
 
 #: The broker has not answered, or not yet: waiting may help, and the request may have taken effect.
@@ -94,49 +95,27 @@ def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientE
     if error.code() in _REFUSED or (is_away(error) and refusal is not None):
         reason = error if error.code() in _REFUSED else refusal
         assert reason is not None
-        return LogError(
-            "ACCESS_REFUSED",
-            f"Kafka denied access while {doing}: {reason.str()}.",
-            where=where,
-            hint="Check the security options of the connection and the rights of its user.",
-            topic=topic,
-            code=reason.name(),
-        )
+        return ACCESS_REFUSED.error(where=where, topic=topic, code=reason.name(), doing=doing, reason=reason.str())
     if is_away(error):
         return away(doing, connection, topic, str(error.name()), errors)
     if is_missing(error):
         return missing(connection, topic)
-    return LogError(
-        "KAFKA_REFUSED",
-        f"Kafka returned an error while {doing}: {error.str()}.",
-        where=where,
-        topic=topic,
-        code=error.name(),
-    )
+    return KAFKA_REFUSED.error(where=where, topic=topic, code=error.name(), doing=doing, reason=error.str())
 
 
 def away(doing: str, connection: Connection, topic: str, code: str, errors: ClientErrors) -> LogError:
     """Return the error for a broker that does not answer, with the client's last own error."""
     said = f" ({errors.last.str()})" if errors.last is not None else ""
-    return LogError(
-        "BROKER_AWAY",
-        f"Kafka did not answer while {doing}{said}.",
-        certainty="maybe",
+    return BROKER_AWAY.error(
         where=f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap,
-        hint="Check that Kafka is running and that this machine can reach it.",
         topic=topic,
         code=code,
+        doing=doing,
+        said=said,
     )
 
 
 def missing(connection: Connection, topic: str, similar: tuple[str, ...] = ()) -> LogError:
     """Return the error for a topic that does not exist."""
     hint = f"Did you mean {' or '.join(similar)}?" if similar else "Create the topic, or check its name."
-    return LogError(
-        "TOPIC_MISSING",
-        f"the topic {topic} does not exist.",
-        where=connection.bootstrap,
-        hint=hint,
-        topic=topic,
-        similar=similar,
-    )
+    return TOPIC_MISSING.error(where=connection.bootstrap, topic=topic, similar=similar, advice=hint)

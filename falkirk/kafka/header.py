@@ -7,8 +7,9 @@ verified it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import HEADER_MALFORMED
 from falkirk.theory.channel import Channel
+from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 
 #: The key of Falkirk's header among the headers of a record.
@@ -37,7 +38,7 @@ class Header:
     """
 
     application: str
-    incarnation: int
+    incarnation: Incarnation
     stamp: Stamp
     state_partition: int
 
@@ -54,15 +55,10 @@ class Header:
         try:
             application, incarnation, numbers, state, _ = split_header(value)
         except ValueError as error:
-            raise LogError(
-                "HEADER_MALFORMED",
-                f"{value[:100]!r} is not a header of Falkirk.",
-                hint="Find the other program that writes headers with this name, and stop it.",
-                value=value,
-            ) from error
+            raise HEADER_MALFORMED.error(value=value, shown=value[:100]) from error
         return cls(
             application=application,
-            incarnation=int(incarnation),
+            incarnation=Incarnation(int(incarnation)),
             stamp=stamp_of(numbers),
             state_partition=int(state),
         )
@@ -116,4 +112,4 @@ def _is_number(text: str) -> bool:
 def stamp_of(numbers: tuple[int, ...]) -> Stamp:
     """Return the stamp with these numbers: source, partition, offset and sub-indexes."""
     source, partition, offset, *sub = numbers
-    return Stamp(source=source, partition=partition, offset=offset, sub=tuple(sub))
+    return Stamp(source=source, partition=partition, offset=Offset(offset), sub=tuple(sub))

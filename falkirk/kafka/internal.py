@@ -1,5 +1,7 @@
 """Defines the names and settings of Falkirk's internal topics, in which no record expires."""
 
+from falkirk.theory.ids import LogId
+
 #: Kafka from version 4 on refuses records whose time is more than an hour ahead of the broker's clock. A machine whose
 #: clock was set forward could not write any more. Older brokers accept any time, and don't know the setting.
 ANY_TIME = "message.timestamp.after.max.ms"
@@ -7,9 +9,9 @@ ANY_TIME = "message.timestamp.after.max.ms"
 KEEP = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete", ANY_TIME: str(2**63 - 1)}
 
 
-def internal_topic(application: str, identity: str, name: str) -> str:
+def internal_topic(application: str, identity: str, name: str) -> LogId:
     """Return the name of an internal topic of one home.
 
     It contains the home's identity, so two homes never share a topic.
     """
-    return f"falkirk.{application}.{identity}.{name}"
+    return LogId(f"falkirk.{application}.{identity}.{name}")

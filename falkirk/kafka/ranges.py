@@ -13,10 +13,12 @@ from typing import Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from falkirk.errors import InternalError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import RANGE_EXPIRED, RANGE_MISMATCH, RANGE_NOT_THERE
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, is_away, missing, quiet_options
 from falkirk.kafka.header import Header, header_value
+from falkirk.theory.ids import Offset, Offsets
 
 #: The number of messages in one read. Larger batches were slower, since Python and librdkafka then alternate.
 _BATCH = 2_000
@@ -39,7 +41,7 @@ class Message(Protocol):
     """A message of librdkafka. The client's own types allow None where a record always has a value."""
 
     def partition(self) -> int: ...
-    def offset(self) -> int: ...
+    def offset(self) -> Offset: ...
     def timestamp(self) -> tuple[int, int]: ...
     def key(self) -> bytes | None: ...
     def value(self) -> bytes | None: ...
@@ -56,7 +58,7 @@ class LogRecord:
     """
 
     partition: int
-    offset: int
+    offset: Offset
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
@@ -67,8 +69,8 @@ class LogRecord:
 def read_range(
     connection: Connection | str,
     topic: str,
-    first: Mapping[int, int],
-    last: Mapping[int, int],
+    first: Mapping[int, Offset],
+    last: Mapping[int, Offset],
     *,
     stall_s: float = 30.0,
     committed: bool = False,
@@ -99,8 +101,8 @@ def read_range(
 def read_messages(
     connection: Connection | str,
     topic: str,
-    first: Mapping[int, int],
-    last: Mapping[int, int],
+    first: Mapping[int, Offset],
+    last: Mapping[int, Offset],
     *,
     stall_s: float = 30.0,
     committed: bool = False,
@@ -124,8 +126,8 @@ class _Reading:
         self,
         connection: Connection,
         topic: str,
-        first: Mapping[int, int],
-        last: Mapping[int, int],
+        first: Mapping[int, Offset],
+        last: Mapping[int, Offset],
         stall_s: float,
         *,
         committed: bool,
@@ -133,13 +135,9 @@ class _Reading:
         self._connection, self._topic, self._stall_s = connection, topic, stall_s
         self._last = last
         if first.keys() != last.keys():
-            raise InternalError(
-                "RANGE_MISMATCH",
-                f"the range begins in partitions {sorted(first)} but ends in partitions {sorted(last)}.",
-                where=topic,
-            )
+            raise RANGE_MISMATCH.error(where=topic, first=sorted(first), last=sorted(last))
         self.open = {p for p in first if first[p] < last[p]}
-        self._ended: dict[int, int] = {}
+        self._ended: Offsets = {}
         self._errors = ClientErrors()
         self._moved_at = time.monotonic()
         self._consumer = Consumer(
@@ -199,19 +197,14 @@ class _Reading:
         self.open.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
 
-    def _note(self, error: KafkaError, partition: int, offset: int) -> None:
+    def _note(self, error: KafkaError, partition: int, offset: Offset) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             self._ended[partition] = offset
             if partition in self.open and offset >= self._last[partition]:
                 self._finish(partition)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise LogError(
-                "RANGE_EXPIRED",
-                f"records that Falkirk still needs were deleted from partition {partition}.",
-                where=f"topic {self._topic} at {self._connection.bootstrap}",
-                hint="Set the topic's retention to more than the longest time until its records are read again.",
-                topic=self._topic,
-                partition=partition,
+            raise RANGE_EXPIRED.error(
+                where=f"topic {self._topic} at {self._connection.bootstrap}", topic=self._topic, partition=partition
             )
         elif not is_away(error):
             raise self._fault(error)
@@ -224,14 +217,12 @@ class _Reading:
             except KafkaException:
                 continue
             if 0 <= end < self._last[partition]:  # negative: the leader does not know its end yet
-                return LogError(
-                    "RANGE_NOT_THERE",
-                    f"partition {partition} ends at {end}, before position {self._last[partition]}.",
+                return RANGE_NOT_THERE.error(
                     where=f"topic {self._topic} at {self._connection.bootstrap}",
-                    hint="Check whether the topic was deleted and created again.",
                     topic=self._topic,
                     partition=partition,
                     end=end,
+                    last=self._last[partition],
                 )
         last = self._errors.last
         if last is not None:

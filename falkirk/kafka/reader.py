@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, is_away, quiet_options
 from falkirk.kafka.ranges import Message
+from falkirk.theory.ids import Offset, Offsets
 
 #: The largest number of messages in one read.
 _BATCH = 1_000
@@ -23,7 +24,7 @@ class Reader:
     Attributes: positions: for each partition, the position below which everything is read.
     """
 
-    def __init__(self, connection: Connection, topic: str, first: Mapping[int, int]) -> None:
+    def __init__(self, connection: Connection, topic: str, first: Mapping[int, Offset]) -> None:
         self._connection, self._topic, self._errors = connection, topic, ClientErrors()
         self.positions = dict(first)
         self._consumer = _consumer(connection, self._errors)
@@ -43,7 +44,7 @@ class Reader:
         for message in cast("list[Message]", [first, *self._consumer.consume(_BATCH, 0)]):
             error = message.error()
             if error is None:
-                self.positions[message.partition()] = message.offset() + 1
+                self.positions[message.partition()] = Offset(message.offset() + 1)
                 taken.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Markers of transactions may follow the last record.
@@ -52,7 +53,7 @@ class Reader:
                 raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
         return taken
 
-    def is_at(self, ends: Mapping[int, int]) -> bool:
+    def is_at(self, ends: Mapping[int, Offset]) -> bool:
         """Return whether all records below these positions are read."""
         return all(self.positions.get(p, 0) >= end for p, end in ends.items())
 
@@ -61,7 +62,7 @@ class Reader:
         self._consumer.close()
 
 
-def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bool]) -> Iterator[Message]:
+def read_until(reader: Reader, ends: Mapping[int, Offset], is_over: Callable[[], bool]) -> Iterator[Message]:
     """Yield all messages below these positions; stop early when `is_over` returns true."""
     while not reader.is_at(ends) and not is_over():
         for message in reader.poll(0.2):
@@ -69,7 +70,7 @@ def read_until(reader: Reader, ends: Mapping[int, int], is_over: Callable[[], bo
                 yield message
 
 
-def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mapping[int, int]) -> dict[int, int]:
+def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mapping[int, Offset]) -> Offsets:
     """Return, per partition, the position of the first record not older than `since_ms`; without one, `ends`.
 
     Raises: LogError: `BROKER_AWAY`.
@@ -82,7 +83,7 @@ def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mappin
         raise fault(error.args[0], "reading a topic's positions", connection, errors, topic) from error
     finally:
         consumer.close()
-    return {f.partition: f.offset if f.offset >= 0 else ends[f.partition] for f in found}
+    return {f.partition: Offset(f.offset) if f.offset >= 0 else ends[f.partition] for f in found}
 
 
 def _consumer(connection: Connection, errors: ClientErrors) -> Consumer:

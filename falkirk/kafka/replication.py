@@ -16,11 +16,12 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, is_away, quiet_options
+from falkirk.theory.ids import LogId, Offset
 
 
 def unreplicated(
-    connection: Connection, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float
-) -> frozenset[tuple[str, int]]:
+    connection: Connection, ends: Mapping[LogId, Mapping[int, Offset]], *, timeout_s: float
+) -> frozenset[tuple[LogId, int]]:
     """Return the partitions whose leader has not confirmed within `timeout_s` that its log ends at these positions.
 
     Args: ends: high watermarks, by topic and partition.
@@ -38,7 +39,7 @@ def unreplicated(
         }
     )
     places = [TopicPartition(topic, p, end + 1) for topic, found in sorted(ends.items()) for p, end in found.items()]
-    unconfirmed = {(place.topic, place.partition) for place in places}
+    unconfirmed = {(LogId(place.topic), place.partition) for place in places}
     try:
         consumer.assign(places)
         deadline = time.monotonic() + timeout_s
@@ -50,7 +51,7 @@ def unreplicated(
             if error is None:
                 break  # a record exists after one of these ends
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
-                unconfirmed.discard((str(message.topic()), int(message.partition() or 0)))
+                unconfirmed.discard((LogId(message.topic()), int(message.partition() or 0)))
             elif not is_away(error):
                 raise fault(error, "reading the end of a topic", connection, errors, str(message.topic()))
     finally:

@@ -2,7 +2,7 @@
 
 import os
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.kafka import SECRET_MISSING, SECRET_NOT_PICKLED
 
 _FROM_ENVIRONMENT = "env:"
 
@@ -38,11 +38,7 @@ class Secret:
         """
         value = self._value()
         if not value:
-            raise DefinitionError(
-                "SECRET_MISSING",
-                f"a secret is empty: {self.origin} is empty or not set.",
-                hint="Set it before the start.",
-            )
+            raise SECRET_MISSING.error(origin=self.origin)
         return value
 
     def _value(self) -> str | None:
@@ -64,9 +60,5 @@ class Secret:
 
     def __reduce__(self) -> tuple[type["Secret"], tuple[str]]:
         if not self._text.startswith(_FROM_ENVIRONMENT):
-            raise DefinitionError(
-                "SECRET_NOT_PICKLED",
-                "a secret that was given as plain text can't be pickled.",
-                hint='Give it as "env:NAME" to use the connection in other processes.',
-            )
+            raise SECRET_NOT_PICKLED.error()
         return (Secret, (self._text,))

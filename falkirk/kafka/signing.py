@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from falkirk.kafka.header import TAG_DIGITS, header_value, split_header
+from falkirk.theory.ids import Incarnation, Offset
 
 if TYPE_CHECKING:
     from falkirk.kafka.ranges import LogRecord, Message
@@ -40,7 +41,7 @@ class SigningKey:
     secret: bytes = field(repr=False)
     since_birth: bool
 
-    def of(self, topic: str, incarnation: int | str) -> bytes:
+    def of(self, topic: str, incarnation: Incarnation | str) -> bytes:
         """Return the key for the records that one incarnation writes to one topic. The key has no other use."""
         return KEY_MARK + hmac.digest(self.secret, f"{topic}/{incarnation}".encode(), "sha256")[:_KEY_BYTES]
 
@@ -58,7 +59,7 @@ def tag_of(key: bytes, header: bytes, partition: int, record_key: bytes | None, 
 class VerifiedHeader(NamedTuple):
     """The contents of a verified header. Args: numbers: of the stamp. signed: the header has a correct tag."""
 
-    incarnation: int
+    incarnation: Incarnation
     numbers: tuple[int, ...]
     state: str
     signed: bool
@@ -90,7 +91,7 @@ class Foreign:
     """A record in one of the home's topics that the home did not write."""
 
     partition: int
-    offset: int
+    offset: Offset
     reason: RejectedHeader
 
 
@@ -119,19 +120,19 @@ class Verifier:
     """
 
     def __init__(
-        self, topic: str, identity: str, key: SigningKey, *, unsigned_below: Mapping[int, int] | None = None,
+        self, topic: str, identity: str, key: SigningKey, *, unsigned_below: Mapping[int, Offset] | None = None,
         explains: Callable[[tuple[int, ...], str], bool] = lambda numbers, state: True,
     ) -> None:  # fmt: skip
         self._identity, self._explains = identity, explains
         self._unsigned_below = {} if key.since_birth else unsigned_below
         self._key_of = lru_cache(_KEYS_MAX)(lambda incarnation: key.of(topic, incarnation))
 
-    def is_old(self, partition: int, offset: int) -> bool:
+    def is_old(self, partition: int, offset: Offset) -> bool:
         """Return whether an earlier version of Falkirk, which did not sign records, may have written a record."""
         return self._unsigned_below is None or offset < self._unsigned_below.get(partition, 0)
 
     def verify(
-        self, partition: int, offset: int, header: bytes | None, record_key: bytes | None, value: bytes | None
+        self, partition: int, offset: Offset, header: bytes | None, record_key: bytes | None, value: bytes | None
     ) -> VerifiedHeader | RejectedHeader:
         """Return the contents of a record's header if this home wrote the record, otherwise the reason why not."""
         if header is None:
@@ -152,7 +153,7 @@ class Verifier:
             made = tag_of(self._key_of(incarnation), header[:-TAG_DIGITS], partition, record_key, value)
             if not hmac.compare_digest(made, tag):
                 return UNKNOWN_TAG if is_old else WRONG_TAG
-        return VerifiedHeader(int(incarnation), numbers, state, tag is not None)
+        return VerifiedHeader(Incarnation(int(incarnation)), numbers, state, tag is not None)
 
     def verify_message(self, message: "Message") -> VerifiedHeader | RejectedHeader:
         """Verify a message, as `verify` does."""
@@ -165,14 +166,14 @@ class Verifier:
 
 
 def explained_by(
-    ends: Callable[[], Mapping[int, int]], state_partitions: int, depth: int | None
+    ends: Callable[[], Mapping[int, Offset]], state_partitions: int, depth: int | None
 ) -> Callable[[tuple[int, ...], str], bool]:
     """Return a function that decides whether records of one source can have caused a stamp.
 
     Args: ends: returns the ends of the source's partitions; called at most once. state_partitions: their number. depth:
         the number of sub-indexes of a stamp; None: not known.
     """
-    known: list[Mapping[int, int]] = []
+    known: list[Mapping[int, Offset]] = []
 
     def explains(numbers: tuple[int, ...], state: str) -> bool:
         known[:] = known or [ends()]

@@ -13,6 +13,7 @@ from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.kafka.void import Void
 from falkirk.theory.channel import Channel, Regression, ReleasedTail
+from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 
 _EXAMPLES = 5
@@ -40,7 +41,7 @@ class Tail:
     released: ReleasedTail
     released_set: tuple[tuple[Channel, Stamp], ...] | None
     records: int
-    incarnations: Mapping[int, int]
+    incarnations: Mapping[Incarnation, int]
     void_count: int
     foreign: ForeignTally
     regression_count: int
@@ -50,8 +51,8 @@ class Tail:
 def read_tail(
     connection: Connection | str,
     topic: str,
-    first: Mapping[int, int],
-    last: Mapping[int, int],
+    first: Mapping[int, Offset],
+    last: Mapping[int, Offset],
     verifier: Verifier,
     *,
     keep_set: bool = False,
@@ -83,13 +84,13 @@ class TailFold:
         self._verifier, self._void, self._keep_set = verifier, void, keep_set
         self._greatest: dict[_Route, _Numbers] = {}
         self._all: dict[_Route, dict[_Numbers, None]] = {}
-        self._incarnations: Counter[int] = Counter()
+        self._incarnations: Counter[Incarnation] = Counter()
         self._records = self._void_count = self._regression_count = 0
         self._foreign = ForeignTally()
         self._regressions: list[tuple[_Route, _Numbers, _Numbers]] = []
 
     def add(
-        self, partition: int, offset: int, header: bytes | None, key: bytes | None = None, value: bytes | None = None
+        self, partition: int, offset: Offset, header: bytes | None, key: bytes | None = None, value: bytes | None = None
     ) -> None:
         """Add the record at `offset` with this header."""
         self._records += 1

@@ -29,10 +29,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 )
 
 from falkirk.errors import LogError, is_away
+from falkirk.errors.conditions.kafka import PARTITION_COUNT_DIFFERS, TOPIC_REPLACED
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, missing, quiet_options
 from falkirk.kafka.internal import ANY_TIME
 from falkirk.kafka.replication import unreplicated
+from falkirk.theory.ids import LogId, Offset, Offsets
 
 _T = TypeVar("_T")
 _POLL_S = 0.1
@@ -137,14 +139,8 @@ class Topics:
         # One answer says both: another broker may not know the new topic yet.
         found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
         if found != partitions:
-            raise LogError(
-                "PARTITION_COUNT_DIFFERS",
-                f"the topic {topic} has {found} partitions, not {partitions}.",
-                where=self._connection.bootstrap,
-                hint="Use another topic or delete this one; otherwise records of a key would move to other partitions.",
-                topic=topic,
-                found=found,
-                wanted=partitions,
+            raise PARTITION_COUNT_DIFFERS.error(
+                where=self._connection.bootstrap, topic=topic, found=found, wanted=partitions
             )
 
     def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
@@ -157,14 +153,14 @@ class Topics:
         self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, "deleting a topic", topic)
         self._await(lambda: not self.exists(topic), "deleting a topic", topic)
 
-    def first_positions(self, topic: str) -> dict[int, int]:
+    def first_positions(self, topic: str) -> Offsets:
         """Return the position of the oldest remaining record, per partition.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
         return self._positions(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
-    def end_positions(self, topic: str) -> dict[int, int]:
+    def end_positions(self, topic: str) -> Offsets:
         """Return the position after the last record that all in-sync replicas have, per partition.
 
         Raises: LogError: `TOPIC_MISSING`.
@@ -172,15 +168,15 @@ class Topics:
         return self._positions(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def unreplicated(
-        self, ends: Mapping[str, Mapping[int, int]], *, timeout_s: float = 1.0
-    ) -> frozenset[tuple[str, int]]:
+        self, ends: Mapping[LogId, Mapping[int, Offset]], *, timeout_s: float = 1.0
+    ) -> frozenset[tuple[LogId, int]]:
         """Return the partitions, as (topic, partition), whose leader has not confirmed these ends of its log.
 
         Raises: LogError: `TOPIC_MISSING`.
         """
         return unreplicated(self._connection, ends, timeout_s=timeout_s)
 
-    def readable_positions(self, topic: str) -> dict[int, int]:
+    def readable_positions(self, topic: str) -> Offsets:
         """Return the end of the readable records, per partition: the start of the first open transaction, if any.
 
         Raises: LogError: `TOPIC_MISSING`.
@@ -188,14 +184,14 @@ class Topics:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         return self._positions(topic, latest, IsolationLevel.READ_COMMITTED)
 
-    def delete_below(self, topic: str, positions: Mapping[int, int]) -> None:
+    def delete_below(self, topic: str, positions: Mapping[int, Offset]) -> None:
         """Delete the records of `topic` before these positions permanently. A second call changes nothing."""
         wanted = [TopicPartition(topic, p, o) for p, o in positions.items() if o > 0]
         if wanted:
             for future in self._admin.delete_records(wanted, request_timeout=self._timeout_s).values():
                 self._result(future, "deleting records", topic)
 
-    def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+    def commit(self, group: str, topic: str, positions: Mapping[int, Offset]) -> None:
         """Commit positions in `topic` for a consumer group that has no members."""
         wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p, o) for p, o in positions.items()])
         for future in self._admin.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s).values():
@@ -224,7 +220,7 @@ class Topics:
 
     def _positions(
         self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    ) -> dict[int, int]:
+    ) -> Offsets:
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -253,14 +249,8 @@ class Topics:
         futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
         found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
         if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
-            raise LogError(
-                "TOPIC_REPLACED",
-                f"the topic {topic} was deleted and created again since this home first used it.",
-                where=self._connection.bootstrap,
-                hint="Start with a new home and new output topics.",
-                topic=topic,
-                before=self._expected[topic],
-                now=str(found.topic_id),
+            raise TOPIC_REPLACED.error(
+                where=self._connection.bootstrap, topic=topic, before=self._expected[topic], now=str(found.topic_id)
             )
         return found
 

@@ -8,9 +8,11 @@ record is void. Its header names its incarnation, so a reader recognises it when
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-Range = tuple[int, int, int]
+from falkirk.theory.ids import Incarnation, Offset
+
+Range = tuple[int, Offset, Offset]
 """Records of a partition: (partition, first, last exclusive)."""
-Fence = tuple[int, int, int]
+Fence = tuple[int, Offset, Incarnation]
 """The end of a partition when an incarnation started: (partition, position, incarnation)."""
 
 
@@ -23,14 +25,14 @@ class Void:
 
     def __init__(self, ranges: Iterable[Range] = (), fences: Iterable[Fence] = ()) -> None:
         self.ranges, self.fences = tuple(sorted(ranges)), tuple(sorted(fences))
-        self._ranges: dict[int, list[tuple[int, int]]] = {}
-        self._fences: dict[int, list[tuple[int, int]]] = {}
+        self._ranges: dict[int, list[tuple[Offset, Offset]]] = {}
+        self._fences: dict[int, list[tuple[Offset, Incarnation]]] = {}
         for partition, first, last in self.ranges:
             self._ranges.setdefault(partition, []).append((first, last))
         for partition, position, incarnation in self.fences:
             self._fences.setdefault(partition, []).append((position, incarnation))
 
-    def has(self, partition: int, offset: int, incarnation: int | None) -> bool:
+    def has(self, partition: int, offset: Offset, incarnation: Incarnation | None) -> bool:
         """Return whether a record is void.
 
         Args: incarnation: of its writer; None: the home did not write the record.
@@ -39,17 +41,17 @@ class Void:
             return True
         return incarnation is not None and self._is_late(partition, offset, incarnation)
 
-    def _is_taken_back(self, partition: int, offset: int) -> bool:
+    def _is_taken_back(self, partition: int, offset: Offset) -> bool:
         ranges = self._ranges.get(partition, [])
         at = bisect_right(ranges, offset, key=lambda r: r[0]) - 1
         return at >= 0 and offset < ranges[at][1]
 
-    def _is_late(self, partition: int, offset: int, incarnation: int) -> bool:
+    def _is_late(self, partition: int, offset: Offset, incarnation: Incarnation) -> bool:
         fences = self._fences.get(partition, [])
         at = bisect_right(fences, offset, key=lambda f: f[0]) - 1
         return at >= 0 and incarnation < fences[at][1]
 
-    def within(self, first: Mapping[int, int], last: Mapping[int, int] | None = None) -> "Void":
+    def within(self, first: Mapping[int, Offset], last: Mapping[int, Offset] | None = None) -> "Void":
         """Return the part that matters to [first, last) of each partition; without `last`, from `first` on."""
         ranges = [r for r in self.ranges if r[2] > first.get(r[0], 0) and (last is None or r[1] < last.get(r[0], 0))]
         fences = []
@@ -60,12 +62,12 @@ class Void:
         return Void(ranges, fences)
 
 
-def late_behind(fences: Iterable[tuple[int, Mapping[int, int]]]) -> list[Fence]:
+def late_behind(fences: Iterable[tuple[Incarnation, Mapping[int, Offset]]]) -> list[Fence]:
     """Return the fences of a log, from the end of each partition at the start of each incarnation of its writer.
 
     Of several fences at one position the last counts. No incarnation is older than the first.
     """
-    found: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, Offset], Incarnation] = {}
     for incarnation, positions in sorted(fences, key=lambda f: f[0]):
         if incarnation > 1:
             found |= dict.fromkeys(positions.items(), incarnation)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import pyspark
 
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import ARCHIVE_NOT_MADE_PARTLY
 from falkirk.local.cache import cache_home, filled
 from falkirk.local.jars import broker_jars, spark_jars
 from falkirk.local.java import Java
@@ -43,7 +43,8 @@ def driver_class_path() -> tuple[Path, ...]:
     folder is not allowed.
     """
     spark_home = os.environ.get("SPARK_HOME")
-    home = Path(spark_home) if spark_home else Path(pyspark.__file__).parent
+    # Without links: the same jars under another path would not fit the archive.
+    home = Path(spark_home or Path(pyspark.__file__).parent).resolve()
     ours = spark_jars()
     whole = (*ours, *sorted((home / "jars").glob("*.jar")))
     return whole if sum(len(str(jar)) + 1 for jar in whole) <= CLASS_PATH_MAX else ours
@@ -93,14 +94,7 @@ def made(java: Java, train: Trainer) -> Path:
         train(building)
         lacking = [kind for kind in KINDS if not archive_file(building, kind).is_file()]
         if lacking:
-            raise MachineError(
-                "ARCHIVE_NOT_MADE",
-                f"The JVM saved no class archive for {' and '.join(lacking)}.",
-                where=java.command,
-                hint="Falkirk works without it, but starts more slowly. If this Java lacks its default class archive, "
-                "run `java -Xshare:dump` to create it.",
-                lacking=lacking,
-            )
+            raise ARCHIVE_NOT_MADE_PARTLY.error(where=java.command, lacking=lacking, missing=" and ".join(lacking))
         for kind in KINDS:
             _sync(archive_file(building, kind))
         sizes = {kind: _size(archive_file(building, kind)) for kind in KINDS}

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import BROKER_NOT_STARTED, BROKER_NOT_STARTED_FORMAT
 from falkirk.local.archive import options
 from falkirk.local.cache import cache_home
 from falkirk.local.jars import broker_jars
@@ -224,12 +225,7 @@ def _format(folder: Path, java: list[str], properties: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise MachineError(
-            "BROKER_NOT_STARTED",
-            f"the local broker's data folder could not be created: {_last_words(done.stdout + done.stderr)}",
-            where=folder,
-            hint="Check that the disk has room, that the folder is yours, and that Kafka knows the settings.",
-        )
+        raise BROKER_NOT_STARTED_FORMAT.error(where=folder, last_words=_last_words(done.stdout + done.stderr))
 
 
 def _comes_up(broker: Broker, timeout_s: float) -> bool:
@@ -249,12 +245,7 @@ def _comes_up(broker: Broker, timeout_s: float) -> bool:
 
 def _not_started(broker: Broker, what: str) -> MachineError:
     log = Path(broker.folder) / _LOG
-    return MachineError(
-        "BROKER_NOT_STARTED",
-        f"the local broker {what}: {_last_words(log.read_text(errors='replace'))}",
-        where=log,
-        hint="Read the log. `falkirk kafka stop` stops a broker that hangs. Delete its folder to start without data.",
-    )
+    return BROKER_NOT_STARTED.error(where=log, what=what, last_words=_last_words(log.read_text(errors="replace")))
 
 
 def _last_words(output: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import CACHE_NOT_WRITTEN
 from falkirk.system import private
 
 _FILLING = ".filling-"
@@ -78,13 +78,7 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MachineError(
-            "CACHE_NOT_WRITTEN",
-            f"Falkirk can't write to its cache: {error.strerror or error}.",
-            where=folder,
-            hint="Make the folder writable, or set FALKIRK_CACHE to another folder.",
-            path=str(folder),
-        ) from error
+        raise CACHE_NOT_WRITTEN.error(where=folder, path=str(folder), reason=error.strerror or error) from error
 
 
 def _lock(handle: IO[str], waiting: str) -> None:

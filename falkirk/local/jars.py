@@ -18,6 +18,11 @@ from pathlib import Path
 import pyspark
 
 from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import (
+    DEPENDENCIES_ALTERED,
+    DEPENDENCIES_UNRESOLVED,
+    DEPENDENCIES_UNRESOLVED_PARTLY,
+)
 from falkirk.local.cache import cache_home, filled
 from falkirk.local.java import find_java
 
@@ -108,13 +113,7 @@ def _checked(kind: str) -> tuple[Path, ...]:
 
 
 def _altered(jars: Sequence[str], where: object, *, hint: str) -> MachineError:
-    return MachineError(
-        "DEPENDENCIES_ALTERED",
-        f"JVM dependencies are not the files that this version of Falkirk was tested with: {', '.join(jars)}.",
-        where=where,
-        hint=hint,
-        jars=tuple(jars),
-    )
+    return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), named=", ".join(jars), advice=hint)
 
 
 def resolved(resolve: Resolver | None = None) -> Path:
@@ -128,12 +127,7 @@ def resolved(resolve: Resolver | None = None) -> Path:
         (resolve or resolve_with_ivy)(building)
         lacking = absent(building)
         if lacking:
-            raise MachineError(
-                "DEPENDENCIES_UNRESOLVED",
-                f"after the download of the JVM dependencies, these are missing: {', '.join(lacking)}.",
-                hint="Check whether the Ivy settings in FALKIRK_IVY_SETTINGS exclude them.",
-                lines=lacking,
-            )
+            raise DEPENDENCIES_UNRESOLVED_PARTLY.error(lines=lacking, lacking=", ".join(lacking))
         other = altered(building)
         if other:
             source = os.environ.get("FALKIRK_IVY_SETTINGS") or "the registry of Ivy's settings"
@@ -169,9 +163,4 @@ def resolve_with_ivy(folder: Path) -> None:
     if result.returncode != 0:
         lines = [x.strip() for x in (result.stdout + result.stderr).splitlines()]
         telling = [x for x in lines if any(w in x for w in ("not found", "FAILED", "ERROR", "Exception", "refused"))]
-        raise MachineError(
-            "DEPENDENCIES_UNRESOLVED",
-            f"the JVM dependencies could not be downloaded: {'; '.join(telling[:4]) or 'Ivy gave no reason'}.",
-            hint="Check the network, or set FALKIRK_IVY_SETTINGS to the Ivy settings file of a mirror.",
-            lines=telling,
-        )
+        raise DEPENDENCIES_UNRESOLVED.error(lines=telling, reason="; ".join(telling[:4]) or "Ivy gave no reason")

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import JAVA_MISSING, JAVA_TOO_OLD
 
 #: The oldest Java on which Spark 4 runs.
 VERSION_MIN = 17
@@ -34,17 +34,11 @@ def find_java() -> Java:
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if command is None or not Path(command).exists():
         where = f"JAVA_HOME={home}" if home else None
-        raise MachineError("JAVA_MISSING", "Java was not found on this machine.", where=where, hint=_FIX)
+        raise JAVA_MISSING.error(where=where, version_min=VERSION_MIN)
     output = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
     version = major_version(output)
     if version is None or version < VERSION_MIN:
-        raise MachineError(
-            "JAVA_TOO_OLD",
-            f"Java {version or '?'} is too old, Spark needs {VERSION_MIN} or newer.",
-            where=command,
-            hint=_FIX,
-            version=version,
-        )
+        raise JAVA_TOO_OLD.error(where=command, version=version, found=version or "?", version_min=VERSION_MIN)
     build = "\n".join(line for line in output.splitlines() if not line.startswith("Picked up "))
     return Java(command=command, version=version, build=build)
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 import pyspark
 
-from falkirk.errors import MachineError
+from falkirk.errors.conditions.local import MODULE_NOT_COMPILED
 from falkirk.local import jars
 from falkirk.local.cache import cache_home, filled, writing
 from falkirk.local.compiler import compile_java, java_files
@@ -80,13 +80,7 @@ def sources() -> Path:
     for folder in (PACKAGED / "src", REPOSITORY / "src"):
         if java_files(folder):
             return folder
-    raise MachineError(
-        "MODULE_NOT_COMPILED",
-        "the sources of the Java module are missing.",
-        where=PACKAGED,
-        hint="Install Falkirk again.",
-        lines=(),
-    )
+    raise MODULE_NOT_COMPILED.error(where=PACKAGED, lines=())
 
 
 def key() -> str:

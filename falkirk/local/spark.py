@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.local import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import KEY_PATTERN
 from falkirk.local import exposure
@@ -77,6 +78,8 @@ _CONTEXT_SETTINGS = {
     # A second attempt of a task refuses to write (falkirk/runtime/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
+    # Spark writes a text of each plan for its user interface, as often as it adapts the plan. The short form suffices.
+    "spark.sql.ui.explainMode": "simple",
     # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
     "spark.python.unix.domain.socket.enabled": "true",
     # A stopped or lost executor is noticed within seconds, because a live region on it gives no results meanwhile.
@@ -164,12 +167,7 @@ def session(
 def unsuitable(missing: tuple[MissingSetting, ...], hint: str) -> SparkError:
     """Return the error for a session that lacks settings of live regions."""
     lacks = "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
-    return SparkError(
-        "SESSION_SETTINGS_MISSING",
-        f"the active Spark session can't run live regions: {lacks}.",
-        hint=hint,
-        missing=missing,
-    )
+    return SESSION_SETTINGS_MISSING.error(missing=missing, lacks=lacks, advice=hint)
 
 
 def _submitted_with() -> dict[str, str]:
@@ -323,12 +321,7 @@ def _tell_executors(session: SparkSession, option: str, url: str) -> None:
     told = [word.removeprefix(option).split(",") for word in given.split() if word.startswith(option)]
     if writes_elsewhere(session) and not any(url in urls for urls in told):
         missing = MissingSetting(name=name, wanted=f"{option}{url}", found=given or None, reason="for OAUTHBEARER")
-        raise SparkError(
-            "SESSION_SETTINGS_MISSING",
-            f"executors may not fetch tokens from {url}: {name} does not list it.",
-            hint=f"Start the application with --conf {name}={option}{url}.",
-            missing=(missing,),
-        )
+        raise SESSION_SETTINGS_MISSING_TOKENS.error(missing=(missing,), url=url, name=name, option=option)
 
 
 def writes_elsewhere(session: SparkSession) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
 
 #: The column that tells the kind of a row, if rows of several kinds were computed together.
@@ -127,13 +127,7 @@ def current(operator: str) -> Call:
     """
     call = _current.get()
     if call is None:
-        raise DefinitionError(
-            "OUTSIDE_OF_BATCH",
-            f"fk.{operator}() was called outside a batch.",
-            where=caller(),
-            hint="Call it inside a function under @app.batch(…) or @app.stream(fk.Eager()).",
-            operator=operator,
-        )
+        raise OUTSIDE_OF_BATCH.error(where=caller(), operator=operator)
     return call
 
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.analysis.columns import require
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, SCHEMA_INVALID_OPTION, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.operators.call import KIND, LETTER, Call, current
 
@@ -105,14 +105,7 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     from falkirk.operators import python  # importing pyarrow is slow
 
     if poison not in ("dead-letter", "fail"):
-        raise DefinitionError(
-            "OPTION_UNKNOWN",
-            f"poison={poison!r} is unknown.",
-            where=where,
-            hint="Use dead-letter or fail.",
-            option="poison",
-            value=poison,
-        )
+        raise OPTION_UNKNOWN_POISON.error(where=where, option="poison", value=poison)
     for module in (python, redaction):  # executors may not have Falkirk installed
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
@@ -159,23 +152,11 @@ def schema_of(ddl: str, option: str, where: SourceLocation) -> StructType:
             return StructType([StructField(f.name, f.dataType) for f in schema.fields])
     except PySparkException as error:
         problem = str(error).strip().split("\n")[0]
-    raise DefinitionError(
-        "SCHEMA_INVALID",
-        f"{option}={ddl!r} is not Spark DDL: {problem}.",
-        where=where,
-        hint='Write columns as "id STRING, n LONG".',
-        schema=ddl,
-    )
+    raise SCHEMA_INVALID_OPTION.error(where=where, schema=ddl, option=option, problem=problem)
 
 
 def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:
     """Check that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
     if STAMP in names and STAMP not in rows.columns:
-        raise DefinitionError(
-            "STAMP_MISSING",
-            "the rows have no column 'stamp', so the order of a key's rows is unknown.",
-            where=where,
-            hint="Mark the parameter, def f(events: fk.Stamped), and keep its column; or name another with order=.",
-            columns=tuple(rows.columns),
-        )
+        raise STAMP_MISSING.error(where=where, columns=tuple(rows.columns))
     require(names, rows.columns, where, lambda name: f"the rows have no column {name!r}.")

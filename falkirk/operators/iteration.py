@@ -24,7 +24,7 @@ from falkirk.differential.operators import Group
 from falkirk.differential.program import Program, digest, first_change, program_of, steps_of
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
 from falkirk.system.durable import Manifest, check, make_folder, sync
@@ -106,14 +106,11 @@ class Iterating:
         """
         program, again = program_of(graph, session), program_of(self._plan(given, session, is_checked=True), session)
         if program != again:
-            raise DefinitionError(
-                "NON_DETERMINISTIC",
-                f"iteration {self._processor.name!r} gives another program each time its function is called: it reads "
-                "a clock, a random number or a counter in Python. After a restart, rows could not be removed again.",
+            raise NON_DETERMINISTIC_PROGRAM.error(
                 where=first_change(graph, program, again) or self._processor.where,
-                hint="Write a constant, or send the value with the rows.",
                 operation="iterate",
                 operations=(ITSELF,),
+                processor=self._processor.name,
             )
         return program
 
@@ -132,21 +129,13 @@ class Iterating:
         finally:
             limits.reset(token)
         if not isinstance(result, Collection):
-            raise DefinitionError(
-                "COLLECTION_MISSING",
-                f"iteration {self._processor.name!r} returns {type(result).__name__} instead of a collection.",
-                where=self._processor.where,
-                hint="Return a collection: one of its parameters, or one made from them.",
-                processor=self._processor.name,
+            raise COLLECTION_MISSING.error(
+                where=self._processor.where, processor=self._processor.name, name=type(result).__name__
             )
         graph = result.graph()
         if self._settings.until and not _leaves_alone(graph, self._settings.until):
-            raise DefinitionError(
-                "UNTIL_UNUSED",
-                f"iteration {self._processor.name!r} has until={self._settings.until}, but no sum uses it.",
-                where=self._processor.where,
-                hint="It is for floating-point sums in fixpoint(). Remove it; give sums in iterate() a tolerance=….",
-                processor=self._processor.name,
+            raise UNTIL_UNUSED.error(
+                where=self._processor.where, processor=self._processor.name, until=self._settings.until
             )
         return graph
 

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import CUT_INVALID_JOIN
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.operators.call import current
 from falkirk.operators.functions import check_columns, keys_of
@@ -35,12 +35,7 @@ def join(
     call, where = current("join"), where or caller()
     keys = keys_of(on)
     if (time is None) != (within is None):
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"join(time={time!r}, within={within!r}) needs both options or neither.",
-            where=where,
-            hint='Write time="at", within="10 minutes".',
-        )
+        raise CUT_INVALID_JOIN.error(where=where, time=time, within=within)
     for frame in (left, right):
         check_columns(frame, [*keys, *([time] if time else [])], where)
     slots = call.slot("join-left"), call.slot("join-right")

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from falkirk.analysis.columns import check_group
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Node, Step, Stream
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import GREATEST, TIME
 from falkirk.frames.stamped import BAD, STAMP, Frame
@@ -40,13 +40,7 @@ class _Replay:
         if not isinstance(node, Step) and node.name in self.given:
             return frames.good(self.given[node.name])
         if not isinstance(node, Step):
-            raise DefinitionError(
-                "NOT_A_STREAM",
-                f"processor {self.processor.name!r} returned no stream made from what it reads.",
-                where=self.processor.where,
-                hint="Return the transformed stream.",
-                processor=self.processor.name,
-            )
+            raise NOT_A_STREAM_BATCH.error(where=self.processor.where, processor=self.processor.name)
         frame = self.after(node.parent)
         if node.operation in ("withWatermark", "dropDuplicates"):
             return self._timed(node, frame)
@@ -78,10 +72,4 @@ class _Replay:
 
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:
-            raise DefinitionError(
-                "STAMP_MISSING",
-                f"{step.operation}() follows a step whose results have no order.",
-                where=step.where,
-                hint="Put it first, or into a separate processor.",
-                processor=self.processor.name,
-            )
+            raise STAMP_MISSING_ORDER.error(where=step.where, operation=step.operation, processor=self.processor.name)

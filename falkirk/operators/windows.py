@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.operators import CUT_INVALID_SESSIONS, CUT_INVALID_SIZE
 from falkirk.errors.location import caller
 from falkirk.operators.call import KIND, Call, current
 from falkirk.operators.functions import STAMP, check_columns, joined, keys_of, named
@@ -27,12 +27,7 @@ def sessions(rows: DataFrame, *, key: str | Sequence[str], time: str, gap: Durat
     keys = keys_of(key)
     check_columns(rows, [*keys, time], where)
     if call.epoch.ends is None:
-        raise DefinitionError(
-            "CUT_INVALID",
-            "fk.sessions() needs a batch whose epochs are cut by event time.",
-            where=where,
-            hint=f'Write @app.batch(every="1 minute", by="{time}").',
-        )
+        raise CUT_INVALID_SESSIONS.error(where=where, time=time)
     gap_us, slot = round(duration_s(gap) * 1_000_000), call.slot("sessions")
     open_ = call.before(slot, rows.schema).unionByName(rows)
     at = F.unix_micros(F.col(f"`{time}`"))
@@ -59,12 +54,7 @@ def counted(rows: DataFrame, size: int, *, key: str | Sequence[str], order: str 
     keys = keys_of(key)
     check_columns(rows, [*keys, order], where)
     if not isinstance(size, int) or size < 1:
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"size={size!r} is not a whole number of at least 1.",
-            where=where,
-            hint="Give the number of rows in a group, at least 1.",
-        )
+        raise CUT_INVALID_SIZE.error(where=where, size=size)
     slots = call.slot("counted"), call.slot("groups")
     of_key = Window.partitionBy(*named(keys))
     count = StructType([*[rows.schema[k] for k in keys], StructField("__groups", LongType())])

@@ -21,6 +21,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.frames import stamped as frames
 from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
 from falkirk.plan.region import BatchLogs
+from falkirk.theory.ids import EpochNumber, LogId
 
 #: The type of the stamps in a parameter that is marked `fk.Stamped`. For a row of a topic, `row` is 0. For a row of
 #: another batch, `partition` is 0 and `offset` is the number of the epoch.
@@ -54,7 +55,7 @@ class Input:
     """
 
     name: str
-    log: str
+    log: LogId
     topic: Kafka | None = None
     folder: Files | None = None
     reads_hop: bool = False
@@ -91,7 +92,7 @@ class Batch:
     """
 
     name: str
-    log: str
+    log: LogId
     body: Body
     parameters: tuple[str, ...]
     inputs: tuple[Input, ...]
@@ -109,7 +110,7 @@ class Batch:
     undetermined: tuple[str, ...]
     properties: Properties
     sinks: tuple[Output, ...]
-    dead_letter_topic: str | None
+    dead_letter_topic: LogId | None
     where: SourceLocation
     fingerprint: dict[str, str]
     is_unordered: bool = False
@@ -157,7 +158,7 @@ class Batch:
             full_history=isinstance(self.policy, FullHistory),
         )
 
-    def saves(self, epoch: int, since_s: float) -> bool:
+    def saves(self, epoch: EpochNumber, since_s: float) -> bool:
         """Return whether its policy saves the state at a complete epoch (Falkirk Wheel, §4.1).
 
         Args: since_s: seconds since the state was last saved.
@@ -240,12 +241,12 @@ class Batch:
         yield f"Declare {self.name!r} under fk.Eager(): its state is then saved at each epoch."
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[LogId, ...]:
         """The logs that it reads."""
         return tuple(given.log for given in self.inputs)
 
     @property
-    def writes(self) -> str:
+    def writes(self) -> LogId:
         """The log that it writes."""
         return self.log
 
@@ -260,26 +261,6 @@ def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -
     parts = (F.lit(given.name), partition, offset, row)
     named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
     return F.struct(*named).alias(given.stamped or frames.STAMP)
-
-
-def epoch_log(processor: str) -> str:
-    """Return the name of a batch's log of epochs. No topic can have such a name."""
-    return f"epochs:{processor}"
-
-
-def is_epoch_log(log: str) -> bool:
-    """Return whether a log is a log of epochs, not a topic."""
-    return log.startswith("epochs:")
-
-
-def file_log(source: str) -> str:
-    """Return the name of the log whose records are the files of a source."""
-    return f"files:{source}"
-
-
-def is_file_log(log: str) -> bool:
-    """Return whether a log is a log of files, not a topic."""
-    return log.startswith("files:")
 
 
 def kept_in_words(

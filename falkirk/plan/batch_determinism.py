@@ -11,7 +11,7 @@ from falkirk.analysis.functions import ITSELF
 from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, structure_of
 from falkirk.declare.asserting import Word
 from falkirk.declare.parts import Processor
-from falkirk.errors import GuaranteeError
+from falkirk.errors.conditions.plan import STATE_APART
 from falkirk.operators.rehearsal import Rehearsal
 
 
@@ -87,14 +87,11 @@ def differences_of(processor: Processor, call: Called, again: Callable[[], Calle
         return BatchDifferences(found=names, words=(processor.word,))
     doubtful = set[str]().union(*(each.undetermined for each in every))
     if sum(bool(each.undetermined) for each in apart) > 1:
-        raise GuaranteeError(
-            "STATE_APART",
-            f"batch {processor.name!r} returns a result and a state, and {', '.join(sorted(doubtful))} may differ "
-            "between the two.",
+        raise STATE_APART.error(
             where=processor.where,
-            hint="Return one DataFrame that is both, or leave this operation out.",
             operations=tuple(sorted(doubtful)),
             processor=processor.name,
+            doubtful=", ".join(sorted(doubtful)),
         )
     begun_with = [*apart[not call.is_one :], *computed]
     in_state = any(each.undetermined for each in begun_with)

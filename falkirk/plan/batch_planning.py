@@ -17,7 +17,7 @@ from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import Lazy
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
@@ -25,11 +25,12 @@ from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, epoch_log, kept_in_words
+from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.promises import check_key
 from falkirk.plan.published import form
+from falkirk.theory.ids import LogId
 
 
 def stamped(given: Input, column: str, where: object) -> Input:
@@ -44,7 +45,7 @@ def plan_batch(
     inputs: tuple[Input, ...],
     session: SparkSession,
     *,
-    dead_letter_topic: str,
+    dead_letter_topic: LogId,
     may_fail: bool,
     sorts: ByTime | None = None,
 ) -> Batch:
@@ -73,12 +74,8 @@ def plan_batch(
             call = called(body)
             doubts = differences_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
-        raise DefinitionError(
-            "BATCH_INVALID",
-            f"batch {processor.name!r} does not run: {first_line(error)}",
-            where=processor.where,
-            hint=_hint(error),
-            processor=processor.name,
+        raise BATCH_INVALID.error(
+            where=processor.where, processor=processor.name, reason=first_line(error), advice=_hint(error)
         ) from error
     result, rehearsal = call.result, call.rehearsal
     for sink in sinks:
@@ -92,7 +89,7 @@ def plan_batch(
     saves_all = is_recorded or not isinstance(processor.policy, Lazy)
     return Batch(
         name=processor.name,
-        log=epoch_log(processor.name),
+        log=LogId.of_epochs(processor.name),
         body=body,
         parameters=processor.reads,
         inputs=inputs,
@@ -162,13 +159,7 @@ def returned(
         kept = result
     for frame, what in ((result, "a result"), (result if kept is None else kept, "a state")):
         if not isinstance(frame, DataFrame):
-            raise DefinitionError(
-                "BATCH_INVALID",
-                f"batch {name!r} returns {type(frame).__name__} as {what}.",
-                where=where,
-                hint="Return a DataFrame, or with state= a DataFrame or (result, state).",
-                processor=name,
-            )
+            raise BATCH_INVALID_RESULT.error(where=where, processor=name, name=type(frame).__name__, what=what)
     assert isinstance(result, DataFrame)
     frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
     if state is not None and kept is not None:
@@ -181,13 +172,7 @@ def returned(
 def _check_policy(processor: Processor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
     if isinstance(processor.policy, Lazy) and not stateful:
-        raise DefinitionError(
-            "POLICY_MISPLACED",
-            f"batch {processor.name!r} keeps nothing that fk.Lazy() could save.",
-            where=processor.where,
-            hint="Use fk.LogSends() or fk.FullHistory(), or give it state=.",
-            policy=processor.policy,
-        )
+        raise POLICY_MISPLACED_LAZY.error(where=processor.where, policy=processor.policy, processor=processor.name)
 
 
 def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapping[str, str]) -> str:

@@ -10,16 +10,17 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import SourceNode
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import columns_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
-from falkirk.plan.batch import Batch, Input, file_log
+from falkirk.plan.batch import Batch, Input
 from falkirk.plan.batch_planning import plan_batch, stamped
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
+from falkirk.theory.ids import LogId
 
 
 class LivePlanner(Protocol):
@@ -69,9 +70,9 @@ class BatchPlanner:
         self._planned[name] = batch
         return batch
 
-    def _dead_letters(self, batch: str) -> str:
+    def _dead_letters(self, batch: str) -> LogId:
         """Return the dead-letter topic of a batch."""
-        return f"{self._app.name}-{batch}.dead-letters"
+        return LogId(f"{self._app.name}-{batch}.dead-letters")
 
     def _input(self, name: str, reader: Processor) -> Input:
         if not isinstance(reader.cut, ByTime) or name in reader.views:
@@ -99,40 +100,22 @@ class BatchPlanner:
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
             if name in reader.views and upstream.iteration is not None and upstream.iteration.sends == "changes":
-                raise DefinitionError(
-                    "VIEW_OF_CHANGES",
-                    f"{reader.name!r} reads the newest epoch of {name!r}, which sends only changes.",
-                    where=reader.where,
-                    hint=f'Let {name!r} send its whole result: @app.iterate(…, sends="all").',
-                    upstream=name,
-                )
+                raise VIEW_OF_CHANGES.error(where=reader.where, upstream=name, reader=reader.name)
             if reader.iteration is not None and upstream.iteration is not None and upstream.iteration.sends == "all":
-                raise DefinitionError(
-                    "ITERATION_INVALID",
-                    f"iteration {reader.name!r} reads changes, but {name!r} sends its whole result.",
-                    where=reader.where,
-                    hint=f'Let {name!r} send changes: leave out sends="all".',
-                    upstream=name,
-                )
+                raise ITERATION_INVALID_CHANGES.error(where=reader.where, upstream=name, reader=reader.name)
             return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)
-            return Input(name=name, log=file_log(name), folder=folder, schema=columns_of(folder))
+            return Input(name=name, log=LogId.of_files(name), folder=folder, schema=columns_of(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = Input(
-            name=name, log=source.topic.topic, topic=source.topic, reads_hop=upstream is not None, schema=schema
+            name=name, log=source.topic.log, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
             return given
         if upstream is None or not keys:
-            raise DefinitionError(
-                "VIEW_HAS_NO_EPOCHS",
-                f"{reader.name!r} reads the newest of {name!r}, which has neither epochs nor a record per key.",
-                where=reader.where,
-                hint=f"Make {name!r} a batch, or group it by a key and keep the key's columns.",
-                upstream=name,
-            )
+            raise VIEW_HAS_NO_EPOCHS.error(where=reader.where, upstream=name, reader=reader.name)
         view = view_of(upstream, keys, schema)
         if view.name not in self._planned:
             changes = stamped(given, frames.STAMP, upstream.where)

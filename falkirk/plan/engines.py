@@ -16,7 +16,7 @@ from falkirk.declare.cut import OnArrival
 from falkirk.declare.parts import Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Node, Step, Stream
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
 from falkirk.plan import event_time
 from falkirk.plan.recordings import Recordings, node_of
 
@@ -56,13 +56,7 @@ def _reason(processor: Processor, app: Application, recordings: Recordings) -> s
     """Return why a processor does not run live, or None when it does."""
     found = _against_live(processor, app, recordings)
     if processor.engine == "live" and found is not None:
-        raise DefinitionError(
-            "ENGINE_UNSUITABLE",
-            f"{processor.name!r} can't run live: {found}.",
-            where=processor.where,
-            hint='Leave out engine=, or write engine="micro-batch".',
-            processor=processor.name,
-        )
+        raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
@@ -94,13 +88,7 @@ def _in_micro_batches(processor: Processor, reason: str, recordings: Recordings)
     steps = _steps(node_of(recordings.first(processor)))
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
-        raise DefinitionError(
-            "ENGINE_UNSUITABLE",
-            f"{processor.name!r} runs in micro-batches, because {reason}; its groupBy() only runs live.",
-            where=keyed[0].where,
-            hint="Move groupBy() to a separate live processor that this one reads, or use stateful().",
-            processor=processor.name,
-        )
+        raise ENGINE_UNSUITABLE_GROUP.error(where=keyed[0].where, processor=processor.name, reason=reason)
     return replace(
         processor,
         body=_replaying(processor, recordings.first),

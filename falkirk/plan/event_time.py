@@ -12,7 +12,7 @@ from falkirk.analysis.columns import check_group
 from falkirk.declare.parts import Processor
 from falkirk.declare.policy import LogSends
 from falkirk.declare.stream import SourceNode, Step
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_DUPLICATES, WATERMARK_UNUSED
 from falkirk.frames.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
 
@@ -25,13 +25,7 @@ def check_used(processor: Processor, steps: Sequence[Step]) -> None:
     used = [step.arguments[1] for step in steps if step.operation == "dropDuplicates"]
     for step in steps:
         if step.operation == "withWatermark" and not any(step.arguments[0] is watermark for watermark in used):
-            raise DefinitionError(
-                "WATERMARK_UNUSED",
-                f"no step of {processor.name!r} uses the event time of withWatermark().",
-                where=step.where,
-                hint='Write dropDuplicates(["id"]) after it, or leave it out.',
-                processor=processor.name,
-            )
+            raise WATERMARK_UNUSED.error(where=step.where, processor=processor.name)
 
 
 def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> str | None:
@@ -79,13 +73,7 @@ def check(before: Frame, step: Step, processor: Processor, needs_hop: str | None
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
     """
     if needs_hop is not None:
-        raise DefinitionError(
-            "ENGINE_UNSUITABLE",
-            f"dropDuplicates() of {processor.name!r} can't run live: {needs_hop}.",
-            where=step.where,
-            hint='Write engine="micro-batch".',
-            processor=processor.name,
-        )
+        raise ENGINE_UNSUITABLE_DUPLICATES.error(where=step.where, processor=processor.name, reason=needs_hop)
     if set(step.arguments[0]) <= set(before.columns):
         check_group(before, step.arguments[0], step.where)
 

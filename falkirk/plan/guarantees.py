@@ -23,6 +23,7 @@ from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import decide
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.ids import INITIAL, LogId, PointNumber
 from falkirk.theory.times import TopicPartition
 
 Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
@@ -256,10 +257,10 @@ def _of_sink(sink: Output) -> Iterator[Reason]:
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the regions that go back when one of these fails, if each has a checkpoint after half of its input."""
     half = {
-        name: Point(number=1, read=_half(*stage.inputs), sent=_half(stage.output))
+        name: Point(number=PointNumber(1), read=_half(*stage.inputs), sent=_half(stage.output))
         for name, stage in layout.stages.items()
     }
-    begin = Point(number=-1, read=EMPTY, sent=EMPTY)
+    begin = Point(number=INITIAL, read=EMPTY, sent=EMPTY)
     points = {name: (begin, point) for name, point in half.items()}
     found = {}
     for name in names:
@@ -275,5 +276,5 @@ def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, t
     return {name: processors.get(name, (name,)) for name in told}
 
 
-def _half(*logs: str) -> OffsetFrontier:
+def _half(*logs: LogId) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})

@@ -23,7 +23,8 @@ from falkirk.declare.application import Application
 from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
 from falkirk.declare.stream import SourceNode
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors import GuaranteeError
+from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED
 from falkirk.errors.location import SourceLocation
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.draft import Draft
@@ -65,14 +66,7 @@ def leave(draft: Draft, processor: Processor) -> None:
     """
     if isinstance(processor.policy, Acknowledged):
         if draft.frame.keyed:
-            raise GuaranteeError(
-                "STATE_UNSAVED",
-                f"{processor.name!r} has the policy fk.Acknowledged and a keyed step. That policy saves no state, so "
-                "the state would be lost after a failure.",
-                where=processor.where,
-                hint="Move groupBy() to another processor under fk.Lazy() that reads this one.",
-                processor=processor.name,
-            )
+            raise STATE_UNSAVED.error(where=processor.where, processor=processor.name)
         draft.doubts.matters, draft.repeated_by = None, processor.name  # readers are not promised equal results
 
 
@@ -150,12 +144,8 @@ def check_live(processor: Processor, reason: str) -> None:
     Raises: DefinitionError: `POLICY_MISPLACED`.
     """
     if isinstance(processor.policy, Snapshots | Acknowledged):
-        raise DefinitionError(
-            "POLICY_MISPLACED",
-            f"{processor.name!r} runs in micro-batches, because {reason}; {processor.policy!r} is for live ones.",
-            where=processor.where,
-            hint="Leave the policy out: Falkirk records each micro-batch before it publishes the results.",
-            policy=processor.policy,
+        raise POLICY_MISPLACED_LIVE.error(
+            where=processor.where, policy=processor.policy, processor=processor.name, reason=reason
         )
 
 

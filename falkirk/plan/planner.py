@@ -31,7 +31,16 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output, Processor
 from falkirk.declare.policy import Delivery, Ephemeral
 from falkirk.declare.stream import SourceNode, Step, steps_of
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import (
+    COLUMN_MISSING_ALL,
+    CYCLE,
+    NAME_TAKEN_LOG,
+    NAME_TAKEN_REGION,
+    NOT_A_STREAM_PROCESSOR,
+    SINK_MISSING,
+    UNKNOWN_UPSTREAM,
+    UNSUPPORTED_METHOD,
+)
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
@@ -59,11 +68,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
     Raises: DefinitionError, GuaranteeError: with the user's line.
     """
     if not app.sinks:
-        raise DefinitionError(
-            "SINK_MISSING",
-            f"application {app.name!r} has no sink.",
-            hint='Declare one: app.sink("name", processor, fk.Kafka("topic")).',
-        )
+        raise SINK_MISSING.error(app=app.name)
     app = bound(app, identity)
     check_declared(app)
     recordings = Recordings()
@@ -73,13 +78,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         planner.add_sink(sink)
     for region in planner.regions:
         if any(region.name == batch.name for batch in planner.batches.planned):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"{region.name!r} is the name of a batch and also of a live region, from a sink or a hop.",
-                where=region.where,
-                hint="Give the sink another name.",
-                name=region.name,
-            )
+            raise NAME_TAKEN_REGION.error(where=region.where, name=region.name)
     regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)
     return Plan(
         application=app.name,
@@ -153,13 +152,7 @@ class _Planner:
     def visit(self, processor: Processor) -> Iterator[None]:
         """Refuse a processor that reads itself, while its inputs are planned."""
         if processor.name in self.visiting:
-            raise DefinitionError(
-                "CYCLE",
-                f"processor {processor.name!r} reads its own output.",
-                where=processor.where,
-                hint="Let it read a source, or a processor that does not depend on it.",
-                processor=processor.name,
-            )
+            raise CYCLE.error(where=processor.where, processor=processor.name)
         self.visiting.append(processor.name)
         yield
         self.visiting.pop()
@@ -175,12 +168,10 @@ class _Planner:
         check_not_files(self.app, name, where)
         processor = self.app.processors.get(name)
         if processor is None:
-            raise DefinitionError(
-                "UNKNOWN_UPSTREAM",
-                f"there is no source or processor named {name!r}.",
+            raise UNKNOWN_UPSTREAM.error(
                 where=where,
-                hint=f"There are: {', '.join([*self.app.sources, *self.app.folders, *self.app.processors])}.",
                 upstream=name,
+                known=", ".join([*self.app.sources, *self.app.folders, *self.app.processors]),
             )
         assert processor.cut is None, "a reader of a batch runs in micro-batches too (engines.py)"
         if name in self.logs:
@@ -220,23 +211,13 @@ class _Planner:
 
     def _process(self, processor: Processor) -> Draft:
         if len(processor.reads) > 1:
-            raise DefinitionError(
-                "UNSUPPORTED_METHOD",
-                f"live processor {processor.name!r} reads {len(processor.reads)} streams.",
-                where=processor.where,
-                hint="A live processor reads one stream for now.",
-                processor=processor.name,
-            )
+            raise UNSUPPORTED_METHOD.error(where=processor.where, processor=processor.name, reads=len(processor.reads))
         upstream = processor.reads[0]
         draft = self._read(upstream, processor.where, direct=False)
         result = self.recordings.first(processor)
         if not begins_at(node_of(result), upstream, self.app.sources.get(upstream)):
-            raise DefinitionError(
-                "NOT_A_STREAM",
-                f"processor {processor.name!r} returned {type(result).__name__}, not a stream made from its input.",
-                where=processor.where,
-                hint="Return the transformed stream.",
-                processor=processor.name,
+            raise NOT_A_STREAM_PROCESSOR.error(
+                where=processor.where, processor=processor.name, name=type(result).__name__
             )
         mechanisms.enter(draft, processor)
         steps, brought = steps_of(node_of(result)), IntroducedOperations()
@@ -335,20 +316,9 @@ class _Planner:
         where: SourceLocation,
     ) -> None:
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
-            raise DefinitionError(
-                "NAME_TAKEN",
-                f"{name!r} is the name of an internal log.",
-                where=where,
-                hint="Give it another name.",
-                name=name,
-            )
+            raise NAME_TAKEN_LOG.error(where=where, name=name)
         if not draft.frame.columns:
-            raise DefinitionError(
-                "COLUMN_MISSING",
-                f"no column is left to write for {name!r}.",
-                where=where,
-                hint="Keep at least one column.",
-            )
+            raise COLUMN_MISSING_ALL.error(where=where, name=name)
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
         dead = dead_letter_topic(
             self.app, draft.source, released_to or output, self.dead_letter_topics,

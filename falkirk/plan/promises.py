@@ -6,7 +6,7 @@ from falkirk.analysis.columns import require
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors.conditions.plan import DERIVATIVES_APART, PRINTED_AGAIN, SINK_NEEDS_BATCH, UNDETERMINED_OPERATION
 from falkirk.plan.reasons import Undetermined
 
 
@@ -27,13 +27,7 @@ def check_live(sink: Output) -> None:
     Raises: DefinitionError: `SINK_NEEDS_BATCH`.
     """
     if not isinstance(sink.to, Kafka):
-        raise DefinitionError(
-            "SINK_NEEDS_BATCH",
-            f"sink {sink.name!r} is not a topic, and a live processor writes only topics.",
-            where=sink.where,
-            hint="Add a processor under @app.batch() or @app.stream(fk.Eager()) that reads this one, and write that.",
-            sink=sink.name,
-        )
+        raise SINK_NEEDS_BATCH.error(where=sink.where, sink=sink.name)
 
 
 def check_printed(sink: Output) -> None:
@@ -42,14 +36,7 @@ def check_printed(sink: Output) -> None:
     Raises: GuaranteeError: `PRINTED_AGAIN`.
     """
     if not sink.to.remembers and sink.delivery is not Delivery.REPEATED:
-        raise GuaranteeError(
-            "PRINTED_AGAIN",
-            f"sink {sink.name!r} is the terminal. An epoch may be printed again after a failure, so it can't be "
-            f"{sink.delivery}.",
-            where=sink.where,
-            hint='Add delivery="repeated".',
-            sink=sink.name,
-        )
+        raise PRINTED_AGAIN.error(where=sink.where, sink=sink.name, delivery=sink.delivery)
 
 
 def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined | None) -> None:
@@ -62,24 +49,12 @@ def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined |
     if sink.delivery is not Delivery.AT_MOST_ONCE:
         return
     if split is not None:
-        raise GuaranteeError(
-            "DERIVATIVES_APART",
-            f"hop {split} is between sink {sink.name!r} and a step that makes several records of one. A failure could "
-            "skip some of them, so the sink can't be at-most-once.",
-            where=sink.where,
-            hint="Key the source by the grouping column, so that no hop is needed, or use exactly-once.",
-            sink=sink.name,
-            hop=split,
-        )
+        raise DERIVATIVES_APART.error(where=sink.where, sink=sink.name, hop=split)
     if cause is not None:
-        raise GuaranteeError(
-            "UNDETERMINED_OPERATION",
-            f"{', '.join(cause.operations)} in {cause.processor!r} may differ on replay, so sink {sink.name!r} can't "
-            "be at-most-once.",
+        raise UNDETERMINED_OPERATION.error(
             where=cause.where,
-            hint="Compute the value upstream and send it as data, or use exactly-once, which publishes results after a "
-            'checkpoint, or delivery="repeated".',
             operations=cause.operations,
             processor=cause.processor,
             sink=sink.name,
+            named=", ".join(cause.operations),
         )

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from falkirk.analysis.formula import formulas
 from falkirk.declare.endpoints import Endpoint, Sql
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import DATABASE_UNKNOWN_URL
 from falkirk.frames.stamped import Frame, key_column
 
 #: The options in a database's URL that identify the database. Other options are about the connection or the user.
@@ -46,12 +46,8 @@ def _database(to: Sql) -> str:
     try:
         url = sql.make_url(to.url)
     except (sql.exc.ArgumentError, ValueError):
-        raise DefinitionError(
-            "DATABASE_UNKNOWN",
-            f"the URL of table {to.table!r} can't be read.",
-            where=to.where,
-            hint="Write postgresql://user:password@host/database, with the special characters of a password as %xx.",
-            table=to.table,
+        raise DATABASE_UNKNOWN_URL.error(
+            where=to.where, table=to.table
         ) from None  # the cause may quote the URL, and so its password
     kind = url.get_backend_name()
     which = sorted((name, value) for name, value in url.query.items() if name in _WHICH_DATABASE)

@@ -3,12 +3,19 @@
 from collections import Counter
 from dataclasses import replace
 
-from falkirk.analysis.determinism import operations
+from falkirk.analysis.determinism import DISTINCT, operations
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Step
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import (
+    CUT_INVALID_FILES,
+    FILES_READ_LIVE,
+    GENERATOR_IN_SELECT,
+    STEP_INVALID_STREAM,
+    VIEW_HAS_NO_EPOCHS_FILES,
+)
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 
@@ -16,6 +23,7 @@ from falkirk.frames.stamped import Frame
 _NOT_LIVE = {
     "PythonUDF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
     "PythonUDAF": ("a Python function", "Use pyspark.sql.functions or SQL: Real-time Mode runs nothing else."),
+    DISTINCT: ("an aggregate of distinct values", "Use approx_count_distinct(), or a batch (fk.Eager())."),
     "MonotonicallyIncreasingID": ("monotonically_increasing_id()", "Use uuid(), or number the records upstream."),
 }
 #: In a stream these are the time of the batch, which Spark does not support inside an aggregate.
@@ -29,13 +37,7 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
     Raises: DefinitionError: `GENERATOR_IN_SELECT`, `STEP_INVALID`.
     """
     if has["Generate"] > had["Generate"] and step.operation != "explode":
-        raise DefinitionError(
-            "GENERATOR_IN_SELECT",
-            f"{step.operation}() makes several records of one, which need sub-indexes.",
-            where=step.where,
-            hint="Use stream.explode(column, name).",
-            operation=step.operation,
-        )
+        raise GENERATOR_IN_SELECT.error(where=step.where, operation=step.operation)
     for name, (what, instead) in _NOT_LIVE.items():
         if has[name] > had[name]:
             raise _invalid(step, f"{what} can't run live", instead)
@@ -52,13 +54,7 @@ def check_not_files(app: Application, name: str, where: object) -> None:
     Raises: DefinitionError: `FILES_READ_LIVE`.
     """
     if name in app.folders:
-        raise DefinitionError(
-            "FILES_READ_LIVE",
-            f"{name!r} is a folder of files, and a live processor or sink reads it.",
-            where=where,
-            hint="Let a batch, or a processor under @app.stream(fk.Eager()), read it.",
-            upstream=name,
-        )
+        raise FILES_READ_LIVE.error(where=where, upstream=name)
 
 
 def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
@@ -67,25 +63,10 @@ def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
     Raises: DefinitionError: `CUT_INVALID`, `VIEW_HAS_NO_EPOCHS`.
     """
     if name in reader.views:
-        raise DefinitionError(
-            "VIEW_HAS_NO_EPOCHS",
-            f"{reader.name!r} reads the newest of {name!r}, which is a folder of files and has no epochs.",
-            where=where,
-            hint=f"Let a batch with state= read {name!r}, and read the newest of that.",
-            upstream=name,
-        )
+        raise VIEW_HAS_NO_EPOCHS_FILES.error(where=where, upstream=name, reader=reader.name)
     if isinstance(reader.cut, ByRows):
-        raise DefinitionError(
-            "CUT_INVALID",
-            f"{reader.name!r} counts rows, but the number of rows in the files of {name!r} is unknown before they are "
-            "read.",
-            where=where,
-            hint='Write @app.batch(every="1 minute"), or @app.stream(fk.Eager()): an epoch as soon as there is a file.',
-            upstream=name,
-        )
+        raise CUT_INVALID_FILES.error(where=where, upstream=name, reader=reader.name)
 
 
 def _invalid(step: Step, what: str, instead: str) -> DefinitionError:
-    return DefinitionError(
-        "STEP_INVALID", f"{step.operation}(): {what}.", where=step.where, hint=instead, operation=step.operation
-    )
+    return STEP_INVALID_STREAM.error(where=step.where, operation=step.operation, what=what, advice=instead)

@@ -10,6 +10,7 @@ from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Polic
 from falkirk.declare.stream import Node, SourceNode, Step, steps_of
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, background, differing, in_place, same, seconds
+from falkirk.theory.ids import LogId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +37,9 @@ class RegionLogs:
     """
 
     name: str
-    source: str
-    output: str
-    dead_letters: str
+    source: LogId
+    output: LogId
+    dead_letters: LogId
     repeats: bool
     where: object = None
 
@@ -53,11 +54,11 @@ class BatchLogs:
     """
 
     name: str
-    log: str
-    topics: tuple[str, ...]
+    log: LogId
+    topics: tuple[LogId, ...]
     sinks: tuple[str, ...]
-    dead_letters: str | None
-    files: tuple[str, ...] = ()
+    dead_letters: LogId | None
+    files: tuple[LogId, ...] = ()
     full_history: bool = False
 
 
@@ -104,7 +105,7 @@ class Region:
     interval_s: float
     stateful: bool
     where: SourceLocation
-    dead_letter_topic: str
+    dead_letter_topic: LogId
     fingerprint: dict[str, str]
     policy: Policy = DEFAULT_POLICY
     repeated_by: str | None = None
@@ -119,8 +120,8 @@ class Region:
         """Return the facts that are needed about it while it does not run."""
         return RegionLogs(
             name=self.name,
-            source=self.source.topic.topic,
-            output=self.output.topic,
+            source=self.source.topic.log,
+            output=self.output.log,
             dead_letters=self.dead_letter_topic,
             repeats=self.repeats,
             where=self.where,
@@ -221,14 +222,14 @@ class Region:
             )
 
     @property
-    def reads(self) -> tuple[str, ...]:
+    def reads(self) -> tuple[LogId, ...]:
         """The logs that it reads."""
-        return (self.source.topic.topic,)
+        return (self.source.topic.log,)
 
     @property
-    def writes(self) -> str:
+    def writes(self) -> LogId:
         """The log that it writes."""
-        return self.output.topic
+        return self.output.log
 
 
 def _of_first(step: Step, processor: str, topic: str) -> Reason:

@@ -9,7 +9,13 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.http import Http, RequestTopic
 from falkirk.declare.policy import Delivery
-from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.errors.conditions.plan import (
+    ACKNOWLEDGED_UNDONE,
+    ANSWERS_INVALID,
+    ID_INVALID,
+    SOURCE_UNREAD,
+    TYPE_UNSUITABLE_REQUEST,
+)
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.push.fits import unsuitable
@@ -58,13 +64,7 @@ def plan_push(
         topic = http.topic(app.name, identity, name)
         reached = _reached(topic.topic, regions, batches)
         if not reached:
-            raise DefinitionError(
-                "SOURCE_UNREAD",
-                f"no processor with a sink reads {name!r}, so its clients would never get a response.",
-                where=http.where,
-                hint="Let a processor with a sink read the source.",
-                source=name,
-            )
+            raise SOURCE_UNREAD.error(where=http.where, source=name)
         _refuse_skipping(app, name, http, reached)
         schema = StructType.fromDDL(http.schema)
         assert isinstance(schema, StructType), "the planner has parsed it"
@@ -77,34 +77,15 @@ def plan_push(
 def _refuse_skipping(app: Application, name: str, http: Http, reached: set[str]) -> None:
     skipping = [s for s in reached if s in app.sinks and app.sinks[s].delivery is Delivery.AT_MOST_ONCE]
     if skipping:
-        raise GuaranteeError(
-            "ACKNOWLEDGED_UNDONE",
-            f"{name!r} leads to sink {skipping[0]!r}, which skips waiting input after a failure: a client could get "
-            "the confirmation of a request that was skipped.",
-            where=http.where,
-            hint='Give that sink delivery="exactly-once" or "repeated".',
-            sink=skipping[0],
-        )
+        raise ACKNOWLEDGED_UNDONE.error(where=http.where, sink=skipping[0], name=name)
 
 
 def _check_schema(http: Http, schema: StructType) -> None:
     kinds = {field.name: field.dataType for field in schema.fields}
     if type(kinds.get(http.id)) is not StringType:
-        raise DefinitionError(
-            "ID_INVALID",
-            f"the requests of {http.path!r} have no STRING column {http.id!r}.",
-            where=http.where,
-            hint='Write fk.Http("/queries", schema="id STRING NOT NULL, word STRING", id="id").',
-            id=http.id,
-        )
+        raise ID_INVALID.error(where=http.where, id=http.id, http=http.path)
     if (kind := unsuitable(schema)) is not None:
-        raise DefinitionError(
-            "TYPE_UNSUITABLE",
-            f"the type {kind.simpleString()} is not possible in requests to {http.path!r}.",
-            where=http.where,
-            hint="Declare a STRING, and convert it in a processor.",
-            type=kind.simpleString(),
-        )
+        raise TYPE_UNSUITABLE_REQUEST.error(where=http.where, type=kind.simpleString(), http=http.path)
 
 
 def _reached(topic: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]) -> set[str]:
@@ -125,12 +106,5 @@ def _answers(app: Application, name: str, http: Http, reached: set[str]) -> str 
         return None
     sink = app.sinks.get(http.answers)
     if sink is None or not isinstance(sink.to, Kafka) or len(sink.to.keys) != 1 or sink.name not in reached:
-        raise DefinitionError(
-            "ANSWERS_INVALID",
-            f"answers={http.answers!r} is not a sink in which the clients of {name!r} could find their answers.",
-            where=http.where,
-            hint="Name a sink to which the source leads: an fk.Kafka whose key is the column with the request's id.",
-            source=name,
-            answers=http.answers,
-        )
+        raise ANSWERS_INVALID.error(where=http.where, source=name, answers=http.answers)
     return sink.to.topic

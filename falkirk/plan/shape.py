@@ -1,17 +1,19 @@
 """Shape: describes an application in its home, so that commands need neither its planning nor Spark."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from falkirk.errors import DefinitionError, HomeError
+from falkirk.errors.conditions.plan import HOME_DAMAGED_SHAPE, REGION_UNKNOWN
 from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import LogId
 
 _FILE = "shape.json"
 
@@ -46,12 +48,7 @@ class Shape:
         """Return `region_of(name)`. Raises: DefinitionError: `REGION_UNKNOWN`."""
         region = self.region_of(name)
         if region is None:
-            raise DefinitionError(
-                "REGION_UNKNOWN",
-                f"there is no region or processor named {name!r}.",
-                hint=f"The regions and processors are {', '.join(self.names)}.",
-                region=name,
-            )
+            raise REGION_UNKNOWN.error(region=name, names=", ".join(self.names))
         return region
 
     def write(self, home: Path) -> None:
@@ -85,15 +82,15 @@ def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
     stages = {
         region.name: Stage(
             name=region.name,
-            inputs=(region.source.topic.topic,),
-            output=region.output.topic,
+            inputs=region.reads,
+            output=region.writes,
             # If results may be repeated, a repetition may differ: readers are not promised equal results.
             deterministic=region.deterministic or region.repeats,
         )
         for region in plan.regions
     }
-    held = {r.output.topic: r.released_to.topic for r in plan.regions if r.released_to is not None}
-    named = {t for s in stages.values() for t in (*s.inputs, s.output)} | set(held.values())
+    held = {r.output.log: r.released_to.topic for r in plan.regions if r.released_to is not None}
+    named = {t for s in stages.values() for t in (*s.inputs, s.output)} | {LogId(sink) for sink in held.values()}
     for batch in plan.batches:
         stages[batch.name] = Stage(
             name=batch.name,
@@ -119,23 +116,44 @@ def read_shape(home: Path) -> Shape | None:
     try:
         content = parse_json(file.read_text())
         stages = [
-            Stage(**{**s, "inputs": tuple(s["inputs"]), "views": tuple(s["views"]), "times": TimeDomain(s["times"])})
+            Stage(
+                **{
+                    **s,
+                    "inputs": _logs(s["inputs"]),
+                    "output": LogId(s["output"]),
+                    "views": _logs(s["views"]),
+                    "times": TimeDomain(s["times"]),
+                }
+            )
             for s in content["stages"]
         ]
-        listed = ("topics", "sinks", "files")
-        batches = [{**b, **{k: tuple(b.get(k, ())) for k in listed}} for b in content.get("batches", ())]
+        regions = [{**r, **{k: LogId(r[k]) for k in ("source", "output", "dead_letters")}} for r in content["regions"]]
         return Shape(
-            layout=Layout(stages={s.name: s for s in stages}, partitions=content["partitions"], held=content["held"]),
-            regions=tuple(RegionLogs(**r) for r in content["regions"]),
-            batches=tuple(BatchLogs(**b) for b in batches),
+            layout=Layout(
+                stages={s.name: s for s in stages},
+                partitions={LogId(log): number for log, number in content["partitions"].items()},
+                held={LogId(log): sink for log, sink in content["held"].items()},
+            ),
+            regions=tuple(RegionLogs(**r) for r in regions),
+            batches=tuple(map(_batch_logs, content.get("batches", ()))),
             processors={name: tuple(names) for name, names in content["processors"].items()},
         )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise HomeError(
-            "HOME_DAMAGED",
-            "shape.json can't be read.",
-            where=file,
-            hint="Start the application: that writes the file again.",
-        ) from error
+        raise HOME_DAMAGED_SHAPE.error(where=file) from error
+
+
+def _logs(names: Iterable[str]) -> tuple[LogId, ...]:
+    return tuple(LogId(name) for name in names)
+
+
+def _batch_logs(content: dict[str, Any]) -> BatchLogs:
+    dead_letters = content.get("dead_letters")
+    logs = {
+        "log": LogId(content["log"]),
+        "topics": _logs(content.get("topics", ())),
+        "files": _logs(content.get("files", ())),
+        "dead_letters": None if dead_letters is None else LogId(dead_letters),
+    }
+    return BatchLogs(**{**content, **logs, "sinks": tuple(content.get("sinks", ()))})

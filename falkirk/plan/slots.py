@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.plan import SLOTS_MISSING
 from falkirk.kafka.topics import Topics
 from falkirk.local.exposure import is_local
 from falkirk.plan.plan import Plan
@@ -59,12 +59,5 @@ def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int
     while (available := context.defaultParallelism) < total and time.monotonic() < deadline:
         time.sleep(0.2)
     if total > available:
-        raise SparkError(
-            "SLOTS_MISSING",
-            f"the live regions need {total} core slots at once, but the Spark application has {available}.",
-            hint=f"Give it at least {total + SPARE_SLOTS}: more cores, or local[{total + SPARE_SLOTS}] on one machine "
-            "(slots may outnumber the processors).",
-            needed=total,
-            available=available,
-        )
+        raise SLOTS_MISSING.error(needed=total, available=available, total=total + SPARE_SLOTS)
     return available

@@ -8,10 +8,23 @@ from falkirk.declare.endpoints import Files, Kafka
 from falkirk.declare.parts import Output
 from falkirk.declare.sink import OwnSink
 from falkirk.declare.stream import SourceNode
-from falkirk.errors import DefinitionError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.plan import (
+    FOLDER_SHARED,
+    INPUT_COMPACTED,
+    INPUT_EXPIRED,
+    INPUT_EXPIRES,
+    OUTPUT_COMPACTED,
+    RANGE_NOT_THERE_INPUT,
+    SINK_SHARED,
+    TOPIC_SHARED,
+    TOPIC_SHARED_SINKS,
+    TOPIC_SHARED_SOURCE,
+)
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.topics import TopicFacts, Topics
 from falkirk.plan.plan import Plan
+from falkirk.theory.ids import LogId, Offset
 
 
 def check_declared(app: Application) -> None:
@@ -24,46 +37,29 @@ def check_declared(app: Application) -> None:
     folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():
         if isinstance(sink.to, Files) and (reader := folders.get(Path(sink.to.path).absolute())):
-            raise DefinitionError(
-                "FOLDER_SHARED",
-                f"sink {sink.name!r} writes the folder that source {reader!r} reads.",
-                where=sink.where,
-                hint="Let processors read each other by name instead, or give each a separate folder.",
-                folder=sink.to.path,
-            )
+            raise FOLDER_SHARED.error(where=sink.where, folder=sink.to.path, sink=sink.name, reader=reader)
         if isinstance(sink.to, OwnSink) and (other := own.setdefault(sink.to.address, sink.name)) != sink.name:
-            raise DefinitionError(
-                "SINK_SHARED",
-                f"sinks {other!r} and {sink.name!r} have the same address, {sink.to.address!r}.",
-                where=sink.where,
-                hint="Give each sink a place of its own: it remembers one number of epochs.",
-                address=sink.to.address,
-            )
+            raise SINK_SHARED.error(where=sink.where, address=sink.to.address, other=other, sink=sink.name)
         if not isinstance(sink.to, Kafka):
             continue
         if sink.topic.topic in written:
-            raise DefinitionError(
-                "TOPIC_SHARED",
-                f"sinks {written[sink.topic.topic].name!r} and {sink.name!r} write the same topic.",
-                where=sink.where,
-                hint="Give each sink its own topic, because recovery reads the topic's tail and expects one writer.",
-                topic=sink.topic.topic,
+            raise TOPIC_SHARED_SINKS.error(
+                where=sink.where, topic=sink.topic.topic, name=written[sink.topic.topic].name, sink=sink.name
             )
         written[sink.topic.topic] = sink
     for source in app.sources.values():
         if source.topic.topic in written:
-            raise DefinitionError(
-                "TOPIC_SHARED",
-                f"source {source.name!r} reads a topic that sink {written[source.topic.topic].name!r} writes.",
+            raise TOPIC_SHARED_SOURCE.error(
                 where=source.topic.where,
-                hint="Let processors read each other by name instead.",
                 topic=source.topic.topic,
+                source=source.name,
+                name=written[source.topic.topic].name,
             )
 
 
 def dead_letter_topic(
     app: Application, reads: SourceNode, output: Kafka, taken: set[str], *, reads_hop: bool, writes_hop: bool
-) -> str:
+) -> LogId:
     """Return a free dead-letter topic for a live region, and mark it as taken.
 
     Each live region needs its own, because recovery reads the topic's tail. Its name contains a topic that users know.
@@ -81,14 +77,8 @@ def dead_letter_topic(
     for topic in (named, *others):
         if topic is not None and topic not in taken | declared:
             taken.add(topic)
-            return topic
-    raise DefinitionError(
-        "TOPIC_SHARED",
-        f"dead-letter topic {named!r} has another use.",
-        where=output.where,
-        hint="Give each sink its own dead-letter topic.",
-        topic=named,
-    )
+            return LogId(topic)
+    raise TOPIC_SHARED.error(where=output.where, topic=named)
 
 
 def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, partitions: int = 2) -> None:
@@ -137,13 +127,7 @@ def refuse_compacted(facts: TopicFacts, where: object) -> None:
     Raises: LogError: `OUTPUT_COMPACTED`.
     """
     if "compact" in facts.cleanup_policy:
-        raise LogError(
-            "OUTPUT_COMPACTED",
-            f"output topic {facts.topic!r} is compacted, so released stamps would vanish from it.",
-            where=where,
-            hint="Set its cleanup.policy to delete. If you need a compacted topic, copy the output to another one.",
-            topic=facts.topic,
-        )
+        raise OUTPUT_COMPACTED.error(where=where, topic=facts.topic)
 
 
 def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> None:
@@ -153,27 +137,14 @@ def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> Non
     Raises: LogError: `INPUT_COMPACTED`, `INPUT_EXPIRES`.
     """
     if "compact" in facts.cleanup_policy:
-        raise LogError(
-            "INPUT_COMPACTED",
-            f"topic {facts.topic!r} is compacted, so a replay would miss records that were read before.",
-            where=where,
-            hint="Set its cleanup.policy to delete, or copy it to a topic that is not compacted.",
-            topic=facts.topic,
-        )
+        raise INPUT_COMPACTED.error(where=where, topic=facts.topic)
     if 0 <= facts.retention_ms < 1000 * interval_s:
-        raise LogError(
-            "INPUT_EXPIRES",
-            f"topic {facts.topic!r} keeps records for {facts.retention_ms / 1000:g} s, but their effects are saved "
-            f"only every {interval_s:g} s: a replay would miss records that were read before.",
-            where=where,
-            hint="Set a retention.ms that exceeds this interval and any downtime, or save more often.",
-            topic=facts.topic,
-            retention_s=facts.retention_ms / 1000,
-            interval_s=interval_s,
+        raise INPUT_EXPIRES.error(
+            where=where, topic=facts.topic, retention_s=facts.retention_ms / 1000, interval_s=interval_s
         )
 
 
-def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, int]) -> None:
+def refuse_shorter(topic: Kafka, needed: Mapping[int, Offset], ends: Mapping[int, Offset]) -> None:
     """Check that an input topic still reaches the position up to which it was read.
 
     Args: needed: the position from which to read, per partition. ends: the topic's ends.
@@ -181,30 +152,18 @@ def refuse_shorter(topic: Kafka, needed: Mapping[int, int], ends: Mapping[int, i
     """
     for partition, end in ends.items():
         if end < needed.get(partition, 0):
-            raise LogError(
-                "RANGE_NOT_THERE",
-                f"partition {partition} of topic {topic.topic!r} ends at {end}, but was read up to "
-                f"{needed[partition]}.",
-                where=topic.where,
-                hint="Check whether the topic was deleted and created again. Begin with a new home.",
-                topic=topic.topic,
-                partition=partition,
-                end=end,
+            raise RANGE_NOT_THERE_INPUT.error(
+                where=topic.where, topic=topic.topic, partition=partition, end=end, needed=needed[partition]
             )
 
 
-def refuse_expired(topic: Kafka, first: Mapping[int, int], last: Mapping[int, int], oldest: Mapping[int, int]) -> None:
+def refuse_expired(
+    topic: Kafka, first: Mapping[int, Offset], last: Mapping[int, Offset], oldest: Mapping[int, Offset]
+) -> None:
     """Check that an input topic still has the records [first, last). Raises: LogError: `INPUT_EXPIRED`."""
     for partition, end in last.items():
         if first.get(partition, 0) < min(end, oldest.get(partition, 0)):
-            raise LogError(
-                "INPUT_EXPIRED",
-                f"records of {topic.topic!r} that are still needed have been deleted.",
-                where=topic.where,
-                hint="Begin with a new home. Set a retention that exceeds the time between epochs and any downtime.",
-                topic=topic.topic,
-                partition=partition,
-            )
+            raise INPUT_EXPIRED.error(where=topic.where, topic=topic.topic, partition=partition)
 
 
 def _require(topics: Topics, topic: str, where: object) -> None:

@@ -18,13 +18,14 @@ from functools import reduce
 from falkirk.protocol.layout import Layout, Stage, cut
 from falkirk.protocol.ports import Point
 from falkirk.theory.frontier import TOP, OffsetFrontier
+from falkirk.theory.ids import LogId, PointNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Covered:
     """The input of a checkpoint that is never read again, and a position of the output after all its results."""
 
-    number: int
+    number: PointNumber
     read: OffsetFrontier
     sent: OffsetFrontier
 
@@ -35,20 +36,20 @@ class Acceptance:
     Args: ends: returns where a log ends now. sources: the logs that `accepted` will be called for.
     """
 
-    def __init__(self, layout: Layout, ends: Callable[[str], OffsetFrontier], sources: Iterable[str]) -> None:
+    def __init__(self, layout: Layout, ends: Callable[[LogId], OffsetFrontier], sources: Iterable[LogId]) -> None:
         self._layout, self._ends = layout, ends
         self._covered: dict[str, tuple[_Covered, ...]] = {}
         for source in sources:
             self._follow(source)
 
-    def _follow(self, log: str) -> None:
+    def _follow(self, log: LogId) -> None:
         """Track the readers of a log, and their readers. Checkpoints of other stages would only accumulate."""
         for stage in self._readers(log):
             if stage.name not in self._covered:
                 self._covered[stage.name] = ()
                 self._follow(stage.output)
 
-    def _readers(self, log: str) -> list[Stage]:
+    def _readers(self, log: LogId) -> list[Stage]:
         return [stage for stage in self._layout.readers(log) if log not in stage.views]
 
     def take_in(self, points: Mapping[str, tuple[Point, ...]]) -> None:
@@ -69,7 +70,7 @@ class Acceptance:
         output = self._layout.stages[name].output
         return TOP if output in self._layout.sinks else self._ends(output)
 
-    def accepted(self, log: str, released: Mapping[str, OffsetFrontier]) -> OffsetFrontier:
+    def accepted(self, log: LogId, released: Mapping[LogId, OffsetFrontier]) -> OffsetFrontier:
         """Return how much of a log is accepted.
 
         Args: released: for each held log, how much of it is in its sinks.
@@ -79,7 +80,7 @@ class Acceptance:
             bounds.append(released[log])
         return reduce(lambda a, b: a & b, bounds, TOP)
 
-    def _by(self, stage: Stage, log: str, released: Mapping[str, OffsetFrontier]) -> OffsetFrontier:
+    def _by(self, stage: Stage, log: LogId, released: Mapping[LogId, OffsetFrontier]) -> OffsetFrontier:
         """Return how much of a log is accepted, considering only one of its readers."""
         below = self.accepted(stage.output, released)
         done = [c for c in self._covered[stage.name] if cut(c.sent, self._layout, stage.output) <= below]

@@ -21,6 +21,7 @@ from falkirk.protocol.layout import Layout, cut
 from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import Points, cuts_of, saved
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, PointNumber
 from falkirk.theory.metadata import Checkpoints
 from falkirk.theory.rollback import Rollback, settle, solve
 
@@ -57,7 +58,7 @@ class ConsistentCut:
         return None if math.isinf(self.first_at_s) else self.first_at_s
 
     @property
-    def asked(self) -> dict[str, int]:
+    def asked(self) -> dict[str, PointNumber]:
         """The point of each unit, as `decide` takes it."""
         return {name: point.number for name, point in self.points.items()}
 
@@ -65,7 +66,7 @@ class ConsistentCut:
         """Return how many records between this cut and the newest points the units read again."""
         return sum(_between(point.read, points[name][-1].read) for name, point in self.points.items())
 
-    def contradicts(self, layout: Layout, outside: Mapping[str, OffsetFrontier]) -> dict[str, int]:
+    def contradicts(self, layout: Layout, outside: Mapping[LogId, OffsetFrontier]) -> dict[str, int]:
         """Return, for each topic, how many published results a rollback to this cut may contradict, unless none.
 
         This is an upper bound, as in `Decision.contradicts`. Args: outside: as of `decide`.

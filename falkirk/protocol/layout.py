@@ -21,6 +21,7 @@ from functools import cached_property, lru_cache
 from falkirk.protocol.ports import Point
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
+from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import (
     Cuts,
@@ -64,10 +65,10 @@ class Stage:
     """
 
     name: str
-    inputs: tuple[str, ...]
-    output: str
+    inputs: tuple[LogId, ...]
+    output: LogId
     deterministic: bool = True
-    views: tuple[str, ...] = ()
+    views: tuple[LogId, ...] = ()
     times: TimeDomain = TimeDomain.OFFSETS
 
     @property
@@ -75,7 +76,7 @@ class Stage:
         """Whether its input is cut into epochs."""
         return self.times is not TimeDomain.OFFSETS
 
-    def through(self, epoch: int) -> Frontier:
+    def through(self, epoch: EpochNumber) -> Frontier:
         """Return the frontier that a batch or an iteration has reached after all rounds of an epoch; -1: before all."""
         epochs = StructuredFrontier.of(1, [(epoch,)] if epoch >= 0 else [])
         return Enter().fixed(epochs) if self.times is TimeDomain.ROUNDS else epochs
@@ -102,45 +103,45 @@ class Layout:
     """
 
     stages: Mapping[str, Stage]
-    partitions: Mapping[str, int]
-    held: Mapping[str, str]
+    partitions: Mapping[LogId, int]
+    held: Mapping[LogId, str]
 
-    def sequences(self, topic: str) -> frozenset[TopicPartition]:
+    def sequences(self, topic: LogId) -> frozenset[TopicPartition]:
         """Return the partitions of a topic."""
         return self._sequences[topic]
 
     @cached_property
-    def _sequences(self) -> dict[str, frozenset[TopicPartition]]:
+    def _sequences(self) -> dict[LogId, frozenset[TopicPartition]]:
         return {
             topic: frozenset(TopicPartition(topic=topic, partition=p) for p in range(number))
             for topic, number in self.partitions.items()
         }
 
-    def writer(self, topic: str) -> Stage | None:
+    def writer(self, topic: LogId) -> Stage | None:
         """Return the region that writes a topic, or None if the topic comes from outside."""
         return next((s for s in self.stages.values() if s.output == topic), None)
 
-    def readers(self, topic: str) -> tuple[Stage, ...]:
+    def readers(self, topic: LogId) -> tuple[Stage, ...]:
         """Return the regions that read a topic."""
         return tuple(s for s in self.stages.values() if topic in s.inputs)
 
     @cached_property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> tuple[LogId, ...]:
         """The topics from outside."""
         found = {t for s in self.stages.values() for t in s.inputs if self.writer(t) is None}
         return tuple(sorted(found))
 
     @cached_property
-    def sinks(self) -> tuple[str, ...]:
+    def sinks(self) -> tuple[LogId, ...]:
         """The topics to the outside that regions write themselves."""
         return tuple(sorted({s.output for s in self.stages.values()} - set(self.hops)))
 
     @cached_property
-    def hops(self) -> tuple[str, ...]:
+    def hops(self) -> tuple[LogId, ...]:
         """The logs between regions, which nobody else reads."""
         return tuple(sorted(s.output for s in self.stages.values() if self.readers(s.output) or s.output in self.held))
 
-    def edge(self, topic: str, reader: str) -> str:
+    def edge(self, topic: LogId, reader: str) -> str:
         """Return the name of the edge on which a region, or a sink, reads a topic."""
         return f"{topic} to {reader}"
 
@@ -182,7 +183,7 @@ class Layout:
         for held in sorted(self.held):
             yield self._edge(held, sink_name(held), sink_name(held))
 
-    def _edge(self, topic: str, reader: str, target: str) -> Edge:
+    def _edge(self, topic: LogId, reader: str, target: str) -> Edge:
         writer = self.writer(topic)
         assert writer is not None or topic not in self.held, "a held log is written by a region"
         projection: Projection | None = Durable() if writer is None else None
@@ -213,7 +214,7 @@ class Layout:
         """
         return {
             p.name: Anywhere(discards=True)
-            if p.name in self._cutters or p.name.startswith(source_name(""))
+            if p.name in self._cutters or p.name.startswith(source_name(LogId("")))
             else Checkpoints([Metadata(frontier=p.domain)])
             for p in self.processors
         }
@@ -240,10 +241,10 @@ class Layout:
         """
         mine = self.stages[stage]
         if mine.is_cut:
-            at = mine.through(point.number)
+            at = mine.through(EpochNumber(point.number))
             edges = [epochs_name(stage)] + [_rounds_name(stage)] * (mine.times is TimeDomain.ROUNDS)
             return Metadata(frontier=at, delivered=dict.fromkeys(edges, at))
-        own = TopicPartition(topic=f"checkpoints of {stage}", partition=0)
+        own = TopicPartition(topic=LogId(f"checkpoints:{stage}"), partition=0)
         return Metadata(
             frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
             delivered={self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs},
@@ -265,7 +266,7 @@ class Layout:
         return found
 
 
-def source_name(topic: str) -> str:
+def source_name(topic: LogId) -> str:
     """Return the name of the processor that stands for a topic from outside."""
     return f"source {topic}"
 
@@ -284,11 +285,11 @@ def _rounds_name(region: str) -> str:
     return f"rounds of {region}"
 
 
-def sink_name(held: str) -> str:
+def sink_name(held: LogId) -> str:
     """Return the name of the processor that stands for the sink of a held log."""
     return f"sink of {held}"
 
 
-def cut(frontier: OffsetFrontier, layout: Layout, topic: str) -> OffsetFrontier:
+def cut(frontier: OffsetFrontier, layout: Layout, topic: LogId) -> OffsetFrontier:
     """Return the part of a frontier that concerns a topic."""
     return frontier.only(layout.sequences(topic))

@@ -20,8 +20,9 @@ from functools import reduce
 
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Point
-from falkirk.store import Positions, Store
+from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.ids import Offset, PointNumber, Positions
 from falkirk.theory.times import TopicPartition
 
 
@@ -55,7 +56,7 @@ class Marks:
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
         #: The points that were taken in last: the same ones come again in each turn.
-        self._taken: dict[str, dict[int, Point]] = {}
+        self._taken: dict[str, dict[PointNumber, Point]] = {}
 
     @property
     def known(self) -> Mapping[str, Sequence[Mark]]:
@@ -107,7 +108,7 @@ def _union(a: Mark, b: Mark) -> Mark:
 def _positions(frontier: OffsetFrontier) -> Positions:
     found: Positions = {}
     for e, length in frontier.prefixes:
-        found.setdefault(e.topic, {})[e.partition] = int(length)
+        found.setdefault(e.topic, {})[e.partition] = Offset(int(length))
     return found
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from falkirk.theory.frontier import Frontier, OffsetFrontier
+from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber
 
-Range = tuple[str, int, int, int]
+Range = tuple[LogId, int, Offset, Offset]
 """Records of a topic: (topic, partition, first, last exclusive)."""
 
 
@@ -30,7 +31,7 @@ class Point:
         detail: a remark on how it was made.
     """
 
-    number: int
+    number: PointNumber
     read: OffsetFrontier
     sent: OffsetFrontier
     needs: OffsetFrontier | None = None
@@ -70,7 +71,7 @@ class RegionPort(Protocol):
         They include -1 as long as the input reaches back to it.
         """
 
-    def cuts(self, after: int) -> Sequence[tuple[int, OffsetFrontier]]:
+    def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
         """Return where the epochs after a number end in the inputs, oldest first; nothing for a live region.
 
         These are all epochs that are decided and not void, complete or not, from the oldest of `points` on.
@@ -79,7 +80,7 @@ class RegionPort(Protocol):
     def fence(self) -> None:
         """Stop it, and ensure that no record of a former incarnation can still arrive in its output. Idempotent."""
 
-    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
         """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
         The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its own time
@@ -88,17 +89,17 @@ class RegionPort(Protocol):
         may lag, and records after it that are in the checkpoint's state would not be sent again.
         """
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, number: PointNumber) -> None:
         """Make this checkpoint the newest, and delete later ones. The region is fenced. Idempotent."""
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """Start a new incarnation that resumes from its newest checkpoint, which is `number`. The region is fenced.
 
         It skips void records of its inputs. It does not send results again that are in its output beyond the checkpoint
         and are not void.
         """
 
-    def keep_only(self, numbers: Sequence[int]) -> None:
+    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
         """Keep these checkpoints until a later call omits them, and delete every other one before the last of them.
 
         The others are never needed again. `numbers` ascend; checkpoints after the last one stay. Idempotent.
@@ -108,20 +109,20 @@ class RegionPort(Protocol):
 class LogsPort(Protocol):
     """The logs between regions, and those to and from other systems."""
 
-    def ends(self, topic: str) -> OffsetFrontier:
+    def ends(self, topic: LogId) -> OffsetFrontier:
         """Return where each partition of a topic ends."""
 
-    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+    def copy(self, held: LogId, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """Copy the records of `held` in [first, last) to the end of `sink`, in order and without void ones.
 
         Returns how far the copy reaches, because it may leave some records for the next call. It does not repeat
         records that an earlier call has copied, even if that call was interrupted.
         """
 
-    def copied(self, held: str, sink: str) -> OffsetFrontier:
+    def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """Return how much of `held` is in `sink`, according to the records in the sink."""
 
-    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+    def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """Return how much of the recorded release of `held` the sink still has.
 
         It has less after somebody restored an older copy of the sink. Then the rest is copied again, if `held` still
@@ -130,8 +131,8 @@ class LogsPort(Protocol):
         Raises: HomeError: `SINK_BEHIND`: `held` no longer has it.
         """
 
-    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+    def delete_below(self, topic: LogId, below: OffsetFrontier) -> None:
         """Delete the records before these positions. Idempotent."""
 
-    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+    def acknowledge(self, topic: LogId, upto: OffsetFrontier) -> None:
         """Tell other systems that records before these positions are never read again. Idempotent."""

@@ -14,7 +14,8 @@ turn between any two calls, and the next coordinator begins with `open`. Four ru
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import reduce
 
-from falkirk.errors import FalkirkError, GuaranteeError, UnrecoverableError
+from falkirk.errors import FalkirkError, UnrecoverableError
+from falkirk.errors.conditions.protocol import POINT_TOO_OLD
 from falkirk.protocol.down import Down
 from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, source_name
@@ -25,6 +26,7 @@ from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.history import History
+from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
@@ -75,7 +77,7 @@ class RecoveryProtocol:
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 
-    def open(self, *, asked: Mapping[str, int] | None = None, force: bool = False) -> Decision:
+    def open(self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False) -> Decision:
         """Take charge: finish an interrupted recovery, if there is one, and then restore every region.
 
         Args, raises: as `recover`.
@@ -162,7 +164,12 @@ class RecoveryProtocol:
     # -- recovery -----------------------------------------------------------------------------------------------------
 
     def recover(
-        self, failed: frozenset[str], reason: str, *, asked: Mapping[str, int] | None = None, force: bool = False
+        self,
+        failed: frozenset[str],
+        reason: str,
+        *,
+        asked: Mapping[str, PointNumber] | None = None,
+        force: bool = False,
     ) -> Decision:
         """Restore the greatest consistent state that the failed regions leave, and resume from it.
 
@@ -202,7 +209,7 @@ class RecoveryProtocol:
         self.down.refuse_standstill()
         return decision
 
-    def _start(self, name: str, number: int) -> None:
+    def _start(self, name: str, number: PointNumber) -> None:
         try:
             self._before_start(name)
             self._regions[name].start(number)
@@ -210,11 +217,19 @@ class RecoveryProtocol:
             self.down.keep(name, error)
 
     def decide(
-        self, failed: frozenset[str], asked: Mapping[str, int] | None = None, *, force: bool = False
+        self,
+        failed: frozenset[str],
+        asked: Mapping[str, PointNumber] | None = None,
+        *,
+        force: bool = False,
+        points: Points | None = None,
     ) -> Decision:
-        """Return the decision that `recover` would make now, without carrying it out. Raises: as `recover`."""
-        points: Points = {name: region.points() for name, region in self._regions.items()}
-        cuts = {name: Cuts.of(self._regions[name].cuts(-1)) for name in self.layout.batches}
+        """Return the decision that `recover` would make now, without carrying it out.
+
+        Args: points: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
+        """
+        points = {name: region.points() for name, region in self._regions.items()} if points is None else points
+        cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
             decision = decide(
                 self.layout, points, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
@@ -223,23 +238,18 @@ class RecoveryProtocol:
         except UnrecoverableError as error:
             if not asked:
                 raise
-            raise GuaranteeError(
-                "POINT_TOO_OLD",
-                f"the requested point is no longer available: {error.message}",
-                hint="Choose a later point. `falkirk history` lists the points that are available.",
-                asked=dict(asked),
-            ) from error
+            raise POINT_TOO_OLD.error(asked=dict(asked), reason=error.message) from error
         if decision.contradicts and asked and not force:
             raise contradiction(decision.contradicts)
         return decision
 
-    def outside(self) -> dict[str, OffsetFrontier]:
+    def outside(self) -> dict[LogId, OffsetFrontier]:
         """Return the results that readers outside may have seen, as `decide` takes them."""
         # An interrupted release is in the sink and not in the store.
         found = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
         return found | {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
 
-    def _carry_out(self, number: int, goes: Mapping[str, int]) -> None:
+    def _carry_out(self, number: int, goes: Mapping[str, PointNumber]) -> None:
         for name, point in goes.items():
             region = self._regions[name]
             region.fence()
@@ -248,11 +258,11 @@ class RecoveryProtocol:
 
     # -- release ------------------------------------------------------------------------------------------------------
 
-    def released(self, held: str) -> OffsetFrontier:
+    def released(self, held: LogId) -> OffsetFrontier:
         """Return how much of a held log is certainly published, without the part that a sink has lost since."""
         return self._released[held]
 
-    def _recorded(self, held: str) -> OffsetFrontier:
+    def _recorded(self, held: LogId) -> OffsetFrontier:
         partitions = {e.partition: e for e in self.layout.sequences(held)}
         known = self._store.releases(self.layout.held[held])
         return OffsetFrontier.of({partitions[r.partition]: r.released_exclusive for r in known if r.topic == held})
@@ -271,7 +281,7 @@ class RecoveryProtocol:
             known = self._recorded(held)
             for e, length in out.prefixes:
                 if length > known.length(e):
-                    self._store.record_release(sink, held, e.partition, int(length))
+                    self._store.record_release(sink, held, e.partition, Offset(int(length)))
             self._released[held] = out
             self.watermarks.take_in_release(held, out)
 
@@ -291,14 +301,14 @@ class RecoveryProtocol:
         """Return the oldest of `kept_points`."""
         return self.kept_points(name)[0]
 
-    def garbage(self) -> tuple[dict[str, tuple[int, ...]], dict[str, OffsetFrontier]]:
+    def garbage(self) -> tuple[dict[str, tuple[PointNumber, ...]], dict[LogId, OffsetFrontier]]:
         """Return the data to keep: per region, these checkpoints and all later ones; per hop, records from here on.
 
         A log is kept from the earliest point to which its readers or its writer may go back. The writer looks there for
         the results that it has sent since its checkpoint.
         """
         kept = {name: self.kept(name) for name in self.layout.stages}
-        below: dict[str, OffsetFrontier] = {}
+        below: dict[LogId, OffsetFrontier] = {}
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
@@ -308,7 +318,7 @@ class RecoveryProtocol:
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
         return {name: tuple(p.number for p in self.kept_points(name)) for name in kept}, below
 
-    def _needed(self, kept: Mapping[str, Point], topic: str) -> Iterable[OffsetFrontier]:
+    def _needed(self, kept: Mapping[str, Point], topic: LogId) -> Iterable[OffsetFrontier]:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
@@ -327,7 +337,7 @@ class RecoveryProtocol:
             if not upto.is_empty:
                 self._logs.acknowledge(topic, upto)
 
-    def acknowledged(self, source: str) -> OffsetFrontier:
+    def acknowledged(self, source: LogId) -> OffsetFrontier:
         """Return up to where a source will never be read again."""
         upto = self.watermarks.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):

@@ -4,11 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.errors.conditions.protocol import (
+    CHECKPOINT_LOST,
+    CONTRADICTS_RELEASED,
+    NO_CHECKPOINT_LEFT,
+    NO_CHECKPOINT_LEFT_OLD_ENOUGH,
+)
 from falkirk.protocol.layout import Layout, Stage, cut, sink_name
 from falkirk.protocol.marks import Mark, fixed_by
 from falkirk.protocol.ports import Point, Range
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
 from falkirk.theory.graph import Graph
+from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import Rollback, solve
@@ -32,10 +39,10 @@ class Decision:
         solution: the solution of the solver, with its reasons.
     """
 
-    goes: Mapping[str, int]
+    goes: Mapping[str, PointNumber]
     settled: Mapping[str, OffsetFrontier]
     contradicts: tuple[str, ...]
-    outside: Mapping[str, OffsetFrontier]
+    outside: Mapping[LogId, OffsetFrontier]
     solution: Rollback
 
     @property
@@ -53,8 +60,8 @@ def decide(
     points: Points,
     *,
     failed: frozenset[str],
-    outside: Mapping[str, OffsetFrontier],
-    asked: Mapping[str, int] | None = None,
+    outside: Mapping[LogId, OffsetFrontier],
+    asked: Mapping[str, PointNumber] | None = None,
     marks: Mapping[str, Sequence[Mark]] | None = None,
     cuts: Mapping[str, Cuts] | None = None,
 ) -> Decision:
@@ -87,7 +94,7 @@ def decide(
             gone = Metadata(frontier=out, delivered={layout.edge(held, sink_name(held)): out})
             available[sink_name(held)] = Checkpoints([Metadata(frontier=EMPTY), gone])
     solution = solve(graph, available)
-    goes: dict[str, int] = {}
+    goes: dict[str, PointNumber] = {}
     settled: dict[str, OffsetFrontier] = {}
     for name, stage in layout.stages.items():
         frontier = solution.chosen[name].frontier
@@ -105,28 +112,17 @@ def decide(
 
 def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
     """Return where the epochs with a checkpoint end, for each batch."""
-    return {n: Cuts.of((p.number, p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
+    return {n: Cuts.of((EpochNumber(p.number), p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
 
 
 def none_left(name: str) -> UnrecoverableError:
     """Return the error that a region has lost all its checkpoints."""
-    return UnrecoverableError(
-        "NO_CHECKPOINT_LEFT",
-        f"region {name!r} has no checkpoint to go back to.",
-        where=name,
-        hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
-        missing=(name,),
-    )
+    return NO_CHECKPOINT_LEFT.error(where=name, missing=(name,), name=name)
 
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
     """Return the error that a requested rollback would take back published results."""
-    return GuaranteeError(
-        "CONTRADICTS_RELEASED",
-        f"results in {', '.join(topics)} are already published, and the rollback would contradict them.",
-        hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
-        topics=topics,
-    )
+    return CONTRADICTS_RELEASED.error(topics=topics, named=", ".join(topics))
 
 
 def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
@@ -137,7 +133,7 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
     Args: voids: the records that would become void, read after the fence.
     Raises: UnrecoverableError: `CHECKPOINT_LOST`.
     """
-    lost: dict[str, int] = {}
+    lost: dict[LogId, int] = {}
     for topic, partition, first, last in voids:
         if topic in layout.held:
             out = decision.outside[topic].length(TopicPartition(topic=topic, partition=partition))
@@ -146,20 +142,18 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
     if results:
         names = sorted(n for n in decision.takes_back if not layout.stages[n].deterministic) or decision.takes_back
         places = ", ".join(f"{n} at {_point(decision.goes[n])}" for n in names)
-        raise UnrecoverableError(
-            "CHECKPOINT_LOST",
-            f"{sum(results.values())} published results in {', '.join(results)} depend on checkpoints that can't be "
-            f"used any more. The newest checkpoints that can be used: {places}.",
+        raise CHECKPOINT_LOST.error(
             where=", ".join(names),
-            hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in "
-            "the same topics.",
             missing=tuple(names),
             goes={n: decision.goes[n] for n in names},
             results=results,
+            count=sum(results.values()),
+            sinks=", ".join(results),
+            places=places,
         )
 
 
-def _point(number: int) -> str:
+def _point(number: PointNumber) -> str:
     return "the start" if number < 0 else f"checkpoint {number}"
 
 
@@ -170,13 +164,7 @@ def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier
     """
     within = [p for p in points if layout.metadata(name, p).frontier <= frontier]  # type: ignore[operator]
     if not within:
-        raise UnrecoverableError(
-            "NO_CHECKPOINT_LEFT",
-            f"region {name!r} would have to go back to a checkpoint that is older than all it still has.",
-            where=name,
-            hint="Restore the home from a backup.",
-            missing=(name,),
-        )
+        raise NO_CHECKPOINT_LEFT_OLD_ENOUGH.error(where=name, missing=(name,), name=name)
     return within[-1]
 
 

@@ -12,6 +12,7 @@ from falkirk.protocol.layout import Layout, epochs_name, sink_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import Point, RegionPort
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Cuts
@@ -33,8 +34,8 @@ class Watermarks:
     def _forget(self) -> None:
         self.points: dict[str, tuple[Point, ...]] = {}
         #: For each region, the newest checkpoint that each monitor knows.
-        self._restorable_to: dict[str, int] = {}
-        self._retained_to: dict[str, int] = {}
+        self._restorable_to: dict[str, PointNumber] = {}
+        self._retained_to: dict[str, PointNumber] = {}
         self._cuts = {name: Cuts() for name in self.layout.batches}
         graph = self.layout.graph(self._cuts)
         self.restorable = Monitor(graph, self.layout.restorable())
@@ -59,7 +60,7 @@ class Watermarks:
         if name not in self._cuts:
             return
         known = self._cuts[name]
-        found = self._regions[name].cuts(known.epochs[-1] if known.epochs else -1)
+        found = self._regions[name].cuts(known.epochs[-1] if known.epochs else EpochNumber(-1))
         for epoch, end in found:
             known.add(epoch, end)
         if found:
@@ -73,7 +74,9 @@ class Watermarks:
         """
         return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
 
-    def _new(self, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Iterable[Metadata]:
+    def _new(
+        self, name: str, points: tuple[Point, ...], upto: dict[str, PointNumber], may_lose: int
+    ) -> Iterable[Metadata]:
         """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
 
         Each one is given the demands of the checkpoint that is `may_lose` later. Where these are met, all checkpoints
@@ -94,7 +97,7 @@ class Watermarks:
         else:
             self.restorable.add_checkpoint(name, metadata)
 
-    def begin_again(self, released: Mapping[str, OffsetFrontier]) -> None:
+    def begin_again(self, released: Mapping[LogId, OffsetFrontier]) -> None:
         """Give new monitors all checkpoints: a rollback has deleted some, or the monitors have none yet.
 
         Args: released: as of `take_in_release`, for each held log.
@@ -108,13 +111,13 @@ class Watermarks:
         for held, out in released.items():
             self.take_in_release(held, out)
 
-    def take_in_release(self, held: str, out: OffsetFrontier) -> None:
+    def take_in_release(self, held: LogId, out: OffsetFrontier) -> None:
         """Record how much of a held log is published."""
         if not out.is_empty:
             delivered = {self.layout.edge(held, sink_name(held)): out}
             self.retained.add_checkpoint(sink_name(held), Metadata(frontier=out, delivered=delivered))
 
-    def settled(self, held: str) -> OffsetFrontier:
+    def settled(self, held: LogId) -> OffsetFrontier:
         """Return how much of a held log can no longer be taken back: φ(d)(f_low(src(d)))."""
         edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
         settled = self.restorable.solution.chosen[edge.source].fixed(edge)

@@ -24,6 +24,7 @@ from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import SKEW_MS, Entry, RequestRegistry, read_back
 from falkirk.push.sender import Sender
 from falkirk.push.service import RequestService
+from falkirk.theory.ids import Offsets
 
 log = logging.getLogger("falkirk")
 
@@ -45,8 +46,8 @@ class Progress:
     Args: accepted: below it, all results of requests are published. acknowledged: below it, no reader reads again.
     """
 
-    accepted: dict[int, int]
-    acknowledged: dict[int, int]
+    accepted: Offsets
+    acknowledged: Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class KafkaBridge:
         self._failure: Exception | None = None
         self._elapsed: Elapsed | None = None
         #: For each partition, the offset below which the topic's records are deleted.
-        self._dropped: dict[int, int] = {}
+        self._dropped: Offsets = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-push-{topic}", daemon=True)
 
     def start(self) -> None:
@@ -185,8 +186,8 @@ class KafkaBridge:
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
-        told: dict[int, int] = {}
-        claim: tuple[dict[int, int], dict[int, int]] | None = None
+        told: Offsets = {}
+        claim: tuple[Offsets, Offsets] | None = None
         trimmed_s = time.monotonic()
         while not self._stopping.is_set():
             if self._failure is not None:
@@ -209,11 +210,11 @@ class KafkaBridge:
                 self._trim(progress, elapsed)
                 trimmed_s = time.monotonic()
 
-    def _ends_of_answers(self) -> dict[int, int]:
+    def _ends_of_answers(self) -> Offsets:
         assert self._answers is not None
         return self._topics.readable_positions(self._answers.topic)
 
-    def _accepted(self, upto: dict[int, int], is_silent: bool) -> None:
+    def _accepted(self, upto: Offsets, is_silent: bool) -> None:
         self._desk.accepted(upto, is_silent=is_silent)
 
     def _tell(self, reader: Reader) -> None:

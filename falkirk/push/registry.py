@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from falkirk.push.errors import RequestError
+from falkirk.theory.ids import Offset, Offsets
 
 #: The memory that a request uses in addition to its id and its answer.
 _WEIGHT_BYTES = 700
 #: The clock of a machine that writes answers may be behind by this much. An answer older than its request belongs to an
 #: earlier, forgotten request with the same id.
 SKEW_MS = 10_000
-
-Positions = Mapping[int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +38,7 @@ class Entry:
     digest: bytes
     at_ms: int
     stamped_ms: int
-    place: tuple[int, int] | None = None
+    place: tuple[int, Offset] | None = None
     answer: bytes | None = None
     is_accepted: bool = False
     is_silent: bool = False
@@ -72,10 +71,10 @@ class RequestRegistry:
         self._known: dict[int, deque[Entry]] = {}
         self._unaccepted: dict[int, deque[Entry]] = {}
         self._speaking: dict[int, deque[Entry]] = {}
-        self._accepted: dict[int, int] = {}
-        self._silent: dict[int, int] = {}
+        self._accepted: Offsets = {}
+        self._silent: Offsets = {}
         #: For each partition, the offset after the last forgotten request.
-        self._forgotten: dict[int, int] = {}
+        self._forgotten: Offsets = {}
         #: For each client, the memory that its requests use, and its answered requests, oldest first.
         self._weights: Counter[str] = Counter()
         self._answered: dict[str, deque[Entry]] = {}
@@ -118,7 +117,7 @@ class RequestRegistry:
         """Return when the oldest request that is still on its way was posted; None: no request is on its way."""
         return next((entry.at_ms for entry, _ in self._sending.values()), None)
 
-    def sent(self, request_id: str, partition: int, offset: int) -> Entry:
+    def sent(self, request_id: str, partition: int, offset: Offset) -> Entry:
         """Record the place of a request. Its results may already be published, and known to be published."""
         entry, size = self._sending.pop(request_id)
         self._weigh(entry, -size)
@@ -150,12 +149,12 @@ class RequestRegistry:
                 self._weigh(entry, -len(entry.answer))
                 entry.answer, entry.is_evicted = None, True
 
-    def accept(self, upto: Positions) -> list[Entry]:
+    def accept(self, upto: Mapping[int, Offset]) -> list[Entry]:
         """Record the position below which all results of requests are published; return the newly accepted requests."""
         _raise(self._accepted, upto)
         return self._settle()
 
-    def silence(self, upto: Positions) -> list[Entry]:
+    def silence(self, upto: Mapping[int, Offset]) -> list[Entry]:
         """Record the position below which requests are accepted and all answers were read; return those without one."""
         _raise(self._silent, upto)
         return self._settle()
@@ -179,7 +178,7 @@ class RequestRegistry:
             while entries and entries[0].at_ms < before_ms and entries[0].is_over:
                 entry = entries.popleft()
                 assert entry.place is not None, "a known request is in the topic"
-                self._forgotten[entry.place[0]] = entry.place[1] + 1
+                self._forgotten[entry.place[0]] = Offset(entry.place[1] + 1)
                 self._weigh(entry, -_weight(entry) - len(entry.answer or b""))
                 entry.is_forgotten = True
                 if self._entries.get(entry.id) is entry:
@@ -190,9 +189,9 @@ class RequestRegistry:
             if not answered:
                 del self._answered[client]
 
-    def disposable(self, acknowledged: Positions) -> dict[int, int]:
+    def disposable(self, acknowledged: Mapping[int, Offset]) -> Offsets:
         """Return, for each partition, the offset below which all requests are forgotten and no reader needs them."""
-        below = {p: min(offset, acknowledged.get(p, 0)) for p, offset in self._forgotten.items()}
+        below = {p: min(offset, acknowledged.get(p, Offset(0))) for p, offset in self._forgotten.items()}
         return {p: offset for p, offset in below.items() if offset}
 
     def oldest_stamp_ms(self) -> int | None:
@@ -209,7 +208,7 @@ def digest_of(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
 
 
-def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> RequestRegistry:
+def read_back(records: Iterable[tuple[str, bytes, int, int, int, Offset]]) -> RequestRegistry:
     """Return the book of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
 
     If an id was used again, the last use counts.
@@ -221,12 +220,12 @@ def read_back(records: Iterable[tuple[str, bytes, int, int, int, int]]) -> Reque
     return book
 
 
-def _raise(positions: dict[int, int], upto: Positions) -> None:
+def _raise(positions: Offsets, upto: Mapping[int, Offset]) -> None:
     for partition, offset in upto.items():
-        positions[partition] = max(offset, positions.get(partition, 0))
+        positions[partition] = max(offset, positions.get(partition, Offset(0)))
 
 
-def _take(queues: Mapping[int, deque[Entry]], below: Positions) -> list[Entry]:
+def _take(queues: Mapping[int, deque[Entry]], below: Mapping[int, Offset]) -> list[Entry]:
     """Remove and return the requests below these positions."""
     taken = []
     for queue in queues.values():
@@ -235,7 +234,7 @@ def _take(queues: Mapping[int, deque[Entry]], below: Positions) -> list[Entry]:
     return taken
 
 
-def _is_before(entry: Entry, positions: Positions) -> bool:
+def _is_before(entry: Entry, positions: Mapping[int, Offset]) -> bool:
     assert entry.place is not None
     partition, offset = entry.place
     return offset < positions.get(partition, 0)

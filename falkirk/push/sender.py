@@ -15,6 +15,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, quiet_options
 from falkirk.push.elapsed import header_of
 from falkirk.push.registry import Entry
+from falkirk.theory.ids import Offset
 
 #: The broker aborts the open transaction of a dead gateway after this time. Until then readers wait.
 _TRANSACTION_MS = 30_000
@@ -40,17 +41,17 @@ class Sender:
         self._producer = Producer(settings)
         self._try("taking over a topic of requests", lambda: self._producer.init_transactions(_TRY_S))
 
-    def send(self, requests: Sequence[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
+    def send(self, requests: Sequence[tuple[Entry, bytes]]) -> dict[str, tuple[int, Offset]]:
         """Send requests with their values, all or none; return the partition and offset of each, in order.
 
         Raises: LogError: either all requests are sent or none; the next sender finds out by reading the topic back.
         """
-        places: dict[str, tuple[int, int]] = {}
+        places: dict[str, tuple[int, Offset]] = {}
 
         def note(error: KafkaError | None, message: Message) -> None:
             key, partition, offset = message.key(), message.partition(), message.offset()
             if error is None and key is not None and partition is not None and offset is not None:
-                places[key.decode() if isinstance(key, bytes) else key] = (partition, offset)
+                places[key.decode() if isinstance(key, bytes) else key] = (partition, Offset(offset))
 
         try:
             self._producer.begin_transaction()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import Entry, RequestRegistry, digest_of
+from falkirk.theory.ids import Offset, Offsets
 
 #: At most this many clients may wait at the same time; others are asked to retry.
 WAITING_MAX = 2_000
@@ -133,7 +134,7 @@ class RequestService:
         self._book, self._closed_for = None, reason
         self._tell(list(self._waiting))
 
-    def sent(self, places: Mapping[str, tuple[int, int]]) -> None:
+    def sent(self, places: Mapping[str, tuple[int, Offset]]) -> None:
         """Record the places of requests, given in order of offset."""
         if (book := self._book) is None:
             return
@@ -145,7 +146,7 @@ class RequestService:
             return
         self._tell([e for a in answers if (e := book.answered(*a)) is not None])
 
-    def accepted(self, upto: Mapping[int, int], *, is_silent: bool) -> None:
+    def accepted(self, upto: Mapping[int, Offset], *, is_silent: bool) -> None:
         """Record the positions below which all results of requests are published.
 
         Args: is_silent: all answers below these positions have been reported.
@@ -156,7 +157,7 @@ class RequestService:
         if is_silent:
             self._tell(book.silence(upto))
 
-    def forget(self, before_ms: int, acknowledged: Mapping[int, int]) -> dict[int, int]:
+    def forget(self, before_ms: int, acknowledged: Mapping[int, Offset]) -> Offsets:
         """Forget requests that are over and older than this time; return the result of `RequestRegistry.disposable`."""
         if self._book is None:
             return {}

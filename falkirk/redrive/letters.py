@@ -12,12 +12,12 @@ from falkirk.frames.event_time import is_of_time
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
 from falkirk.operators.python import FAILED
-from falkirk.plan.batch import is_file_log
 from falkirk.runtime.context import Place
 from falkirk.runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import LogId, LogKind, Offset
 
-Origin = tuple[str, int, int]
+Origin = tuple[LogId, int, Offset]
 """The place of an input: topic, partition, offset."""
 Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
 #: The character that replaces bytes that are not text.
@@ -65,7 +65,7 @@ class Letter:
 
 
 def read_letters(
-    place: Place, dead_letters: str, region: str, sources: Mapping[str, str], *, stamped: bool
+    place: Place, dead_letters: str, region: str, sources: Mapping[str, LogId], *, stamped: bool
 ) -> Iterator[Letter]:
     """Yield the dead letters of a region; none if the topic does not exist.
 
@@ -78,7 +78,7 @@ def read_letters(
         return
     first, last = topics.first_positions(dead_letters), topics.readable_positions(dead_letters)
     verifier, foreign = place.verifier(dead_letters), ForeignTally()
-    ends: dict[str, Mapping[int, int]] = {}
+    ends: dict[LogId, Mapping[int, Offset]] = {}
     for message in read_messages(place.connection, dead_letters, first, last, committed=True):
         found = verifier.verify_message(message)
         letter = Letter(region=region, kind="foreign")
@@ -96,7 +96,9 @@ def read_letters(
     place.note_foreign(dead_letters, foreign, refuse=False)
 
 
-def _can_be(letter: Letter, header: VerifiedHeader, ends: Mapping[str, Mapping[int, int]], *, stamped: bool) -> bool:
+def _can_be(
+    letter: Letter, header: VerifiedHeader, ends: Mapping[LogId, Mapping[int, Offset]], *, stamped: bool
+) -> bool:
     """Return whether the input that a letter names can exist, and equals the input that its header names."""
     if letter.origin is None:
         return True
@@ -106,19 +108,19 @@ def _can_be(letter: Letter, header: VerifiedHeader, ends: Mapping[str, Mapping[i
     return header.signed or not stamped or header.numbers[1:3] == (partition, offset)
 
 
-def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, str]) -> Letter:
+def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, LogId]) -> Letter:
     """Return the letter in a record of the dead letters."""
     try:
         content = parse_json(value or b"")
         reason = str(content["reason"])
         if reason.startswith(FAILED) or "source" in content:
             return _of_function(region, content, sources)
-        topic, text = str(content["topic"]), content.get("value")
+        topic, text = LogId(content["topic"]), content.get("value")
     except (ValueError, KeyError, TypeError, RecursionError):
         return Letter(region=region, kind="unknown")
     if reason.startswith((TOO_LARGE, NOT_WRITTEN)):
         return Letter(region=region, kind="result")
-    if is_file_log(topic):
+    if topic.kind is LogKind.FILES:
         return Letter(region=region, kind="file")
     place = _place(content)
     if topic not in sources.values() or place is None or not isinstance(text, str | None):
@@ -137,16 +139,16 @@ def _of_time(letter: Letter, header: VerifiedHeader) -> Letter:
     return replace(letter, key=None, value=None, has_record=False)
 
 
-def _place(content: Mapping[str, Any]) -> tuple[int, int] | None:
+def _place(content: Mapping[str, Any]) -> tuple[int, Offset] | None:
     """Return the partition and offset that a letter names, or None if Kafka can't have a record there."""
     partition, offset = content.get("partition"), content.get("offset")
     for number, limit in ((partition, 1 << 31), (offset, 1 << 63)):
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < limit:
             return None
-    return cast("tuple[int, int]", (partition, offset))
+    return cast("tuple[int, Offset]", (partition, offset))
 
 
-def _of_function(region: str, content: Mapping[str, Any], sources: Mapping[str, str]) -> Letter:
+def _of_function(region: str, content: Mapping[str, Any], sources: Mapping[str, LogId]) -> Letter:
     topic, place = sources.get(content.get("source", "")), _place(content)
     if topic is None or place is None:
         return Letter(region=region, kind="row")

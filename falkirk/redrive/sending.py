@@ -19,7 +19,7 @@ from typing import cast, get_args
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.redrive import REDRIVE_TAKEN_OVER, REDRIVE_TIMED_OUT
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, is_away, quiet_options
 from falkirk.kafka.header import HEADER_KEY
@@ -29,11 +29,12 @@ from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHead
 from falkirk.redrive.letters import Kind, Letter, Origin
 from falkirk.runtime.context import Place
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import Incarnation
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
 #: The incarnation with which notes are signed.
-_WRITER = 0
+_WRITER = Incarnation(0)
 #: The maximum number of records in one transaction.
 AT_ONCE = 200
 #: The consumer reads on to a record at most this many offsets away, and seeks a more distant one.
@@ -264,19 +265,9 @@ class Sender:
         except KafkaException as error:
             reason = error.args[0]
             if reason.code() in _TAKEN_OVER and time.monotonic() - self._began_s > TRANSACTION_S:
-                raise LogError(
-                    "REDRIVE_TIMED_OUT",
-                    f"Kafka aborted a transaction that was open for more than {TRANSACTION_S:g} s.",
-                    where=self._notes.topic,
-                    hint="Run falkirk redrive again once Kafka is faster. No record of this transaction was sent.",
-                ) from error
+                raise REDRIVE_TIMED_OUT.error(where=self._notes.topic, transaction_s=TRANSACTION_S) from error
             if reason.code() in _TAKEN_OVER:
-                raise LogError(
-                    "REDRIVE_TAKEN_OVER",
-                    "another process sends this home's dead letters; this one's uncommitted records were not sent.",
-                    where=self._notes.topic,
-                    hint="Wait until the other process ends.",
-                ) from error
+                raise REDRIVE_TAKEN_OVER.error(where=self._notes.topic) from error
             raise fault(reason, "sending dead letters again", self._connection, self._errors) from error
 
 

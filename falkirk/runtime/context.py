@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pyspark.sql import SparkSession
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import FOREIGN_WRITER
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import internal_topic
@@ -15,6 +15,7 @@ from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
+from falkirk.theory.ids import LogId, Offset, Offsets
 
 log = logging.getLogger("falkirk")
 
@@ -54,7 +55,7 @@ class Place:
                 self.home.store.record_decision(TOPIC, topic, 0, {"id": identity})
                 self.topics.expect(topic, identity)
 
-    def void(self, topic: str) -> Void:
+    def void(self, topic: LogId) -> Void:
         """Return the void records of a topic.
 
         Late records are void only in the internal logs of this home. In any other topic, users may have read them, so
@@ -77,10 +78,10 @@ class Place:
         """Return the verifier that recognizes this home's records in a topic. Args: explains: as in `Verifier`."""
         key = self.signing_key
         signed = None if key.since_birth else self.home.store.decision(SIGNED, topic, 0)
-        below = None if signed is None else {int(p): int(o) for p, o in signed.content.items()}
+        below = None if signed is None else {int(p): Offset(o) for p, o in signed.content.items()}
         return Verifier(topic, self.home.identity, key, unsigned_below=below, explains=explains)
 
-    def sign_from(self, topic: str, ends: Mapping[int, int]) -> None:
+    def sign_from(self, topic: str, ends: Mapping[int, Offset]) -> None:
         """Record that all later records of this home in the topic are signed.
 
         Called before this version of Falkirk writes to the topic.
@@ -101,16 +102,8 @@ class Place:
             return
         reason = first.reason.text
         if refuse and first.reason.may_be_ours and not self._is_disowned(topic, first):
-            raise LogError(
-                "FOREIGN_WRITER",
-                f"the record at offset {first.offset} of partition {first.partition} of {topic!r} has {reason}.",
-                where=f"topic {topic}",
-                hint="If this home was restored from a copy, restore a copy that is as new as its outputs. Otherwise "
-                "somebody forged that record: ignore it with `falkirk disown FILE TOPIC`.",
-                topic=topic,
-                partition=first.partition,
-                offset=first.offset,
-                reason=reason,
+            raise FOREIGN_WRITER.error(
+                where=f"topic {topic}", topic=topic, partition=first.partition, offset=first.offset, reason=reason
             )
         known = self.foreign.get(topic)
         if known is None or found.count >= 2 * known.count:
@@ -134,7 +127,7 @@ class Place:
             if tally.first is not None
         ]
 
-    def disown(self, topic: str) -> dict[int, int]:
+    def disown(self, topic: str) -> Offsets:
         """Record that all doubtful records now in a topic were written by others; return the topic's ends."""
         store, ends = self.home.store, self.topics.end_positions(topic)
         last = store.newest_decision(DISOWNED, topic)

@@ -3,9 +3,9 @@
 Three measures, each for a failure that was observed:
   1. Processes: Falkirk kills the JVMs of the former run, which it finds by their recorded identity
      (home/folder.py). To kill Python alone is not enough, because its JVM continues to write.
-  2. Lingering producers in this JVM: `StreamingQuery.stop()` returns while Spark's pooled producer still holds records.
-     Each region and incarnation has a producer with its own client id. Falkirk waits until no task uses it, and then
-     flushes it. It does not touch the producers of other regions.
+  2. Lingering producers in this JVM: `StreamingQuery.stop()` returns while a region's lanes (lanes.py), or the pooled
+     producer of a copy, still hold records. Falkirk waits until no task uses them, and then flushes them. It does not
+     touch those of other regions.
   3. A position: the end of every output partition. Falkirk records it as a decision after 1 and 2, and after each
      leader has confirmed that its log ends there (kafka/replication.py). If an older incarnation still adds a record
      after it (from a request in the socket of a stalled broker), the record is void (kafka/void.py).
@@ -18,7 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import WRITER_STILL_RUNNING_TASK
+from falkirk.theory.ids import Incarnation
 
 _POOL = "org.apache.spark.sql.kafka010.producer.InternalKafkaProducerPool$"
 #: The longest time for which a task of a stopped region may still write.
@@ -38,8 +39,12 @@ _PRODUCER = {
 _BATCH_BYTES = 16_384
 
 
+#: In the client ids and headers of copies to a sink: copies have no incarnations.
+RELEASE = Incarnation(1)
+
+
 def producer_options(
-    application: str, region: str, incarnation: int, options: Mapping[str, str], limit_bytes: int
+    application: str, region: str, incarnation: Incarnation, options: Mapping[str, str], limit_bytes: int
 ) -> dict[str, str]:
     """Return Spark's options for the producer of one incarnation of a region.
 
@@ -53,7 +58,7 @@ def producer_options(
     return _PRODUCER | {"kafka.client.id": client, "kafka.batch.size": str(batch_bytes)}
 
 
-def client_id(application: str, region: str, incarnation: int) -> str:
+def client_id(application: str, region: str, incarnation: Incarnation) -> str:
     """Return the client id of the producer of one incarnation of a region."""
     return f"falkirk-{application}-{region}-{incarnation}"
 
@@ -78,12 +83,7 @@ def await_end(is_used: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WRITING_S
     while is_used():
         if time.monotonic() > deadline:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                "a task of a stopped region still writes to Kafka.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, which ends the task.",
-            )
+            raise WRITER_STILL_RUNNING_TASK.error()
         time.sleep(_LOOK_S)
 
 

@@ -17,13 +17,15 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from falkirk.errors import InternalError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import GATE_CONTENDED
 from falkirk.errors.spark import first_line
 from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Place
 from falkirk.store import Store
+from falkirk.theory.ids import Incarnation
 
 #: The kind of decision with the number of lanes of an incarnation of a fenced region.
 LANES = "lanes"
@@ -38,12 +40,12 @@ def is_fenced(place: Place, region: str) -> bool:
     return place.home.store.newest_decision(LANES, region) is not None
 
 
-def fenced_incarnations(store: Store, region: str) -> frozenset[int]:
+def fenced_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
     """Return the incarnations of a region that may have written in lanes."""
-    return frozenset(decision.number for decision in store.decisions(LANES, region))
+    return frozenset(Incarnation(decision.number) for decision in store.decisions(LANES, region))
 
 
-def record(place: Place, region: str, incarnation: int, lanes: int) -> None:
+def record(place: Place, region: str, incarnation: Incarnation, lanes: int) -> None:
     """Record that an incarnation writes in lanes, and their number, before it opens one."""
     place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
 
@@ -96,7 +98,7 @@ def _taken(context: Context, region: str, gate: Any) -> str:
         token = str(gate.token())
         if token == _next(before) or (not before and token.endswith("/0")):
             return token
-    raise InternalError("GATE_CONTENDED", f"other processes keep taking the gate of {region!r}.", where=region)
+    raise GATE_CONTENDED.error(where=region, region=region)
 
 
 def _next(token: str) -> str | None:
@@ -120,35 +122,35 @@ def _prefix(place: Place, region: str) -> str:
 
 
 def writer(
-    context: Context, region: str, incarnation: int, lanes: int, options: dict[str, str], token: str | None
+    context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
 ) -> Any:
     """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
-    properties = _jvm(context).java.util.HashMap()
     fenced = {} if token is None else {
         "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
         "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
     }  # fmt: skip
-    for name, value in {**options, **fenced}.items():
-        properties.put(name.removeprefix("kafka."), value)
-    made = _jvm(context).org.falkirk.KafkaWriter(key(context, region), incarnation, lanes, HEADER_KEY, properties)
+    properties = _properties(context, {**options, **fenced})
+    made = _jvm(context).org.falkirk.KafkaWriter(
+        key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
+    )
     if token is None:
         return made
     return made.fenced(_prefix(context, region), _gate(context, region), token, COMMIT_MS)
 
 
-def key(place: Place, region: str) -> str:
-    """Return the name of a region among all regions that a JVM may write for."""
-    return f"{place.home.identity}-{region}"
+def key(identity: str, region: str) -> str:
+    """Return the name of a region of a home among all regions that a JVM may write for."""
+    return f"{identity}-{region}"
 
 
 def are_used(context: Context, region: str) -> bool:
     """Return whether a task of this JVM uses a lane of a region."""
-    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context, region)))
+    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context.home.identity, region)))
 
 
 def close(context: Context, region: str) -> None:
     """Send what the lanes of a region in this JVM hold, and close them. Blocks while the broker is unreachable."""
-    _jvm(context).org.falkirk.Lanes.close(key(context, region))
+    _jvm(context).org.falkirk.Lanes.close(key(context.home.identity, region))
 
 
 def _jvm(context: Context) -> Any:

@@ -9,7 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from falkirk.errors import HomeError, LogError
+from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import (
+    BROKER_AWAY_REPLICAS_LAG,
+    BROKER_AWAY_TRANSACTION_OPEN,
+    FOREIGN_WRITER_ARRIVING,
+    OUTPUT_EXPIRED,
+    OUTPUT_TRUNCATED,
+    SINK_AHEAD,
+)
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader, Verifier, explained_by
@@ -19,7 +27,8 @@ from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Place
 from falkirk.runtime.lanes import is_fenced
 from falkirk.runtime.rows import Barrier, OutputTopic
-from falkirk.store import Positions, TailRecord
+from falkirk.store import TailRecord
+from falkirk.theory.ids import BatchId, LogId, Offset, Offsets, Positions
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
 
@@ -37,7 +46,7 @@ _RUN_MAX = 100_000
 PROMPT_S = 1.0
 
 
-def settled_ends(place: Place, names: tuple[str, ...], where: object, *, transactional: bool = False) -> Positions:
+def settled_ends(place: Place, names: tuple[LogId, ...], where: object, *, transactional: bool = False) -> Positions:
     """Return topics' ends once they don't move, the broker answers promptly, and every leader's log ends there.
 
     A broker that hung has requests of a killed writer in its sockets, and appends their records when it resumes. A
@@ -52,7 +61,7 @@ def settled_ends(place: Place, names: tuple[str, ...], where: object, *, transac
     before: Positions = {}
     topics = place.topics
     began_s = time.monotonic()
-    lagging: frozenset[tuple[str, int]] = frozenset()
+    lagging: frozenset[tuple[LogId, int]] = frozenset()
     while True:
         asked_at_s = time.monotonic()
         ends = {name: topics.end_positions(name) for name in names}
@@ -82,7 +91,7 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
         known, foreign = before.get(topic, {}), ForeignTally()
-        first = {p: min(o, max(known.get(p, 0), oldest.get(p, 0))) for p, o in ends[topic].items()}
+        first = {p: min(o, max(known.get(p, Offset(0)), oldest.get(p, Offset(0)))) for p, o in ends[topic].items()}
         for record in read_range(place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
             if not isinstance(found, RejectedHeader):
@@ -93,21 +102,11 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
             raise _moving(topic, foreign.first.partition, foreign.first.offset, foreign.first.reason.text, where)
 
 
-def _moving(topic: str, partition: int, offset: int, reason: str, where: object) -> LogError:
-    return LogError(
-        "FOREIGN_WRITER",
-        f"records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
-        f"partition {partition} is or has {reason}.",
-        where=where,
-        hint="Stop that writer, or revoke its right to write to the topic.",
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        reason=reason,
-    )
+def _moving(topic: LogId, partition: int, offset: Offset, reason: str, where: object) -> LogError:
+    return FOREIGN_WRITER_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
 
 
-def _hidden(place: Place, ends: Positions) -> dict[str, dict[int, int]]:
+def _hidden(place: Place, ends: Positions) -> Positions:
     """Return where open transactions hide records from readers of committed ones, by topic and partition."""
     readable = {topic: place.topics.readable_positions(topic) for topic in ends}
     return {
@@ -117,38 +116,24 @@ def _hidden(place: Place, ends: Positions) -> dict[str, dict[int, int]]:
     }
 
 
-def _transaction_open(hidden: Mapping[str, Mapping[int, int]]) -> LogError:
+def _transaction_open(hidden: Mapping[LogId, Mapping[int, Offset]]) -> LogError:
     topic = min(hidden)
     partition, position = min(hidden[topic].items())
-    return LogError(
-        "BROKER_AWAY",
-        f"another writer's transaction has been open since offset {position} of partition {partition} of {topic!r}, "
-        "so Falkirk can't read the published results after it.",
-        certainty="maybe",
-        where=f"topic {topic}",
-        hint="Stop that writer, or wait until its transaction times out. An output topic has one writer.",
-        topic=topic,
-        code="TRANSACTION_OPEN",
+    return BROKER_AWAY_TRANSACTION_OPEN.error(
+        where=f"topic {topic}", topic=topic, code="TRANSACTION_OPEN", position=position, partition=partition
     )
 
 
-def _replicas_lag(lagging: frozenset[tuple[str, int]], ends: Positions) -> LogError:
+def _replicas_lag(lagging: frozenset[tuple[LogId, int]], ends: Positions) -> LogError:
     topic, _ = min(lagging)
     behind = {p: ends[topic][p] for name, p in sorted(lagging) if name == topic}
     places = ", ".join(f"{p} at {end}" for p, end in behind.items())
-    return LogError(
-        "BROKER_AWAY",
-        f"leaders of {topic!r} may hold records that their followers lack, after the end of partition {places}.",
-        certainty="maybe",
-        where=f"topic {topic}",
-        hint="Start all brokers, and check that at least min.insync.replicas of each partition are in sync.",
-        topic=topic,
-        code="REPLICAS_LAG",
-        behind=behind,
+    return BROKER_AWAY_REPLICAS_LAG.error(
+        where=f"topic {topic}", topic=topic, code="REPLICAS_LAG", behind=behind, places=places
     )
 
 
-def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tuple[int, Stamp]]:
+def last_records(place: Place, topic: str, ends: Offsets) -> Iterator[tuple[int, Stamp]]:
     """Yield the partition and stamp of this home's last record in each partition of a sink.
 
     Partitions without a record of this home are omitted. Records of others after it are ignored. The end of the sink at
@@ -164,21 +149,21 @@ def last_records(place: Place, topic: str, ends: dict[int, int]) -> Iterator[tup
         place.sign_from(topic, ends)
 
 
-def _beginning(place: Place, topic: str, ends: Mapping[int, int]) -> dict[int, int]:
+def _beginning(place: Place, topic: str, ends: Mapping[int, Offset]) -> Offsets:
     """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
         store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
     decided = store.decision("sink", begun, 0)
     assert decided is not None
-    begin = {int(p): int(o) for p, o in decided.content.items()}
+    begin = {int(p): Offset(o) for p, o in decided.content.items()}
     refuse_truncated(topic, [begin], ends, topic)
     oldest = place.topics.first_positions(topic)
-    return {p: min(max(begin.get(p, 0), oldest[p]), o) for p, o in ends.items()}
+    return {p: min(max(begin.get(p, Offset(0)), oldest[p]), o) for p, o in ends.items()}
 
 
 def own_back_to(
-    place: Place, topic: str, ends: Mapping[int, int], is_older: Callable[[int, Stamp], bool]
+    place: Place, topic: str, ends: Mapping[int, Offset], is_older: Callable[[int, Stamp], bool]
 ) -> dict[int, list[Stamp]]:
     """Return the stamps of this home's last records in each partition of a sink, in order, after the last older record.
 
@@ -189,7 +174,7 @@ def own_back_to(
     verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
     found: dict[int, list[Stamp]] = {p: [] for p in ends}
     while any(last[p] > begin[p] for p in last):
-        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        first = {p: Offset(max(begin[p], o - step)) for p, o in last.items()}
         behind: dict[int, list[Stamp]] = {p: [] for p in ends}
         reached = set()
         for record in read_range(place.connection, topic, first, last):
@@ -209,7 +194,7 @@ def own_back_to(
 
 
 def last_own(
-    place: Place, topic: str, begin: Mapping[int, int], ends: Mapping[int, int], reach: int | None = None
+    place: Place, topic: str, begin: Mapping[int, Offset], ends: Mapping[int, Offset], reach: int | None = None
 ) -> tuple[dict[int, tuple[LogRecord, VerifiedHeader]], ForeignTally]:
     """Return this home's last record in [begin, ends) of each partition, if any, and later records of others.
 
@@ -221,7 +206,7 @@ def last_own(
     foreign = ForeignTally()
     last, step, looked = dict(ends), 1, 0
     while any(last[p] > begin[p] for p in last) and (reach is None or looked < reach):
-        first = {p: max(begin[p], o - step) for p, o in last.items()}
+        first = {p: Offset(max(begin[p], o - step)) for p, o in last.items()}
         behind: list[Foreign] = []
         for record in read_range(place.connection, topic, first, last):
             what = verifier.verify_record(record)
@@ -237,7 +222,9 @@ def last_own(
     return found, foreign
 
 
-def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mapping[int, int], where: object) -> None:
+def refuse_truncated(
+    topic: str, seen: Sequence[Mapping[int, Offset]], ends: Mapping[int, Offset], where: object
+) -> None:
     """Check that an output still has all records that it was seen to have.
 
     Args: seen: positions up to which it had records, per partition. ends: its present ends.
@@ -247,19 +234,12 @@ def refuse_truncated(topic: str, seen: Sequence[Mapping[int, int]], ends: Mappin
     lost = {p: (position, ends[p]) for p, position in sorted(reached.items()) if position > ends[p]}
     if lost:
         (partition, (position, end)), *_ = lost.items()
-        raise LogError(
-            "OUTPUT_TRUNCATED",
-            f"partition {partition} of {topic!r} ends at {end}, but ended at {position} before: Kafka lost records "
-            "that it had acknowledged.",
-            where=where,
-            hint="Find out if the broker was restored or an unclean leader elected. Begin with a new home and a new "
-            "output topic.",
-            topic=topic,
-            truncated=lost,
+        raise OUTPUT_TRUNCATED.error(
+            where=where, topic=topic, truncated=lost, partition=partition, end=end, position=position
         )
 
 
-def newest_serving(tails: Iterable[TailRecord], restored: int) -> TailRecord:
+def newest_serving(tails: Iterable[TailRecord], restored: BatchId) -> TailRecord:
     """Return the newest recorded position from which a restore of this checkpoint can read. Raises: as `choose`."""
     by_commit = {t.valid_from_commit: t for t in tails}
     return by_commit[choose([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit]
@@ -301,11 +281,11 @@ class Outputs:
         refuse_truncated(topic, seen, ends[topic], self._region.where)
         return ends
 
-    def position(self, restored: int) -> TailRecord:
+    def position(self, restored: BatchId) -> TailRecord:
         """Return the newest recorded position before all results that were sent after a checkpoint."""
         return newest_serving(self._store.tails(self._region.name), restored)
 
-    def tail(self, topic: str, ends: Positions, restored: int) -> Tail:
+    def tail(self, topic: LogId, ends: Positions, restored: BatchId) -> Tail:
         """Return the results that were published after a checkpoint, up to `ends`.
 
         Records of others are ignored. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
@@ -314,15 +294,7 @@ class Outputs:
         earliest = self._place.topics.first_positions(topic)
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
-            raise LogError(
-                "OUTPUT_EXPIRED",
-                f"records of {topic!r} published after the checkpoint have expired, so a replay can't be compared "
-                "with them.",
-                where=self._region.where,
-                hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
-                topic=topic,
-                expired=expired,
-            )
+            raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         tail = read_tail(
             self._place.connection, topic, first, ends[topic], self.verifier(topic),
             keep_set=True, void=self._place.void(topic), committed=self.are_transactional,
@@ -350,19 +322,11 @@ class Outputs:
         for topic, tail in zip(self.names, tails, strict=True):
             newest = max(tail.incarnations, default=0)
             if newest > known:
-                raise HomeError(
-                    "SINK_AHEAD",
-                    f"{topic!r} has records of incarnation {newest} of {self._region.name!r}, but this home only knows "
-                    f"incarnations up to {known}: it is an older copy.",
-                    where=self._place.home.path,
-                    hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new "
-                    "output topics.",
-                    sink=topic,
-                    seen=newest,
-                    there=known,
+                raise SINK_AHEAD.error(
+                    where=self._place.home.path, sink=topic, seen=newest, there=known, region=self._region.name
                 )
 
-    def barrier(self, main: Tail, dead: Tail, restored: int) -> Barrier:
+    def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:
         """Return the results that are dropped from a replay after a checkpoint."""
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
         for tail in (main, dead):

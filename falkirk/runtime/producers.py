@@ -11,13 +11,14 @@ its first epoch, no batch is missing.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from falkirk.errors.spark import first_line
+from falkirk.theory.ids import LogId, Offset
 
 log = logging.getLogger("falkirk")
 
@@ -26,7 +27,7 @@ TIMEOUT_S = 10
 
 
 def are_whole(
-    session: SparkSession, options: Mapping[str, str], places: Mapping[str, Mapping[int, int]]
+    session: SparkSession, options: Mapping[str, str], places: Mapping[LogId, Mapping[int, Offset]]
 ) -> bool | None:
     """Return whether the producers of these partitions have left no hole in them; None: unknown.
 
@@ -47,7 +48,7 @@ def are_whole(
     return all(epoch == 0 for found in epochs for epoch in found)
 
 
-def _epochs(session: SparkSession, options: Mapping[str, str], wanted: list[tuple[str, int]]) -> list[list[int]]:
+def _epochs(session: SparkSession, options: Mapping[str, str], wanted: Sequence[tuple[str, int]]) -> list[list[int]]:
     """Return the epoch of each producer that a broker knows of, for each partition."""
     jvm: Any = session._jvm
     kafka, properties = jvm.org.apache.kafka, jvm.java.util.HashMap()

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from falkirk.errors import HomeError, LogError
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import (
+    APPLICATION_CHANGED,
+    APPLICATION_CHANGED_PARTS,
+    HOME_DAMAGED_REGION,
+    HOME_VERSION_ITERATION,
+    PARTITIONS_CHANGED,
+)
 from falkirk.plan.batch import SENDS, STATE, Batch
 from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
@@ -16,33 +23,29 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
 from falkirk.store import RegionRecord, Store
+from falkirk.theory.ids import LogId
 
 log = logging.getLogger("falkirk")
 #: The number of records to search back for records of this home in a topic that others may have filled.
 _LOOKED_BACK = 100
 
 
-def record_of(region: Region, context: Context, output: Mapping[str, OutputTopic], folder: Path) -> RegionRecord:
+def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTopic], folder: Path) -> RegionRecord:
     """Return the record of a region; make it before the first start, and compare it at each later start."""
     store, topics = context.home.store, context.topics
     source = region.source.topic
     partitions = {name: topic.partitions for name, topic in output.items()}
-    partitions[source.topic] = topics.facts(source.topic).partitions
+    partitions[source.log] = topics.facts(source.topic).partitions
     record = store.region(region.name)
     if record is None:
         if (folder / "metadata").exists():
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"region {region.name!r} has a checkpoint, but the store has no record of it.",
-                where=folder,
-                hint="Restore decisions.db from a backup, or use a new home.",
-            )
+            raise HOME_DAMAGED_REGION.error(where=folder, region=region.name)
         outside = () if region.released_to is None else (region.released_to.topic,)
         refuse_own_records(region, context, (*output, *outside))
         first = topics.first_positions if source.starting == "earliest" else topics.end_positions
         record = RegionRecord(
             fingerprint=region.fingerprint,
-            start_offsets={source.topic: first(source.topic)},
+            start_offsets={source.log: first(source.topic)},
             partitions=partitions,
         )
         store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
@@ -103,12 +106,8 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
 
 def renamed(region: Region | Batch, written: str) -> HomeError:
     """Return the error for a region that is new to a home which has already written its output."""
-    return HomeError(
-        "APPLICATION_CHANGED",
-        f"region {region.name!r} is new to this home, but the home has already written to {written!r}.",
-        where=region.where,
-        hint="Restore the former names of the region and of its sink, or begin with a new home and a new output.",
-        changed={"region": (None, region.name)},
+    return APPLICATION_CHANGED.error(
+        where=region.where, changed={"region": (None, region.name)}, region=region.name, written=written
     )
 
 
@@ -129,15 +128,7 @@ def _refuse_earlier_program(region: Region | Batch, record: RegionRecord) -> Non
     Raises: HomeError: `HOME_VERSION`.
     """
     if _EARLIER_PROGRAM.search(record.fingerprint.get(STATE, "")):
-        raise HomeError(
-            "HOME_VERSION",
-            f"an earlier version of Falkirk made the state of iteration {region.name!r}. Its record of the program "
-            "misses changes, so Falkirk can't tell if the program is still the same.",
-            where=region.where,
-            hint="Use the version of Falkirk that made the home, or begin with a new home and new outputs.",
-            found=1,
-            processor=region.name,
-        )
+        raise HOME_VERSION_ITERATION.error(where=region.where, found=1, processor=region.name)
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:
@@ -157,7 +148,7 @@ def _columns(ddl: str) -> set[tuple[str, str]]:
     return {(field.name, field.dataType.simpleString()) for field in schema.fields}
 
 
-def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, int]) -> None:
+def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId, int]) -> None:
     """Check that a region still fits the record of its checkpoints.
 
     Raises: HomeError: `APPLICATION_CHANGED`, `HOME_VERSION`. LogError: `PARTITIONS_CHANGED`.
@@ -171,13 +162,13 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[str, 
     }
     if changed:
         what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())
-        raise HomeError(
-            "APPLICATION_CHANGED",
-            f"region {region.name!r} no longer fits its checkpoint: {what}.",
+        raise APPLICATION_CHANGED_PARTS.error(
             where=region.where,
-            hint="Undo the change, or begin with a new home and new outputs (it reads its input from the start)."
-            + (_about_steps(region, record) if DECIDED_BY in changed else ""),
             changed=changed,
+            region=region.name,
+            what=what,
+            advice="Undo the change, or begin with a new home and new outputs (it reads its input from the start)."
+            + (_about_steps(region, record) if DECIDED_BY in changed else ""),
         )
 
 
@@ -194,17 +185,8 @@ def _about_steps(region: Region | Batch, record: RegionRecord) -> str:
     return f" {_COMPUTED_AT_LOAD} Steps were: {before}. Steps are: {now}"
 
 
-def refuse_partitions(region: Region | Batch, before: Mapping[str, int], now: Mapping[str, int]) -> None:
+def refuse_partitions(region: Region | Batch, before: Mapping[LogId, int], now: Mapping[LogId, int]) -> None:
     """Check that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
     for topic, count in now.items():
         if before.get(topic, count) != count:
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {topic!r} has {count} partitions, but had {before[topic]} when this home was made: records of "
-                "a key would move to another channel.",
-                where=region.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=topic,
-                before=before[topic],
-                now=count,
-            )
+            raise PARTITIONS_CHANGED.error(where=region.where, topic=topic, before=before[topic], now=count)

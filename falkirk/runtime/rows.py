@@ -1,7 +1,7 @@
-"""Rows: converts a region's results to rows for Spark's Kafka sink, each with its stamp, after the barrier.
+"""Rows: converts a region's results to rows for its lanes, each with its stamp, after the barrier.
 
 A record that does not fit, or that would exceed the topic's size limit, becomes a dead letter. Each row has a topic
-column, so one query can write both. (A record above the limit must never reach Spark's producer, which would retry it
+column, so one query can write both. (A record above the limit must never reach the producer, which would retry it
 forever.)
 """
 
@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.runtime import STAMP_SHAPE
 from falkirk.frames import avro
 from falkirk.frames.stamped import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.frames.topics import dead_letter
@@ -22,6 +22,7 @@ from falkirk.plan.region import Region
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.signed import signed_headers
 from falkirk.theory.channel import Channel, ReleasedTail
+from falkirk.theory.ids import Incarnation, LogId
 from falkirk.theory.stamp import Stamp
 
 #: Bytes of a record batch besides one record's key and value: the headers of batch and record, our stamp header, and a
@@ -47,7 +48,7 @@ CO_PARTITIONING = "FALKIRK_CO_PARTITIONING"
 class OutputTopic:
     """A topic that a region writes: its name, its partitions, and the size limit of a record batch in bytes."""
 
-    name: str
+    name: LogId
     partitions: int
     size_limit_bytes: int
 
@@ -80,7 +81,7 @@ class Release:
     """
 
     application: str
-    incarnation: int
+    incarnation: Incarnation
     source_partitions: int
     state_partitions: int
     main: OutputTopic
@@ -240,11 +241,7 @@ def _table(greatest: Mapping[Channel, Stamp], shape: Sequence[int], depth: int) 
     table: list[dict[str, int] | None] = [None] * cells
     for channel, stamp in sorted(greatest.items()):
         if len(stamp.sub) != depth:
-            raise InternalError(
-                "STAMP_SHAPE",
-                f"the output has a stamp with {len(stamp.sub)} sub-indexes, but {depth} were expected.",
-                where=str(channel),
-            )
+            raise STAMP_SHAPE.error(where=str(channel), sub=len(stamp.sub), depth=depth)
         index = 0
         places = (channel.source, channel.source_partition, channel.state_partition, channel.output_partition)
         for size, place in zip(shape, places, strict=True):

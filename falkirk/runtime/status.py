@@ -27,6 +27,10 @@ class RegionStatus:
     detail: str = ""
     condition: str = ""
 
+    def copy(self) -> "RegionStatus":
+        """Return the present values, which change no more."""
+        return replace(self)
+
     def failed(self, error: FalkirkError) -> "RegionStatus":
         """Return the same status of a region that stays down because of an error."""
         state = self.state if self.state == "stopped" else "failed"

@@ -4,7 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from falkirk.errors import DefinitionError, FalkirkError, LogError, SparkError
+from falkirk.errors import DefinitionError, FalkirkError, LogError
+from falkirk.errors.conditions.plan import INPUT_EXPIRED
+from falkirk.errors.conditions.runtime import EXPRESSION_FAILED, QUERY_NOT_STARTED_SPARK, TOPIC_MISSING_DELETED
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
@@ -168,38 +170,17 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
-        return _replaced(source, context) or LogError(
-            "INPUT_EXPIRED",
-            f"records of {source!r} that are still needed have been deleted.",
-            where=region.source.topic.where,
-            hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",
-            topic=source,
-        )
+        return _replaced(source, context) or INPUT_EXPIRED.error(where=region.source.topic.where, topic=source)
     if failed := _FAILED_EXPRESSION.search(text):
-        return DefinitionError(
-            "EXPRESSION_FAILED",
-            f"an expression of region {region.name!r} fails on a record: {failed[0]}",
-            where=_place_of(text, region),
-            hint="Make it return null instead (try_cast, try_divide, try_element_at, …), and run again.",
-            region=region.name,
-            spark_condition=failed[1],
+        return EXPRESSION_FAILED.error(
+            where=_place_of(text, region), region=region.name, spark_condition=failed[1], failed=failed[0]
         )
     if refused := _REFUSED_QUERY.search(text):
-        return SparkError(
-            "QUERY_NOT_STARTED",
-            f"Spark does not run region {region.name!r}: {refused[0]}",
-            where=region.where,
-            region=region.name,
-            spark_condition=refused[1],
+        return QUERY_NOT_STARTED_SPARK.error(
+            where=region.where, region=region.name, spark_condition=refused[1], refused=refused[0]
         )
     if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
-        return LogError(
-            "TOPIC_MISSING",
-            f"{', '.join(gone)} was deleted while region {region.name!r} ran.",
-            where=region.where,
-            hint="Create it again, and begin with a new home: its records are lost.",
-            topics=gone,
-        )
+        return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, gone=", ".join(gone), region=region.name)
     return None
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import sqlalchemy as sql
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import STORE_URL_INVALID
 from falkirk.store.decisions import DecisionStore
 from falkirk.store.engine import Database
 from falkirk.store.logs import LogStore
@@ -25,7 +26,6 @@ from falkirk.store.tables import SCHEMA_VERSION
 from falkirk.store.values import (
     CheckpointRecord,
     Decision,
-    Positions,
     Recovery,
     RecoveryState,
     RegionRecord,
@@ -42,7 +42,6 @@ __all__ = [
     "SCHEMA_VERSION",
     "CheckpointRecord",
     "Decision",
-    "Positions",
     "Recovery",
     "RecoveryState",
     "RegionRecord",
@@ -94,7 +93,7 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
 
     def close(self) -> None:
         """Close the connections to the database."""
-        self._database.engine.dispose()
+        self._database.close()
 
 
 def _database(place: Path | str, identity: str | None, timeout_s: float) -> Database:
@@ -116,9 +115,4 @@ def _database(place: Path | str, identity: str | None, timeout_s: float) -> Data
 
 
 def _invalid(reason: str) -> StoreError:
-    return StoreError(
-        "STORE_URL_INVALID",
-        f"the store's URL is invalid: {reason}.",
-        hint="Write sqlite:///path/decisions.db, or postgresql://user:password@host/database, with the special "
-        "characters of a password as %xx.",
-    )
+    return STORE_URL_INVALID.error(reason=reason)

@@ -1,15 +1,18 @@
 """Decisions: stores values that are fixed before they are used, and the Ξ of checkpoints that Spark does not record."""
 
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import sqlalchemy as sql
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, watermarks
 from falkirk.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
+from falkirk.theory.ids import EpochNumber
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -41,19 +44,21 @@ class DecisionStore(Part):
     def decision(self, kind: str, name: str, number: int) -> Decision | None:
         """Return a decision, or None if there is none yet."""
         found = self._decisions(
-            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number, newest=False
+            (kind, name, number),
+            lambda: (decisions.c.kind == kind, decisions.c.name == name, decisions.c.number == number),
         )
         return found[0] if found else None
 
     def decisions(self, kind: str, name: str, first: int = ANY) -> tuple[Decision, ...]:
         """Return the decisions of a kind about a name, sorted by number, from `first` on."""
         return self._decisions(
-            decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first, newest=False
+            (kind, name, "from", first),
+            lambda: (decisions.c.kind == kind, decisions.c.name == name, decisions.c.number >= first),
         )
 
     def decisions_of(self, kind: str) -> dict[str, Any]:
         """Return the content of each name's first decision of a kind."""
-        found = self._decisions(decisions.c.kind == kind, decisions.c.number == 0, newest=False)
+        found = self._decisions((kind,), lambda: (decisions.c.kind == kind, decisions.c.number == 0))
         return {decision.name: decision.content for decision in found}
 
     def signing_key(self) -> SigningKey:
@@ -78,26 +83,22 @@ class DecisionStore(Part):
 
     def newest_decision(self, kind: str, name: str) -> Decision | None:
         """Return the decision with the greatest number, or None if there is none."""
-        found = self._decisions(decisions.c.kind == kind, decisions.c.name == name, newest=True)
+        found = self._decisions(
+            (kind, name, "newest"), lambda: (decisions.c.kind == kind, decisions.c.name == name), newest=True
+        )
         return found[0] if found else None
 
-    def _decisions(self, *conditions: sql.ColumnElement[bool], newest: bool) -> tuple[Decision, ...]:
-        query = sql.select(decisions).where(*conditions)
-        if newest:
-            query = query.order_by(decisions.c.number.desc()).limit(1)
-        with self._reading() as db:
-            return tuple(
-                Decision(
-                    kind=row.kind,
-                    name=row.name,
-                    number=row.number,
-                    content=load(row.content),
-                    made_at_s=row.made_at_s,
-                )
-                for row in db.execute(query.order_by(decisions.c.number))
-            )
+    def _decisions(
+        self, question: tuple[str | int, ...], conditions: Callable[[], tuple[sql.ColumnElement[bool], ...]], *,
+        newest: bool = False,
+    ) -> tuple[Decision, ...]:  # fmt: skip
+        def query() -> sql.Select[Any]:
+            asked = sql.select(decisions).where(*conditions())
+            return asked.order_by(decisions.c.number.desc()).limit(1) if newest else asked.order_by(decisions.c.number)
 
-    def add_checkpoint(self, processor: str, point: int, metadata: object) -> None:
+        return self._rows(("decisions", *question), query, _decision)
+
+    def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
@@ -112,7 +113,7 @@ class DecisionStore(Part):
             elif known != text:
                 raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
 
-    def replace_checkpoint(self, processor: str, point: int, known: object, metadata: object) -> None:
+    def replace_checkpoint(self, processor: str, point: EpochNumber, known: object, metadata: object) -> None:
         """Record a Ξ that adds facts to the `known` one of a checkpoint.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
@@ -127,17 +128,14 @@ class DecisionStore(Part):
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints of a processor, oldest point first, from `first` on."""
-        mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
-        query = sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
-        with self._reading() as db:
-            return tuple(
-                CheckpointRecord(
-                    processor=row.processor, point=row.point, made_at_s=row.made_at_s, metadata=load(row.metadata)
-                )
-                for row in db.execute(query)
-            )
 
-    def forget_epochs(self, kind: str, name: str, below: int) -> None:
+        def query() -> sql.Select[Any]:
+            mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
+            return sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
+
+        return self._rows(("checkpoints", processor, first), query, _checkpoint)
+
+    def forget_epochs(self, kind: str, name: str, below: EpochNumber) -> None:
         """Delete the decisions about a name below this number, and the checkpoints that followed them."""
         with self._writing() as db:
             db.execute(
@@ -165,11 +163,23 @@ class DecisionStore(Part):
         return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
-        return StoreError(
-            "DECISION_CONTRADICTED",
-            f"{what} is already recorded with another value: {known:.200}, not {asked:.200}.",
+        return DECISION_CONTRADICTED.error(
             where=self._database.where,
-            hint="Find out if two coordinators run for this home, and stop one of them.",
             known=load(known),
             asked=load(asked),
+            what=what,
+            known_shown=known,
+            asked_shown=asked,
         )
+
+
+def _decision(row: sql.Row[Any]) -> Decision:
+    content = load(row.content)
+    return Decision(kind=row.kind, name=row.name, number=row.number, content=content, made_at_s=row.made_at_s)
+
+
+def _checkpoint(row: sql.Row[Any]) -> CheckpointRecord:
+    metadata = load(row.metadata)
+    return CheckpointRecord(
+        processor=row.processor, point=EpochNumber(row.point), made_at_s=row.made_at_s, metadata=metadata
+    )

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import sqlalchemy as sql
 
 from falkirk.errors import Certainty, StoreError
+from falkirk.errors.conditions.store import DECISION_CONTRADICTED_KEY, STORE_DRIVER_MISSING
 from falkirk.store.values import DamagedValue
 
 
@@ -42,6 +43,14 @@ class Database(ABC):
     @abstractmethod
     def prepare_migration(self, connection: sql.Connection) -> None:
         """Make unqualified table names refer to the store's tables, until the transaction ends."""
+
+    def version(self) -> object:
+        """Return a value that differs after each commit, of any process; None: the database has no quick answer."""
+        return None
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        self.engine.dispose()
 
     @abstractmethod
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
@@ -81,12 +90,7 @@ class Database(ABC):
                 if writes:
                     certainty = "maybe"  # from here on, only the commit itself can fail
         except sql.exc.IntegrityError as error:
-            raise StoreError(
-                "DECISION_CONTRADICTED",
-                f"the store already has another value under the same key: {self._reason(error)}.",
-                where=self.where,
-                hint="Find out if two coordinators run for this home, and stop one of them.",
-            ) from error
+            raise DECISION_CONTRADICTED_KEY.error(where=self.where, reason=self._reason(error)) from error
         except sql.exc.DBAPIError as error:
             if self._is_away(error):
                 raise self.away(self._reason(error), certainty) from error
@@ -121,9 +125,4 @@ class Database(ABC):
 
 def driver_missing(command: str, error: ImportError) -> StoreError:
     """Return the error for a database whose Python driver is not installed."""
-    return StoreError(
-        "STORE_DRIVER_MISSING",
-        f"the driver of the store's database is not installed: {error}.",
-        hint=f"Install it: {command}",
-        command=command,
-    )
+    return STORE_DRIVER_MISSING.error(command=command, reason=error)

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import HOME_TAKEN_OVER
 from falkirk.store.tables import meta
 from falkirk.store.values import dump, load
 
@@ -34,15 +34,7 @@ def require(db: sql.Connection, generation: int, where: object) -> None:
     known = _present(db)
     present, holder = (0, "nobody") if known is None else (int(known["generation"]), str(known["holder"]))
     if present != generation:
-        raise StoreError(
-            "HOME_TAKEN_OVER",
-            f"this process has generation {generation} of the home, but generation {present} ({holder}) took over.",
-            where=where,
-            hint="This process ends. To run the application here, stop the other one first, then start this one again.",
-            generation=generation,
-            present=present,
-            holder=holder,
-        )
+        raise HOME_TAKEN_OVER.error(where=where, generation=generation, present=present, holder=holder)
 
 
 def _present(db: sql.Connection) -> Any:

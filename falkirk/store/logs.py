@@ -2,16 +2,17 @@
 
 import sqlalchemy as sql
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.store import RANGE_MALFORMED, RELEASE_BACKWARDS
 from falkirk.store.part import Part
 from falkirk.store.tables import incarnations, releases, voids
 from falkirk.store.values import Release, VoidedRange, load_positions
+from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
 
 
 class LogStore(Part):
     """The part of the store for the contents of Kafka."""
 
-    def void_range(self, topic: str, partition: int, first: int, last_exclusive: int) -> None:
+    def void_range(self, topic: LogId, partition: int, first: Offset, last_exclusive: Offset) -> None:
         """Record that the records [first, last_exclusive) are void.
 
         A fenced incarnation wrote them, or a recovery cancels them. Idempotent.
@@ -21,21 +22,23 @@ class LogStore(Part):
         with self._writing() as db:
             record_void(db, topic, partition, first, last_exclusive, None)
 
-    def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
+    def voided_ranges(self, topic: LogId) -> tuple[VoidedRange, ...]:
         """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
-        with self._reading() as db:
-            query = sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic)
-            found = sorted((int(r[0]), int(r[1]), int(r[2])) for r in db.execute(query))
-        return _merged(found)
+        rows = self._rows(
+            ("void", topic),
+            lambda: sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic),
+            lambda row: (int(row[0]), Offset(row[1]), Offset(row[2])),
+        )
+        return _merged(sorted(rows))
 
-    def fences(self, topic: str) -> tuple[tuple[int, dict[int, int]], ...]:
+    def fences(self, topic: LogId) -> tuple[tuple[Incarnation, Offsets], ...]:
         """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
         with self._reading() as db:
             query = sql.select(incarnations.c.incarnation, incarnations.c.fence).where(incarnations.c.fence.isnot(None))
-            found = [(row.incarnation, load_positions(row.fence)) for row in db.execute(query)]
+            found = [(Incarnation(row.incarnation), load_positions(row.fence)) for row in db.execute(query)]
         return tuple(sorted(((number, ends[topic]) for number, ends in found if topic in ends), key=lambda f: f[0]))
 
-    def record_release(self, sink: str, topic: str, partition: int, released_exclusive: int) -> None:
+    def record_release(self, sink: str, topic: LogId, partition: int, released_exclusive: Offset) -> None:
         """Record that a held log has been copied to a sink up to this offset.
 
         Raises: InternalError: `RELEASE_BACKWARDS`: more is already published, and can't be taken back.
@@ -50,12 +53,13 @@ class LogStore(Part):
                     )
                 )
             elif released_exclusive < known:
-                raise InternalError(
-                    "RELEASE_BACKWARDS",
-                    f"{sink!r} has released {topic!r}, partition {partition}, up to {known}, not {released_exclusive}.",
+                raise RELEASE_BACKWARDS.error(
                     where=self._database.where,
                     known=known,
                     asked=released_exclusive,
+                    sink=sink,
+                    topic=topic,
+                    partition=partition,
                 )
             elif released_exclusive > known:
                 db.execute(releases.update().where(same).values(released_exclusive=released_exclusive))
@@ -66,9 +70,9 @@ class LogStore(Part):
             found = [
                 Release(
                     sink=row.sink,
-                    topic=row.topic,
+                    topic=LogId(row.topic),
                     partition=row.partition,
-                    released_exclusive=row.released_exclusive,
+                    released_exclusive=Offset(row.released_exclusive),
                 )
                 for row in db.execute(sql.select(releases).where(releases.c.sink == sink))
             ]
@@ -76,22 +80,22 @@ class LogStore(Part):
 
 
 def record_void(
-    db: sql.Connection, topic: str, partition: int, first: int, last_exclusive: int, recovery: int | None
+    db: sql.Connection, topic: LogId, partition: int, first: Offset, last_exclusive: Offset, recovery: int | None
 ) -> None:
     """Record a void range in an open transaction, unless it is empty or already recorded.
 
     Raises: InternalError: `RANGE_MALFORMED`.
     """
     if not 0 <= first <= last_exclusive or partition < 0:
-        raise InternalError("RANGE_MALFORMED", f"invalid range: {topic!r} {partition} [{first}, {last_exclusive}).")
+        raise RANGE_MALFORMED.error(topic=topic, partition=partition, first=first, last_exclusive=last_exclusive)
     row = {"topic": topic, "partition": partition, "first": first, "last_exclusive": last_exclusive}
     same = sql.and_(*[voids.c[name] == value for name, value in row.items()])
     if first < last_exclusive and db.execute(sql.select(voids).where(same)).first() is None:
         db.execute(voids.insert().values(**row, recovery=recovery))
 
 
-def _merged(ranges: list[tuple[int, int, int]]) -> tuple[VoidedRange, ...]:
-    merged: list[tuple[int, int, int]] = []
+def _merged(ranges: list[tuple[int, Offset, Offset]]) -> tuple[VoidedRange, ...]:
+    merged: list[tuple[int, Offset, Offset]] = []
     for partition, first, last in ranges:
         if merged and merged[-1][0] == partition and first <= merged[-1][2]:
             merged[-1] = (partition, merged[-1][1], max(merged[-1][2], last))

@@ -7,7 +7,7 @@ transactions include data definition, so a crash between any two statements leav
 
 import sqlalchemy as sql
 
-from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import STORE_VERSION
 from falkirk.store.engine import Database
 from falkirk.store.tables import SCHEMA_VERSION, meta, metadata
 
@@ -84,13 +84,8 @@ def _version(database: Database, connection: sql.Connection) -> int:
     if found is None:
         raise database.unreadable("it has no version")
     if found not in map(str, range(1, SCHEMA_VERSION + 1)):
-        raise StoreError(
-            "STORE_VERSION",
-            f"the store has version {found}, but this Falkirk reads versions up to {SCHEMA_VERSION}.",
-            where=database.where,
-            hint="Use the Falkirk that wrote the store, or a new home.",
-            found=found,
-            expected=str(SCHEMA_VERSION),
+        raise STORE_VERSION.error(
+            where=database.where, found=found, expected=str(SCHEMA_VERSION), newest=SCHEMA_VERSION
         )
     return int(found)
 

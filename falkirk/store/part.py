@@ -1,12 +1,15 @@
 """Part: the base of the parts of the store, with a database, a clock, and the owner for whom they write."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 import sqlalchemy as sql
 
 from falkirk.store import generation
 from falkirk.store.engine import Database
+
+Value = TypeVar("Value")
 
 
 class Part:
@@ -17,10 +20,35 @@ class Part:
 
     def __init__(self, database: Database, clock: Callable[[], float], generation: int | None = None) -> None:
         self._database, self._clock, self.generation = database, clock, generation
+        #: A version of the database, and the rows that were read in it, by question.
+        self._known: tuple[object, dict[Hashable, tuple[Any, ...]]] = (None, {})
 
     def _reading(self) -> AbstractContextManager[sql.Connection]:
         """Begin a transaction that only reads."""
         return self._database.transaction(writes=False)
+
+    def _rows(
+        self, question: Hashable, query: Callable[[], sql.Select[Any]], made: Callable[[Any], Value]
+    ) -> tuple[Value, ...]:
+        """Return the rows of a query as values, from memory if nobody has committed anything since it was last asked.
+
+        Every batch asks the same questions many times a second, and almost always nothing has changed.
+
+        Args: question: names the query with its arguments. made: makes a value of a row.
+        """
+        version = self._database.version()
+        before, known = self._known
+        if version is None or version != before:
+            known = {}
+            self._known = (version, known)
+        rows = known.get(question)
+        if rows is not None:
+            return tuple(map(made, rows))
+        with self._reading() as db:  # it may read a newer version; then the next question finds another version
+            rows = tuple(db.execute(query()))
+            found = tuple(map(made, rows))
+        known[question] = rows
+        return found
 
     @contextmanager
     def _writing(self) -> Iterator[sql.Connection]:

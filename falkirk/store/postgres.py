@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.store import STORE_WITHOUT_IDENTITY
 from falkirk.store.engine import Database, driver_missing
 
 INSTALL = "pip install 'falkirk[postgres]'"
@@ -32,7 +32,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: sql.URL, *, identity: str | None, timeout_s: float) -> None:
         if not re.fullmatch("[0-9a-z_]{1,50}", identity or ""):
-            raise InternalError("STORE_WITHOUT_IDENTITY", f"a store in PostgreSQL needs a home's identity: {identity}.")
+            raise STORE_WITHOUT_IDENTITY.error(identity=identity)
         self._schema, self._timeout_ms = f"falkirk_{identity}", round(timeout_s * 1000)
         host = url.host or url.query.get("host") or "localhost"
         port = f":{url.port}" if url.port else ""

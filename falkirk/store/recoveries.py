@@ -9,11 +9,12 @@ from typing import get_args
 
 import sqlalchemy as sql
 
-from falkirk.errors import InternalError, StoreError
+from falkirk.errors.conditions.store import RECOVERY_BACKWARDS, RECOVERY_UNFINISHED
 from falkirk.store.logs import record_void
 from falkirk.store.part import Part
 from falkirk.store.tables import recoveries
 from falkirk.store.values import Recovery, RecoveryState, dump, load, printable
+from falkirk.theory.ids import LogId, Offset, PointNumber
 
 _STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)
 
@@ -24,9 +25,9 @@ class RecoveryStore(Part):
     def open_recovery(
         self,
         reason: str,
-        decided: Mapping[str, int | None],
+        decided: Mapping[str, PointNumber | None],
         *,
-        voids: Sequence[tuple[str, int, int, int]] = (),
+        voids: Sequence[tuple[LogId, int, Offset, Offset]] = (),
     ) -> int:
         """Record the checkpoint to which each processor returns (None: it stays), before any does; return the number.
 
@@ -39,13 +40,7 @@ class RecoveryStore(Part):
         with self._writing() as db:
             under_way = db.execute(sql.select(recoveries.c.recovery).where(recoveries.c.state != "done")).scalar()
             if under_way is not None:
-                raise StoreError(
-                    "RECOVERY_UNFINISHED",
-                    f"recovery {under_way} is in progress, and must be finished first.",
-                    where=self._database.where,
-                    hint="Find out if two coordinators run for this home, and stop one of them.",
-                    recovery=under_way,
-                )
+                raise RECOVERY_UNFINISHED.error(where=self._database.where, recovery=under_way)
             number = int(db.execute(sql.select(sql.func.max(recoveries.c.recovery))).scalar() or 0) + 1
             db.execute(
                 recoveries.insert().values(
@@ -68,13 +63,7 @@ class RecoveryStore(Part):
         with self._writing() as db:
             known = db.execute(sql.select(recoveries.c.state).where(recoveries.c.recovery == recovery)).scalar()
             if known not in _STATES or _STATES.index(state) < _STATES.index(known):
-                raise InternalError(
-                    "RECOVERY_BACKWARDS",
-                    f"recovery {recovery} is {known}, and can't become {state}.",
-                    where=self._database.where,
-                    known=known,
-                    asked=state,
-                )
+                raise RECOVERY_BACKWARDS.error(where=self._database.where, known=known, asked=state, recovery=recovery)
             if state != known:
                 ended = {"ended_at_s": self._clock()} if state == "done" else {}
                 db.execute(recoveries.update().where(recoveries.c.recovery == recovery).values(state=state, **ended))

@@ -10,7 +10,6 @@ from falkirk.store.part import Part
 from falkirk.store.tables import decisions, incarnations, regions, skips, tails
 from falkirk.store.values import (
     Marked,
-    Positions,
     RegionRecord,
     TailRecord,
     dump,
@@ -21,6 +20,7 @@ from falkirk.store.values import (
     load_positions,
     printable,
 )
+from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
 
 #: The kind of decision that says that a checkpoint is damaged.
 _DAMAGED = "damaged"
@@ -70,19 +70,19 @@ class RegionStore(Part):
                 tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=dump_positions(tail))
             )
 
-    def open_incarnation(self, region: str, restored_batch: int) -> int:
+    def open_incarnation(self, region: str, restored: PointNumber) -> Incarnation:
         """Record a new incarnation of a region, before anything of it runs; return its number, from 1."""
         with self._writing() as db:
             last = db.execute(
                 sql.select(sql.func.max(incarnations.c.incarnation)).where(incarnations.c.region == region)
             ).scalar()
-            number = int(last or 0) + 1
+            number = Incarnation(int(last or 0) + 1)
             db.execute(
                 incarnations.insert().values(
                     region=region,
                     incarnation=number,
                     opened_at_s=self._clock(),
-                    restored_batch=restored_batch,
+                    restored_batch=restored,
                     suppressible=0,
                     unsafe=False,
                 )
@@ -90,7 +90,7 @@ class RegionStore(Part):
         return number
 
     def record_fence(
-        self, region: str, incarnation: int, *, fence: Positions, replayed_from: Positions, suppressible: int
+        self, region: str, incarnation: Incarnation, *, fence: Positions, replayed_from: Positions, suppressible: int
     ) -> None:
         """Record where the tail of an incarnation's outputs ends, from where it was read, and how many records it
         had."""
@@ -105,7 +105,7 @@ class RegionStore(Part):
                 )
             )
 
-    def end_incarnation(self, region: str, incarnation: int, *, ended: str, unsafe: bool) -> None:
+    def end_incarnation(self, region: str, incarnation: Incarnation, *, ended: str, unsafe: bool) -> None:
         """Record why an incarnation ended, and whether its producer reported an error (then its tail is unsafe)."""
         with self._writing() as db:
             db.execute(
@@ -114,7 +114,7 @@ class RegionStore(Part):
                 .values(ended=printable(ended), unsafe=unsafe)
             )
 
-    def is_unsafe_since(self, region: str, incarnation: int) -> bool:
+    def is_unsafe_since(self, region: str, incarnation: Incarnation) -> bool:
         """Tell whether this incarnation or a later one of the region ended with a producer error."""
         with self._reading() as db:
             found = sql.select(incarnations.c.incarnation).where(
@@ -142,7 +142,7 @@ class RegionStore(Part):
                 )
             )
 
-    def forget_tails_after(self, region: str, restored_batch: int) -> None:
+    def forget_tails_after(self, region: str, restored_batch: BatchId) -> None:
         """Drop the positions that no longer hold once an incarnation goes on from this batch.
 
         Its replay may end batches earlier than they ended before, and then a later position would overlook some
@@ -151,7 +151,7 @@ class RegionStore(Part):
         with self._writing() as db:
             db.execute(tails.delete().where(tails.c.region == region, tails.c.valid_from_commit > restored_batch))
 
-    def keep_tails(self, region: str, batches: Sequence[int]) -> None:
+    def keep_tails(self, region: str, batches: Sequence[BatchId]) -> None:
         """Drop the positions that no restore to these batches, or to one after the last, needs. The position before the
         first start stays."""
         mine = tails.c.region == region
@@ -162,7 +162,7 @@ class RegionStore(Part):
             for n in dropped:
                 db.execute(tails.delete().where(mine, tails.c.valid_from_commit == n))
 
-    def distrust(self, region: str, batch: int, reason: str) -> None:
+    def distrust(self, region: str, batch: BatchId, reason: str) -> None:
         """Record that the checkpoint of a batch is damaged: nobody goes on from it. A second time changes nothing."""
         with self._writing() as db:
             if db.execute(sql.select(decisions.c.number).where(_distrust(region), decisions.c.number == batch)).first():
@@ -170,12 +170,12 @@ class RegionStore(Part):
             made = {"content": dump({"reason": printable(reason)}), "made_at_s": self._clock()}
             db.execute(decisions.insert().values(kind=_DAMAGED, name=region, number=batch, **made))
 
-    def distrusted(self, region: str) -> frozenset[int]:
+    def distrusted(self, region: str) -> frozenset[BatchId]:
         """Return the batches whose checkpoints are recorded as damaged."""
         with self._reading() as db:
             return frozenset(db.execute(sql.select(decisions.c.number).where(_distrust(region))).scalars())
 
-    def forget_distrust_after(self, region: str, restored_batch: int) -> None:
+    def forget_distrust_after(self, region: str, restored_batch: BatchId) -> None:
         """Forget which later checkpoints are damaged: they were dropped, and others will get their numbers."""
         with self._writing() as db:
             db.execute(decisions.delete().where(_distrust(region), decisions.c.number > restored_batch))
@@ -208,7 +208,7 @@ class RegionStore(Part):
                 for row in db.execute(query)
             )
 
-    def skip_input(self, region: str, ranges: "tuple[tuple[int, int, int], ...]") -> None:
+    def skip_input(self, region: str, ranges: "tuple[tuple[int, Offset, Offset], ...]") -> None:
         """Record input that is not processed at all, as (partition, first, last exclusive).
 
         A range that begins where a recorded one does extends it: a run that was killed before it released anything
@@ -225,9 +225,9 @@ class RegionStore(Part):
                 elif known < last:
                     db.execute(skips.update().where(same).values(last_exclusive=last))
 
-    def skipped_input(self, region: str) -> tuple[tuple[int, int, int], ...]:
+    def skipped_input(self, region: str) -> tuple[tuple[int, Offset, Offset], ...]:
         """Return the input ranges that a region skips, as (partition, first, last exclusive)."""
         with self._reading() as db:
             query = sql.select(skips.c.partition, skips.c.first, skips.c.last_exclusive)
             rows = db.execute(query.where(skips.c.region == region).order_by(skips.c.partition, skips.c.first))
-            return tuple((int(r[0]), int(r[1]), int(r[2])) for r in rows)
+            return tuple((int(r[0]), Offset(r[1]), Offset(r[2])) for r in rows)

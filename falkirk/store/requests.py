@@ -7,7 +7,7 @@ decides what to do.
 
 import sqlalchemy as sql
 
-from falkirk.errors import StoreError
+from falkirk.errors.conditions.store import REQUEST_NOT_TAKEN
 from falkirk.store.part import Part
 from falkirk.store.tables import requests
 from falkirk.store.values import Request, dump, load, printable
@@ -61,14 +61,7 @@ class RequestStore(Part):
                 return
             if row is None or row.state != "taken":
                 found = "unknown" if row is None else row.state
-                raise StoreError(
-                    "REQUEST_NOT_TAKEN",
-                    f"request {request} is {found}, so it can't be answered.",
-                    where=self._database.where,
-                    hint="Another coordinator has started since it was taken: send the request again.",
-                    request=request,
-                    found=found,
-                )
+                raise REQUEST_NOT_TAKEN.error(where=self._database.where, request=request, found=found)
             db.execute(requests.update().where(requests.c.request == request).values(state=state, answer=text))
 
     def request(self, request: int) -> Request | None:

@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -30,6 +31,9 @@ class SqliteDatabase(Database):
         self._path, self._timeout_s = path.absolute(), timeout_s
         self.where = path
         self.engine = self._open(self._path, "rw")
+        #: A connection that only looks for commits of others, and never writes.
+        self._watching: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
 
     @property
     def _advice(self) -> tuple[str, str]:
@@ -39,7 +43,7 @@ class SqliteDatabase(Database):
         )
 
     def _open(self, path: Path, mode: str) -> sql.Engine:
-        url = sql.URL.create("sqlite", database=f"file:{quote(str(path))}", query={"mode": mode, "uri": "true"})
+        url = sql.URL.create("sqlite", database=_uri(path), query={"mode": mode, "uri": "true"})
         engine = sql.create_engine(url, connect_args={"timeout": self._timeout_s})
         sql.event.listen(engine, "connect", _durable)
         return engine
@@ -89,11 +93,35 @@ class SqliteDatabase(Database):
     def prepare_migration(self, connection: sql.Connection) -> None:
         """Do nothing: a file has only one set of tables."""
 
+    def version(self) -> object:
+        """Return a number that SQLite changes when another connection commits, in this process or in another one."""
+        with self._lock:
+            try:
+                if self._watching is None:
+                    self._watching = sqlite3.connect(
+                        f"{_uri(self._path)}?mode=rw", uri=True, timeout=self._timeout_s, check_same_thread=False
+                    )
+                return self._watching.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.Error:  # the read that follows says why
+                return None
+
+    def close(self) -> None:
+        """Close the connections to the file."""
+        super().close()
+        with self._lock:
+            if self._watching is not None:
+                self._watching.close()
+                self._watching = None
+
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _AWAY
+
+
+def _uri(path: Path) -> str:
+    return f"file:{quote(str(path))}"
 
 
 def _durable(connection: sqlite3.Connection, _record: object) -> None:

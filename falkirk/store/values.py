@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
 
-Positions = dict[str, dict[int, int]]
-"""End positions per topic and partition: the offset that the next record will get."""
 Marked = tuple[Positions, Positions]
 """How much of its inputs a region had read, and how much it had sent by then."""
 RecoveryState = Literal["decided", "restored", "done"]
@@ -36,7 +35,7 @@ def load(text: object) -> Any:
         raise DamagedValue(f"{text!r:.80} is no JSON") from error
 
 
-def dump_positions(positions: Mapping[str, Mapping[int, int]]) -> str:
+def dump_positions(positions: Mapping[LogId, Mapping[int, Offset]]) -> str:
     """Return positions as JSON."""
     return dump(_as_text(positions))
 
@@ -68,12 +67,12 @@ def load_marks(text: object) -> tuple[Marked, ...]:
         raise DamagedValue(f"{text!r:.80} is no marks") from error
 
 
-def _as_text(positions: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
+def _as_text(positions: Mapping[LogId, Mapping[int, Offset]]) -> dict[str, dict[str, int]]:
     return {topic: {str(p): o for p, o in ps.items()} for topic, ps in positions.items()}
 
 
 def _as_numbers(content: Any) -> Positions:
-    return {topic: {int(p): o for p, o in ps.items()} for topic, ps in content.items()}
+    return {LogId(log): {int(p): Offset(o) for p, o in ps.items()} for log, ps in content.items()}
 
 
 def printable(text: str) -> str:
@@ -89,15 +88,15 @@ class RegionRecord:
 
     fingerprint: dict[str, str]
     start_offsets: Positions
-    partitions: dict[str, int]
+    partitions: dict[LogId, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailRecord:
     """Output positions observed by an incarnation no later than the start of any batch after `valid_from_commit`."""
 
-    valid_from_commit: int
-    incarnation: int
+    valid_from_commit: BatchId
+    incarnation: Incarnation
     positions: Positions
 
 
@@ -106,8 +105,8 @@ class VoidedRange:
     """Records of a topic that every reader of ours skips: [first, last_exclusive) of a partition."""
 
     partition: int
-    first: int
-    last_exclusive: int
+    first: Offset
+    last_exclusive: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,7 @@ class CheckpointRecord:
     """
 
     processor: str
-    point: int
+    point: EpochNumber
     made_at_s: float
     metadata: Any
 
@@ -141,7 +140,7 @@ class Recovery:
 
     recovery: int
     reason: str
-    decided: dict[str, int | None]
+    decided: dict[str, PointNumber | None]
     state: RecoveryState
     begun_at_s: float
     ended_at_s: float | None
@@ -162,9 +161,9 @@ class Release:
     """How far a held log's partition has been copied out to a sink."""
 
     sink: str
-    topic: str
+    topic: LogId
     partition: int
-    released_exclusive: int
+    released_exclusive: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from falkirk.errors import HomeError
+from falkirk.errors.conditions.system import HOME_IN_USE
 
 OWNER, HOST = "lock", "host.lock"
 _SAID_BYTES = 1_000
@@ -26,13 +26,7 @@ def hold(home: Path, name: str, says: str) -> int:
     try:
         if not _take_soon(lock):
             holder = said(lock)
-            raise HomeError(
-                "HOME_IN_USE",
-                f"another process runs this application{f' (pid {holder})' if holder.isdigit() else ''}.",
-                where=home,
-                hint="Stop it first, or give this application its own home.",
-                pid=holder,
-            )
+            raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
         os.ftruncate(lock, 0)
         os.pwrite(lock, says.encode(), 0)
     except BaseException:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from falkirk.errors import MachineError
+from falkirk.errors.conditions.system import FOLDER_NOT_OURS
 
 #: Environment variable for the children of a command: the umask of the user's shell, as three octal digits.
 UMASK_VARIABLE = "FALKIRK_UMASK"
@@ -57,15 +58,7 @@ def require_ours(path: Path) -> os.stat_result:
     found, user = path.stat(), os.geteuid()
     if found.st_uid == user or (found.st_uid == 0 and not found.st_mode & stat.S_IWOTH):
         return found
-    raise MachineError(
-        "FOLDER_NOT_OURS",
-        f"{path} belongs to user {found.st_uid}, but this is user {user}: another user could change its content.",
-        where=path,
-        hint="Run as the owner, change the owner to this user (chown -R), or choose another path.",
-        path=str(path),
-        owner=found.st_uid,
-        user=user,
-    )
+    raise FOLDER_NOT_OURS.error(where=path, path=str(path), owner=found.st_uid, user=user)
 
 
 def publish(path: Path) -> None:

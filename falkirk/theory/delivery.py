@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from falkirk.theory.channel import ReleasedTail
+from falkirk.theory.ids import Offset
 
 SourcePartition = tuple[int, int]
 """(source, partition)"""
@@ -24,13 +25,13 @@ class SkipRange:
 
     source: int
     partition: int
-    first: int
-    last_exclusive: int
+    first: Offset
+    last_exclusive: Offset
 
 
-def touched(tail: ReleasedTail) -> dict[SourcePartition, int]:
+def touched(tail: ReleasedTail) -> dict[SourcePartition, Offset]:
     """Return for each source partition the greatest offset that has a published derivative."""
-    greatest: dict[SourcePartition, int] = {}
+    greatest: dict[SourcePartition, Offset] = {}
     for stamp in tail.greatest.values():
         place = (stamp.source, stamp.partition)
         greatest[place] = max(stamp.offset, greatest.get(place, stamp.offset))
@@ -38,9 +39,9 @@ def touched(tail: ReleasedTail) -> dict[SourcePartition, int]:
 
 
 def skip_ranges(
-    reached: Mapping[SourcePartition, int],
-    restored: Mapping[SourcePartition, int],
-    ends: Mapping[SourcePartition, int],
+    reached: Mapping[SourcePartition, Offset],
+    restored: Mapping[SourcePartition, Offset],
+    ends: Mapping[SourcePartition, Offset],
 ) -> tuple[SkipRange, ...]:
     """Return the input to skip.
 
@@ -49,7 +50,7 @@ def skip_ranges(
     """
     ranges = []
     for (source, partition), end in sorted(ends.items()):
-        first = max(reached.get((source, partition), -1) + 1, restored.get((source, partition), 0))
+        first = Offset(max(reached.get((source, partition), -1) + 1, restored.get((source, partition), 0)))
         if first < end:
             ranges.append(SkipRange(source=source, partition=partition, first=first, last_exclusive=end))
     return tuple(ranges)

@@ -28,6 +28,7 @@ from functools import cache
 from typing import Self
 
 from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import FRONTIER_DOMAINS, FRONTIER_MALFORMED, FRONTIER_MALFORMED_BOUND
 from falkirk.theory.times import OMEGA, Natural, SequenceTime, StructuredTime, Time, TopicPartition
 
 
@@ -75,9 +76,7 @@ class Frontier(ABC):
 
 
 def _mixed(one: Frontier, other: object) -> InternalError:
-    return InternalError(
-        "FRONTIER_DOMAINS", "frontiers of different domains can't be compared.", one=str(one), other=str(other)
-    )
+    return FRONTIER_DOMAINS.error(one=str(one), other=str(other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +99,7 @@ class OffsetFrontier(Frontier):
         """
         if lengths and min(lengths.values()) < 0:
             sequence, length = min(lengths.items(), key=lambda found: found[1])
-            message = f"a prefix has length {length}, which is below 0."
-            raise InternalError("FRONTIER_MALFORMED", message, where=sequence, length=length)
+            raise FRONTIER_MALFORMED.error(where=sequence, length=length)
         return cls(tuple(sorted([found for found in lengths.items() if found[1] != rest])), rest)
 
     def length(self, sequence: TopicPartition) -> Natural:
@@ -219,9 +217,7 @@ class StructuredFrontier(Frontier):
         found = set(bounds)
         for bound in found:
             if len(bound) != arity or min(bound) < 0:
-                raise InternalError(
-                    "FRONTIER_MALFORMED", f"{bound} is not a bound for times of {arity} numbers.", arity=arity
-                )
+                raise FRONTIER_MALFORMED_BOUND.error(arity=arity, bound=bound)
         return cls(arity, tuple(sorted(a for a in found if not any(_below(a, b) for b in found if b != a))))
 
     @classmethod

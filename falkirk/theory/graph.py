@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import GRAPH_MALFORMED, GRAPH_MALFORMED_EDGE
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.projection import Projection
 from falkirk.theory.times import OMEGA, TopicPartition
@@ -76,16 +76,12 @@ class Graph:
         self.processors = {p.name: p for p in given}
         self.edges = {e.name: e for e in paths}
         if len(self.processors) < len(given) or len(self.edges) < len(paths):
-            raise InternalError("GRAPH_MALFORMED", "two processors or two edges have the same name.")
+            raise GRAPH_MALFORMED.error()
         into: dict[str, list[Edge]] = defaultdict(list)
         out: dict[str, list[Edge]] = defaultdict(list)
         for edge in paths:
             if edge.source not in self.processors or edge.target not in self.processors:
-                raise InternalError(
-                    "GRAPH_MALFORMED",
-                    f"edge {edge.name!r} begins or ends at a processor that is not in the graph.",
-                    edge=edge.name,
-                )
+                raise GRAPH_MALFORMED_EDGE.error(edge=edge.name)
             into[edge.target].append(edge)
             out[edge.source].append(edge)
         self.inputs = {name: tuple(into.get(name, ())) for name in self.processors}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import FRONTIERS_UNORDERED, NO_WAY_BACK
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.graph import Edge, Processor
 
@@ -86,7 +86,7 @@ class Checkpoints:
         for metadata in chain:
             self.add(metadata)
         if not self.chain or not self.chain[0].frontier.is_empty:
-            raise InternalError("NO_WAY_BACK", "the initial state is missing from the checkpoints of a processor.")
+            raise NO_WAY_BACK.error()
 
     def add(self, metadata: Metadata) -> int:
         """Insert a further checkpoint into the chain, and return its index."""
@@ -98,10 +98,7 @@ class Checkpoints:
             above = other.frontier <= metadata.frontier
             lower, upper = (other, metadata) if above else (metadata, other)
             if above == (metadata.frontier <= other.frontier) or not lower.fixes_no_more_than(upper):
-                raise InternalError(
-                    "FRONTIERS_UNORDERED",
-                    f"checkpoints at {other.frontier} and {metadata.frontier}, or what they fix, have no order.",
-                )
+                raise FRONTIERS_UNORDERED.error(known_frontier=other.frontier, other_frontier=metadata.frontier)
             regular = regular and lower.demands_no_more_than(upper)
         self.regular = regular
         self.chain.insert(place, metadata)

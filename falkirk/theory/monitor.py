@@ -18,7 +18,7 @@ Source: Falkirk Wheel, §4.2.
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import NO_CHECKPOINTS, NO_MARKS, NO_REACH
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.graph import Edge, Graph
 from falkirk.theory.metadata import Anywhere, Available, Metadata
@@ -48,7 +48,7 @@ class Monitor:
         variable = self.solution.variables_of(processor)[0]
         available = self.solution.available[processor]
         if isinstance(available, Anywhere):
-            raise InternalError("NO_CHECKPOINTS", f"{processor!r} saves no checkpoints.", where=processor)
+            raise NO_CHECKPOINTS.error(where=processor, processor=processor)
         is_greatest = available.add(metadata) == len(available.chain) - 1
         refusals = self.solution.refusals[variable]
         if is_greatest and available.regular:
@@ -65,7 +65,7 @@ class Monitor:
         """
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere) or available.reach is None:
-            raise InternalError("NO_REACH", f"{processor!r} has no log of its own.", where=processor)
+            raise NO_REACH.error(where=processor, processor=processor)
         available.reach = available.reach | reach
         variable = self.solution.variables_of(processor)[0]
         return self._raise(self.solution.refusals[variable][:1], [variable])
@@ -78,9 +78,7 @@ class Monitor:
         """
         available = self.solution.available[processor]
         if not isinstance(available, Anywhere):
-            raise InternalError(
-                "NO_MARKS", f"the checkpoints of {processor!r} already record what is fixed.", where=processor
-            )
+            raise NO_MARKS.error(where=processor, processor=processor)
         available.marks.setdefault(edge, []).append((at, fixed))
         self.solution.describe_again(processor)
         freed = self._refused_on(self.solution.graph.edges[edge])

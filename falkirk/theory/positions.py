@@ -21,8 +21,9 @@ may end early too, since that attempt may have begun too late to read anything. 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from falkirk.errors import UnrecoverableError
+from falkirk.errors.conditions.theory import TAIL_POSITION_MISSING
 from falkirk.theory.delivery import SourcePartition
+from falkirk.theory.ids import BatchId, Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +33,20 @@ class TailPosition:
     The observation with -1 is made before the first start, and serves all restores.
     """
 
-    valid_from_commit: int
+    valid_from_commit: BatchId
 
     @classmethod
-    def observed(cls, last_commit_seen_afterwards: int) -> "TailPosition":
+    def observed(cls, last_commit_seen_afterwards: BatchId) -> "TailPosition":
         """Return the position for which this was the last commit after the observation (-1: no commit yet)."""
-        return cls(valid_from_commit=last_commit_seen_afterwards + 1)
+        return cls(valid_from_commit=BatchId(last_commit_seen_afterwards + 1))
 
 
-def surviving(positions: Iterable[TailPosition], restored_commit: int) -> tuple[TailPosition, ...]:
+def surviving(positions: Iterable[TailPosition], restored_commit: BatchId) -> tuple[TailPosition, ...]:
     """Return the positions that are still true once an incarnation opens at `restored_commit`. Delete the others."""
     return tuple(p for p in positions if p.valid_from_commit <= restored_commit)
 
 
-def is_caught_up(reached: Mapping[SourcePartition, int], covered: Mapping[SourcePartition, int]) -> bool:
+def is_caught_up(reached: Mapping[SourcePartition, Offset], covered: Mapping[SourcePartition, Offset]) -> bool:
     """Return whether a commit covers all input whose derivatives were published when the incarnation opened.
 
     Args: reached: the result of `touched` for the tail that it read. covered: the first offset that is not in the
@@ -54,17 +55,12 @@ def is_caught_up(reached: Mapping[SourcePartition, int], covered: Mapping[Source
     return all(offset < covered.get(place, 0) for place, offset in reached.items())
 
 
-def choose(positions: Iterable[TailPosition], restored_commit: int) -> TailPosition:
+def choose(positions: Iterable[TailPosition], restored_commit: BatchId) -> TailPosition:
     """Return the newest position that serves a restore to `restored_commit` (-1: from the beginning).
 
     Raises: UnrecoverableError: `TAIL_POSITION_MISSING`.
     """
     fitting = surviving(positions, restored_commit)
     if not fitting:
-        raise UnrecoverableError(
-            "TAIL_POSITION_MISSING",
-            f"no tail position is recorded for a restart after batch {restored_commit}.",
-            hint="The home's decisions are incomplete. Restore them from a backup, or use a new home.",
-            missing=("tail position",),
-        )
+        raise TAIL_POSITION_MISSING.error(missing=("tail position",), restored_commit=restored_commit)
     return max(fitting, key=lambda p: p.valid_from_commit)

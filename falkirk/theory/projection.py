@@ -24,8 +24,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import (
+    CUTS_UNORDERED,
+    FRONTIER_DOMAINS_NOT_SEQUENCES,
+    FRONTIER_DOMAINS_NOT_STRUCTURED,
+)
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier, StructuredFrontier
+from falkirk.theory.ids import EpochNumber
 from falkirk.theory.times import OMEGA, Natural, TopicPartition
 
 
@@ -45,16 +50,13 @@ class Projection(Protocol):
 
 def _structured(frontier: Frontier, arity_min: int) -> StructuredFrontier:
     if not isinstance(frontier, StructuredFrontier) or frontier.arity < arity_min:
-        raise InternalError(
-            "FRONTIER_DOMAINS",
-            f"the frontier {frontier} is not one of structured times with {arity_min - 1} or more loops.",
-        )
+        raise FRONTIER_DOMAINS_NOT_STRUCTURED.error(frontier=frontier, loops=arity_min - 1)
     return frontier
 
 
 def _offsets(frontier: Frontier) -> OffsetFrontier:
     if not isinstance(frontier, OffsetFrontier):
-        raise InternalError("FRONTIER_DOMAINS", f"the frontier {frontier} is not one over sequence numbers.")
+        raise FRONTIER_DOMAINS_NOT_SEQUENCES.error(frontier=frontier)
     return frontier
 
 
@@ -197,34 +199,33 @@ class Cuts:
     Args: epochs: the numbers of the epochs, ascending. ends: for each, the frontier of all messages up to its end.
     """
 
-    epochs: list[int] = field(default_factory=list)
+    epochs: list[EpochNumber] = field(default_factory=list)
     ends: list[OffsetFrontier] = field(default_factory=list)
 
     @classmethod
-    def of(cls, known: Iterable[tuple[int, OffsetFrontier]]) -> "Cuts":
+    def of(cls, known: Iterable[tuple[EpochNumber, OffsetFrontier]]) -> "Cuts":
         """Return these cuts, oldest first. Raises: as `add`."""
         cuts = cls()
         for epoch, end in known:
             cuts.add(epoch, end)
         return cuts
 
-    def add(self, epoch: int, end: OffsetFrontier) -> None:
+    def add(self, epoch: EpochNumber, end: OffsetFrontier) -> None:
         """Add the cut of the next epoch.
 
         Raises: InternalError: `CUTS_UNORDERED`: it is no later epoch.
         """
         if self.epochs and epoch <= self.epochs[-1]:
-            message = f"the cut of epoch {epoch} follows that of epoch {self.epochs[-1]}."
-            raise InternalError("CUTS_UNORDERED", message, epoch=epoch)
+            raise CUTS_UNORDERED.error(epoch=epoch, before=self.epochs[-1])
         self.epochs.append(epoch)
         self.ends.append(self.ends[-1] | end if self.ends else end)
 
-    def within(self, messages: OffsetFrontier) -> int | None:
+    def within(self, messages: OffsetFrontier) -> EpochNumber | None:
         """Return the last epoch that has no message outside `messages`; None: there is none."""
         number = bisect_left(self.ends, True, key=lambda end: not end <= messages)
         return self.epochs[number - 1] if number else None
 
-    def around(self, messages: OffsetFrontier) -> int | None:
+    def around(self, messages: OffsetFrontier) -> EpochNumber | None:
         """Return the first epoch by whose end all of `messages` are read; None: they are not cut yet."""
         number = bisect_left(self.ends, True, key=messages.__le__)
         return self.epochs[number] if number < len(self.epochs) else None

@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import NOT_NOTIFIED
 from falkirk.theory.constraints import Constraint, has_sent_delivered, keeps_discarded
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph
@@ -224,8 +224,7 @@ class Rollback:
         """Yield the present objections to a processor's going to one of its checkpoints."""
         name = variable.processor
         if metadata.notified is not None and name not in self._f_n:
-            message = f"{name!r} has processed a notification, but the graph does not declare it as notified."
-            raise InternalError("NOT_NOTIFIED", message, where=name)
+            raise NOT_NOTIFIED.error(where=name, name=name)
         if metadata.notified is not None and not metadata.notified <= self.notified[name]:
             yield Constraint.NOTIFIED, None, self._f_n[name], None
         for edge in self.graph.outputs[name] if metadata.discarded else ():

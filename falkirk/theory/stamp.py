@@ -6,7 +6,8 @@ Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.
 import re
 from dataclasses import dataclass
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.theory import STAMP_MALFORMED
+from falkirk.theory.ids import Offset
 
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 #: Exactly the output of `encode`. `\d` and `int` would also accept digits of other scripts and leading zeros.
@@ -23,7 +24,7 @@ class Stamp:
 
     source: int
     partition: int
-    offset: int
+    offset: Offset
     sub: tuple[int, ...] = ()
 
     def derive(self, index: int) -> "Stamp":
@@ -41,6 +42,6 @@ class Stamp:
         Raises: LogError: `STAMP_MALFORMED`.
         """
         if not _TEXT.fullmatch(text):
-            raise LogError("STAMP_MALFORMED", f"{text!r} is not a stamp.", text=text)
+            raise STAMP_MALFORMED.error(text=text)
         source, partition, offset, *sub = map(int, text.split("."))
-        return cls(source, partition, offset, tuple(sub))
+        return cls(source, partition, Offset(offset), tuple(sub))

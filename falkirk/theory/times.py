@@ -17,7 +17,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from falkirk.errors import InternalError
+from falkirk.errors.conditions.theory import TIME_MALFORMED, TIME_MALFORMED_STRUCTURED
+from falkirk.theory.ids import LogId
 
 Natural = int | float
 """A natural number, or `OMEGA`."""
@@ -33,7 +34,7 @@ class TopicPartition(NamedTuple):
     partitions, and a sequence number is an offset.
     """
 
-    topic: str
+    topic: LogId
     partition: int
 
 
@@ -52,8 +53,7 @@ class SequenceTime:
 
     def __post_init__(self) -> None:
         if self.offset < 0:
-            message = f"an offset is {self.offset}, which is below 0."
-            raise InternalError("TIME_MALFORMED", message, where=self.sequence, offset=self.offset)
+            raise TIME_MALFORMED.error(where=self.sequence, offset=self.offset)
 
     def __le__(self, other: "SequenceTime") -> bool:
         return self.sequence == other.sequence and self.offset <= other.offset
@@ -73,8 +73,7 @@ class StructuredTime:
 
     def __init__(self, *coordinates: int) -> None:
         if not coordinates or min(coordinates) < 0:
-            message = f"{coordinates} is not an epoch with loop counters ≥ 0."
-            raise InternalError("TIME_MALFORMED", message, coordinates=coordinates)
+            raise TIME_MALFORMED_STRUCTURED.error(coordinates=coordinates)
         object.__setattr__(self, "coordinates", coordinates)
 
     @property

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +14,8 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from falkirk.runtime import fence
+from falkirk.runtime import fence, lanes
+from falkirk.runtime.live.region import LiveRegion
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 
@@ -34,15 +36,13 @@ def _stop_with_lingering_buffers(
     broker: Broker,
     home: Path,
     tag: str,
-    lingers: Callable[[str], bool] = lambda client: True,
-    arrive_late: Callable[[], object] = lambda: None,
+    lingers: Callable[[str], bool] = lambda region: True,
 ) -> tuple[Verdict, int]:
     """Run, stop and run again under load with a producer that delays records; return the verdict.
 
     Args:
-        lingers: called with the client id of the first run's producer after that run has stopped. While it returns
-            False, the first run is repeated.
-        arrive_late: called once the second run processes records.
+        lingers: called with the name of the region after the first run has stopped. While it returns False, the
+            first run is repeated.
     """
     connection = Connection.of(broker.bootstrap)
     topics = Topics(connection)
@@ -58,19 +58,19 @@ def _stop_with_lingering_buffers(
         return query.status[0].last_commit >= batch
 
     with Load(broker.bootstrap, events) as load:
-        client = ""
-        while not client or not lingers(client):
+        while True:
             first = run_here(_app(events, counts, home), connection)
             wait_until(
                 lambda first=first: has_committed(first, 1) and released() > 200, 120, "results of the first run"
             )
-            client = _client(first)
-            wait_until(lambda client=client: _held_bytes(client) > 0, 120, "results that wait in the producer")
+            region = _region(first)
+            wait_until(lambda region=region: _held_bytes(region) > 0, 120, "results that wait in a lane")
             first.stop()
+            if lingers(region):
+                break
         second = run_here(_app(events, counts, home), connection)
         batch = second.status[0].last_commit
         wait_until(lambda: has_committed(second, batch + 2), 120, "two more checkpoints")
-        arrive_late()
     wait_until(lambda: released() >= load.sent, 120, "all results")
     batch = second.status[0].last_commit
     wait_until(lambda: has_committed(second, batch + 2), 120, "a checkpoint after all records, including the late ones")
@@ -78,23 +78,39 @@ def _stop_with_lingering_buffers(
     return judge_counts(broker.bootstrap, events, counts), load.sent
 
 
-def _client(query: Query) -> str:
-    """Return the client id of the producer of a query with one region; this process may have other producers."""
-    region = query.status[0]
-    return fence.client_id(query._home.identity, region.name, region.incarnation)
+def _region(query: Query) -> str:
+    """Return the name by which this JVM knows the only region of a query."""
+    return lanes.key(query._home.identity, query.status[0].name)
 
 
-def _held_bytes(client: str) -> float:
-    """Return the number of bytes that a producer of this process has not sent yet."""
+def _held_bytes(region: str) -> float:
+    """Return the number of bytes that the lanes of a region have not sent yet."""
     spark, held = SparkSession.getActiveSession(), 0.0
     assert spark is not None
-    for entry in [entry for name, entry in fence._pooled(spark) if name == client]:
-        metrics = entry.producer().producer().metrics().entrySet().iterator()
+    for producer in _producers(spark, region):
+        metrics = producer.metrics().entrySet().iterator()
         while metrics.hasNext():
             metric = metrics.next()
             sign = {"buffer-total-bytes": 1, "buffer-available-bytes": -1}.get(metric.getKey().name(), 0)
             held += sign * float(metric.getValue().metricValue()) if sign else 0.0
     return held
+
+
+def _producers(spark: SparkSession, region: str) -> list[Any]:
+    """Return the producers of the open lanes of a region."""
+    assert spark._jvm is not None
+    found, places = [], _field(spark._jvm.java.lang.Class.forName("org.falkirk.Lanes"), "PLACES", None)
+    for name in list(places.keySet()):
+        lane = _field(places.get(name).getClass(), "lane", places.get(name))
+        if name.startswith(f"{region}/") and lane is not None:
+            found.append(_field(lane.getClass(), "producer", lane))
+    return found
+
+
+def _field(of: Any, name: str, instance: Any) -> Any:
+    field = of.getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(instance)
 
 
 @pytest.fixture
@@ -118,17 +134,9 @@ def test_lingering_records_are_flushed_before_the_tail_is_read(broker: Broker, h
 def test_without_the_fence_lingering_records_come_twice(
     broker: Broker, spark: SparkSession, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flush = fence.flush_lingering
-    monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: None)
-    clients: list[str] = []
-
-    def lingers(client: str) -> bool:
-        clients.append(client)
-        return _held_bytes(client) > 0  # zero if a checkpoint flushed the producer
-
-    def arrive_late() -> None:
-        flush(spark, lambda client: client == clients[-1])
-
-    verdict, _ = _stop_with_lingering_buffers(broker, home, tag, lingers, arrive_late)
+    """The next incarnation's task closes the old lane, which sends its records then."""
+    monkeypatch.setattr(LiveRegion, "close_lanes", lambda region: None)
+    # It is zero if a checkpoint flushed the lane.
+    verdict, _ = _stop_with_lingering_buffers(broker, home, tag, lambda region: _held_bytes(region) > 0)
     assert verdict.guarantee is not Guarantee.EXACTLY_ONCE
     assert verdict.counts.duplicates > 0

@@ -13,7 +13,7 @@ from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Place
-from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.store import Store
 from falkirk.system.durable import make_folder
 from falkirk.theory.frontier import Frontier, OffsetFrontier
@@ -60,7 +60,7 @@ class Real:
     def __init__(self, place: Place) -> None:
         logs = BatchLogs(name="b", log=LOG, topics=(), sinks=("out",), dead_letters=None)
         self.store = place.home.store
-        self.batch = BatchAtRest(logs, place)
+        self.batch = BatchAtRest(logs, place, epoch_log_of(logs, place), {})
         self.region: RegionPort = self.batch
 
     def decide(self, first: int, last: int) -> int:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -129,9 +129,13 @@ def deliver(place: Place, number: int, rows: "DataFrame") -> None:
 
 def epoch(spark: "SparkSession", number: int, *, upto: int = ROWS) -> "DataFrame":
     """Return the rows of an epoch, or its first ones."""
-    rows = observing(spark).range(number * ROWS, number * ROWS + upto, 1, 2)
+    rows = _observing(spark).range(number * ROWS, number * ROWS + upto, 1, 2)
     nested = F.array(F.struct(F.lit("a").alias("b"))).alias("nested")
     return rows.select("id", nested, (F.col("id") - number * ROWS).alias(ROW))
+
+
+#: The session of all epochs. It takes longer to make one than to release a few rows.
+_observing = cache(observing)
 
 
 class CutOff(Exception):

@@ -1,6 +1,7 @@
 """The coordinator over simulated regions: thousands of schedules, and planted bugs that they must find."""
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from falkirk.errors import FalkirkError
 from tests.simulation.bugs import BUGS
 from tests.simulation.run import Outcome, Run
 
-#: `make soak` runs seeds beyond these.
-BLOCKS, BLOCK = 10, 100
+#: `FALKIRK_SCHEDULES=1000` runs more of them, and `make soak` seeds far beyond these.
+BLOCK = 100
+BLOCKS = int(os.environ.get("FALKIRK_SCHEDULES", "500")) // BLOCK
 #: A planted bug must show within so many schedules.
 PATIENCE = 150
 #: Schedules that show what few do.

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.plan import OUTPUT_UNKNOWN
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import Promise, epochs, promises_of
 from falkirk.plan.plan import Plan
@@ -51,12 +51,8 @@ class Shown:
         """
         promises = {promise.sink: promise for promise in promises_of(self.plan)}
         if output not in promises:
-            raise DefinitionError(
-                "OUTPUT_UNKNOWN",
-                f"application {self.plan.application!r} has no output {output!r}.",
-                hint=f"Name one of its outputs: {', '.join(promises)}.",
-                output=output,
-                outputs=tuple(promises),
+            raise OUTPUT_UNKNOWN.error(
+                output=output, outputs=tuple(promises), application=self.plan.application, promises=", ".join(promises)
             )
         return why(self.plan, promises[output], width)
 

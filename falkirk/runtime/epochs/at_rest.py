@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from falkirk.declare.cut import Positions
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.ports import Health, Point, Range
@@ -10,19 +9,23 @@ from falkirk.runtime.context import Place
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
+from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber, Positions
 from falkirk.theory.times import TopicPartition
+
+
+def epoch_log_of(logs: BatchLogs, place: Place) -> EpochLog:
+    """Return the log of a batch's epochs."""
+    return EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
 
 
 class BatchAtRest:
     """A batch that does not run, as a RegionPort: its `start` does nothing.
 
-    Attributes: files: the files of all folder sources of the application, by log.
+    Args: epochs: its log. files: the files of all folder sources of the application, by log.
     """
 
-    def __init__(self, logs: BatchLogs, place: Place) -> None:
-        self.logs, self._place, self._store = logs, place, place.home.store
-        self.files: Mapping[str, FileLog] = {}
-        self.epochs = EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
+    def __init__(self, logs: BatchLogs, place: Place, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
+        self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -33,7 +36,7 @@ class BatchAtRest:
         kept = self._kept_from()
         read, found = self._start_positions(), []
         if kept < 0:
-            found.append(Point(number=-1, read=self._read(read, {}), sent=EMPTY))
+            found.append(Point(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
         for epoch in self.epochs.epochs():
             if not epoch.is_complete:
                 break
@@ -41,15 +44,15 @@ class BatchAtRest:
                 found.append(self._point(epoch))
         return self._reachable(found)
 
-    def cuts(self, after: int) -> tuple[tuple[int, OffsetFrontier], ...]:
+    def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
         """See RegionPort."""
         return tuple((e.number, self._read(e.last, e.views)) for e in self.epochs.epochs() if e.number > after)
 
     def _point(self, epoch: Epoch) -> Point:
         return Point(
-            number=epoch.number,
+            number=PointNumber(epoch.number),
             read=self._read(epoch.last, epoch.views),
-            sent=frontier_of(self.logs.log, epoch.number + 1),
+            sent=frontier_of(self.logs.log, EpochNumber(epoch.number + 1)),
             # A view's newest epoch is read again until there is a newer one.
             needs=self._frontier(epoch.then, epoch.views),
             made_at_s=epoch.made_at_s,
@@ -58,10 +61,10 @@ class BatchAtRest:
 
     def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
         """Leave out the points whose replay would need expired input. The newest point always stays."""
-        oldest: dict[str, dict[int, int]] = {}
+        oldest: Positions = {}
         if len(points) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
-            oldest |= {f: {0: self.files[f].there_from()} for f in self.logs.files if f in self.files}
+            oldest |= {f: {0: self._files[f].there_from()} for f in self.logs.files if f in self._files}
         return tuple(
             point
             for point in points
@@ -73,7 +76,7 @@ class BatchAtRest:
             )
         )
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """Do nothing. The next start of the application resumes from there."""
 
     def _start_positions(self) -> Positions:
@@ -81,22 +84,22 @@ class BatchAtRest:
         record = self._store.region(self.logs.name)
         return {} if record is None else record.start_offsets
 
-    def _read(self, last: Positions, views: dict[str, int]) -> OffsetFrontier:
+    def _read(self, last: Positions, views: dict[LogId, EpochNumber]) -> OffsetFrontier:
         """Return the input in the state. A view that was read up to an epoch counts with all epochs before it."""
-        return self._frontier(last, {view: number + 1 for view, number in views.items()})
+        return self._frontier(last, {view: EpochNumber(number + 1) for view, number in views.items()})
 
-    def _frontier(self, positions: Positions, views: dict[str, int]) -> OffsetFrontier:
+    def _frontier(self, positions: Positions, views: dict[LogId, EpochNumber]) -> OffsetFrontier:
         read = {TopicPartition(topic=t, partition=p): o for t, ps in positions.items() for p, o in ps.items()}
         return OffsetFrontier.of(read | {TopicPartition(topic=v, partition=0): n for v, n in views.items()})
 
-    def _kept_from(self) -> int:
+    def _kept_from(self) -> EpochNumber:
         kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
-        return int(kept[0].frontier) if kept else -1
+        return EpochNumber(int(kept[0].frontier) if kept else -1)
 
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""
 
-    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
         """See RegionPort: the epochs decided after `upto`, complete or not. Their input is cut into epochs again.
 
         Epochs between `number` and `upto` stay as they are: complete, or to be computed with the recorded cut.
@@ -104,18 +107,19 @@ class BatchAtRest:
         assert isinstance(upto, StructuredFrontier), "a batch counts in epochs"
         last = max((bound[0] for bound in upto.maxima), default=-1)
         later = [e.number for e in self.epochs.epochs() if e.number > last]
-        return ((self.logs.log, 0, later[0], later[-1] + 1),) if later else ()
+        return ((self.logs.log, 0, Offset(later[0]), Offset(later[-1] + 1)),) if later else ()
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, number: PointNumber) -> None:
         """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
         self.epochs.drop_strays()
 
-    def keep_only(self, numbers: Sequence[int]) -> None:
+    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
         """See RegionPort."""
-        if numbers[0] > self._kept_from():
-            self._store.set_watermark(self.logs.name, "retained", numbers[0])
-            self.epochs.drop_states_below(numbers[0])
-        self.epochs.forget_states(numbers)
+        kept = [EpochNumber(number) for number in numbers]
+        if kept[0] > self._kept_from():
+            self._store.set_watermark(self.logs.name, "retained", kept[0])
+            self.epochs.drop_states_below(kept[0])
+        self.epochs.forget_states(kept)
 
 
 def _rounds(epoch: Epoch) -> str:

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import KnownLeaves, structure_of
-from falkirk.declare.cut import Positions
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.epochs.inputs import Bad
+from falkirk.theory.ids import LogId, Offset, Positions
 
 #: The slot of a batch's own state. Its operators have other slots.
 OWN = "own"
@@ -48,7 +48,7 @@ class Computed:
     marks: Mapping[str, int]
     told: Mapping[str, int]
     clean: Callable[[], None]
-    refused: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    refused: Mapping[LogId, Sequence[Offset]] = field(default_factory=dict)
 
     @cached_property
     def plan(self) -> str:

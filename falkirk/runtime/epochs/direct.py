@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from falkirk.analysis.structure import digest
-from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import EPOCH_OUT_IN_PART
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.results import Results
 from falkirk.store import Store
+from falkirk.theory.ids import EpochNumber
 
 if TYPE_CHECKING:
     from falkirk.runtime.sinks.release import EpochReleaser
@@ -36,14 +37,12 @@ FEW_RECORDS = 10_000
 
 
 class Direct:
-    """Sends the epochs of one batch.
+    """Sends the epochs of one batch. Args: releaser: of its results; None: nothing is released."""
 
-    Attributes: outlet: the outlet of the batch, if it has one.
-    """
-
-    def __init__(self, batch: Batch, epochs: EpochLog, store: Store, results: Results) -> None:
-        self._batch, self._epochs, self._store, self._results = batch, epochs, store, results
-        self.releaser: EpochReleaser | None = None
+    def __init__(
+        self, batch: Batch, epochs: EpochLog, store: Store, results: Results, releaser: "EpochReleaser | None"
+    ) -> None:  # fmt: skip
+        self._batch, self._epochs, self._store, self._results, self._releaser = batch, epochs, store, results, releaser
         #: The program that sent the last epochs, and the number of that decision; None: not yet read from the store.
         self._program: str | None = None
         self._decided, self._about = -1, f"epochs of {batch.name}"
@@ -80,10 +79,10 @@ class Direct:
 
         Args: folder: for the dead letters.
         """
-        assert self.releaser is not None, "it has a sink"
+        assert self._releaser is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
         self._agree(epoch, digest([computed.structure, self._around]))
-        deliver = partial(self.releaser.send, epoch.number, few=self.is_small(epoch))
+        deliver = partial(self._releaser.send, epoch.number, few=self.is_small(epoch))
         return self._results.send(folder, computed, deliver)
 
     def _agree(self, epoch: Epoch, program: str) -> None:
@@ -96,23 +95,14 @@ class Direct:
         self._refuse_what_is_out(epoch)
         self._decided += 1
         self._store.record_decision(_PROGRAM, self._about, self._decided, {"is": program})
-        self._store.forget_epochs(_PROGRAM, self._about, self._decided)
+        self._store.forget_epochs(_PROGRAM, self._about, EpochNumber(self._decided))
         self._program = program
 
     def _refuse_what_is_out(self, epoch: Epoch) -> None:
         """Raises: HomeError: `EPOCH_OUT_IN_PART`. LogError, SparkError: the topic can't be asked."""
-        if self.releaser is None or self.releaser.found() <= epoch.number:
+        if self._releaser is None or self._releaser.found() <= epoch.number:
             return
-        raise HomeError(
-            "EPOCH_OUT_IN_PART",
-            f"epoch {epoch.number} of batch {self._batch.name!r} was interrupted when some of its results were "
-            "published. Since then the batch, its sink or a Python value that it reads has changed, so the remaining "
-            "results would not fit the published ones.",
-            where=self._batch.where,
-            hint="Run the former version until that epoch is complete, or roll back (falkirk rollback --force).",
-            processor=self._batch.name,
-            epoch=epoch.number,
-        )
+        raise EPOCH_OUT_IN_PART.error(where=self._batch.where, processor=self._batch.name, epoch=epoch.number)
 
 
 def _around(batch: Batch, session: SparkSession) -> str:

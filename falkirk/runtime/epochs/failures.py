@@ -7,19 +7,26 @@ from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
 from falkirk.differential.runs import DAMAGED
-from falkirk.errors import FalkirkError, SparkError, is_away
+from falkirk.errors import FalkirkError, is_away
+from falkirk.errors.conditions.runtime import (
+    FUNCTION_FAILED,
+    NUMBER_TOO_LARGE,
+    SESSION_LOST_DIED,
+    SESSION_LOST_MEMORY_EPOCH,
+)
 from falkirk.errors.spark import first_line
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
+from falkirk.theory.ids import EpochNumber
 
 #: The beginning of a `Poison` error's text.
 _POISON = "Poison: the function failed"
 
 
-def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> None:
+def raise_final(error: BaseException, batch: Batch, files: Path, epoch: EpochNumber) -> None:
     """Raise the cause of an epoch's error if another attempt in this session can't help.
 
     Args: files: the folder of the batch's log.
@@ -28,36 +35,18 @@ def raise_final(error: BaseException, batch: Batch, files: Path, epoch: int) -> 
     """
     text = str(error)
     if isinstance(error, Py4JNetworkError | ConnectionError):
-        raise SparkError("SESSION_LOST", "Spark's JVM has died.", certainty="maybe") from error
+        raise SESSION_LOST_DIED.error() from error
     if is_out_of_memory(error):
         # By default Spark then ends its JVM. Falkirk prevents that, because a file may be the cause.
-        raise SparkError(
-            "SESSION_LOST",
-            f"Spark ran out of memory in epoch {epoch} of batch {batch.name!r}.",
-            certainty="maybe",
-            hint="Falkirk restarts the Spark application. If this repeats, raise spark.driver.memory.",
-            region=batch.name,
-        ) from error
+        raise SESSION_LOST_MEMORY_EPOCH.error(region=batch.name, epoch=epoch) from error
     if _POISON in text:
-        raise SparkError(
-            "FUNCTION_FAILED",
-            f"a Python function of batch {batch.name!r} failed on a row of epoch {epoch}: {_poison(text)}",
-            where=batch.where,
-            hint='Correct the function and run again, or set poison="dead-letter" to make such rows dead letters.',
-            processor=batch.name,
-            epoch=epoch,
+        raise FUNCTION_FAILED.error(
+            where=batch.where, processor=batch.name, epoch=epoch, poison=_poison(text)
         ) from error
     if DAMAGED in text:
         raise damaged(f"{batch.name}: {DAMAGED}.", files, processor=batch.name, epoch=epoch) from error
     if TOO_MANY in text:
-        raise SparkError(
-            "NUMBER_TOO_LARGE",
-            f"in epoch {epoch} of {batch.name!r} there is {TOO_MANY}: a row, or a sum.",
-            where=batch.where,
-            hint="Use distinct() or fewer rounds: a loop that counts paths grows without limit if there is a cycle.",
-            processor=batch.name,
-            epoch=epoch,
-        ) from error
+        raise NUMBER_TOO_LARGE.error(where=batch.where, processor=batch.name, epoch=epoch, too_many=TOO_MANY) from error
 
 
 def _poison(text: str) -> str:
@@ -86,7 +75,7 @@ def waits_for(error: BaseException) -> str:
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
-def told(error: BaseException, epoch: int) -> str:
+def told(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
     if is_lost(error):
         return f"epoch {epoch} failed, {waits_for(error)}"

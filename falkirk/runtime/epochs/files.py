@@ -25,9 +25,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.declare.endpoints import Files
-from falkirk.errors import DefinitionError, LogError, StoreError
+from falkirk.errors import LogError, StoreError
+from falkirk.errors.conditions.runtime import (
+    FILE_NAME_INVALID,
+    FILE_UNKNOWN_UNREAD,
+    FOLDER_MISSING,
+    INPUT_CHANGED,
+    INPUT_CHANGED_PERMISSION,
+    INPUT_EXPIRED_FILE,
+)
 from falkirk.store import Store
 from falkirk.system.terminal import one_line
+from falkirk.theory.ids import Offset
 
 log = logging.getLogger("falkirk")
 
@@ -47,7 +56,7 @@ _REASON_MAX = 300
 class NumberedFile:
     """A file that is a record: its number from 0, and its size in bytes and time of change in ns since 1970 by then."""
 
-    number: int
+    number: Offset
     name: str
     size: int
     changed_at_ns: int
@@ -77,7 +86,7 @@ class FileLog:
         #: The files that the last listing skipped, by name, with the reasons.
         self._skipped: dict[str, str] = {}
         #: The refused files by number, as last read from the store.
-        self._refused: dict[int, RefusedFile] = {}
+        self._refused: dict[Offset, RefusedFile] = {}
         #: Device, inode and change time of files when this process last asked for them.
         self._identities: dict[str, tuple[int, int, int]] = {}
         #: The last listing has not yet been compared with the numbered files.
@@ -88,13 +97,11 @@ class FileLog:
         if not self.folder.is_dir():
             raise self._missing()
         if not _is_readable_name(str(self.folder)):
-            raise LogError(
-                "FILE_NAME_INVALID",
-                f"Spark can't read files in {str(self.folder)!a}.",
+            raise FILE_NAME_INVALID.error(
                 where=self._declared.where,
-                hint=f"Rename the folder: use printable characters without {' '.join(sorted(_STRANGE))}.",
                 source=self._source,
                 file=str(self.folder),
+                strange=" ".join(sorted(_STRANGE)),
             )
 
     @property
@@ -114,16 +121,16 @@ class FileLog:
         more = f" and {len(files) - NAMED_MAX} more" if len(files) > NAMED_MAX else ""
         return f"{what} in {self._source!r}: {named}{more}" if files else ""
 
-    def end(self) -> int:
+    def end(self) -> Offset:
         """Number the new files; return the number that the next file will get. Raises: StoreError."""
         with self._lock:
             numbered = self._known()
             self._list()
             if self._unseen:
                 self._number(numbered)
-            return len(numbered)
+            return Offset(len(numbered))
 
-    def there_from(self) -> int:
+    def there_from(self) -> Offset:
         """Return the number from which on all files, except refused ones, still exist.
 
         Returns 0 while the folder can't be listed.
@@ -132,16 +139,16 @@ class FileLog:
             numbered = self._known()
             self._list()
             if self._names is None:
-                return 0
+                return Offset(0)
             needed = (file for file in reversed(numbered) if file.number not in self._refused)
-            return next((file.number + 1 for file in needed if file.name not in self._names), 0)
+            return Offset(next((file.number + 1 for file in needed if file.name not in self._names), 0))
 
-    def refused(self) -> dict[int, RefusedFile]:
+    def refused(self) -> dict[Offset, RefusedFile]:
         """Return the refused files by number, as the store has them now. Raises: StoreError."""
         with self._lock:
             return self._ask_refused()
 
-    def refuse(self, number: int, reason: str) -> None:
+    def refuse(self, number: Offset, reason: str) -> None:
         """Record that incomplete epochs leave out a file. Complete epochs keep its rows.
 
         Raises: StoreError.
@@ -163,22 +170,17 @@ class FileLog:
         """Refuse a file on the operator's request. Raises: DefinitionError: `FILE_UNKNOWN`. StoreError."""
         number = next((file.number for file in self._known() if file.name == name), None)
         if number is None:
-            raise DefinitionError(
-                "FILE_UNKNOWN",
-                f"{self._source!r} has not read a file {name!r}.",
-                where=self.folder,
-                hint="Name a file that a status or an error names, as SOURCE/FILE.",
-                source=self._source,
-                file=name,
-            )
+            raise FILE_UNKNOWN_UNREAD.error(where=self.folder, source=self._source, file=name)
         self.refuse(number, "disowned by the operator")
 
-    def _ask_refused(self) -> dict[int, RefusedFile]:
+    def _ask_refused(self) -> dict[Offset, RefusedFile]:
         decided = self._store.decisions(_REFUSED, self._source)
-        self._refused = {d.number: RefusedFile(name=d.content["file"], reason=d.content["reason"]) for d in decided}
+        self._refused = {
+            Offset(d.number): RefusedFile(name=d.content["file"], reason=d.content["reason"]) for d in decided
+        }
         return dict(self._refused)
 
-    def paths(self, first: int, last: int, *, without: Container[int] = ()) -> dict[Path, int]:
+    def paths(self, first: Offset, last: Offset, *, without: Container[Offset] = ()) -> dict[Path, Offset]:
         """Return the paths of the files [first, last) with their numbers, if the files are unchanged.
 
         Args: without: numbers of files that are left out.
@@ -186,48 +188,39 @@ class FileLog:
         """
         with self._lock:
             wanted = [file for file in self._known()[first:last] if file.number not in without]
-        found: dict[Path, int] = {}
+        found: dict[Path, Offset] = {}
         for file in wanted:
             path = self.folder / file.name
             try:
                 now = path.lstat()
             except OSError as error:
                 self.require()
-                raise LogError(
-                    "INPUT_EXPIRED",
-                    f"file {file.name!r} of {self._source!r} is still needed, but can't be found: {error.strerror}.",
+                raise INPUT_EXPIRED_FILE.error(
                     where=path,
-                    hint=f"Put it back unchanged, with the time of its last change. {self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
+                    reason=error.strerror,
+                    or_else=self._or_disown(file),
                 ) from error
             # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
             # twice: before it reads, and before its rows count.
             identity = (now.st_dev, now.st_ino, now.st_ctime_ns)
             same = self._identities.pop(file.name, identity) == identity and stat.S_ISREG(now.st_mode)
             if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
-                raise LogError(
-                    "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} was changed after Falkirk had found it complete.",
+                raise INPUT_CHANGED.error(
                     where=path,
-                    hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. "
-                    f"Put this one back unchanged ({file.size} bytes, touch -d @{file.changed_at_ns / 1e9:.9f}). "
-                    f"{self._or_disown(file)}",
                     source=self._source,
                     file=file.name,
                     number=file.number,
+                    size=file.size,
+                    changed_at_s=file.changed_at_ns / 1000000000.0,
+                    or_else=self._or_disown(file),
                 )
             self._identities[file.name] = identity  # removed after a change, so a change of permissions costs one retry
             if not os.access(path, os.R_OK):
-                raise LogError(
-                    "INPUT_CHANGED",
-                    f"file {file.name!r} of {self._source!r} is still needed, but Falkirk's user may not read it.",
-                    where=path,
-                    hint=f"Give Falkirk's user the permission to read it. {self._or_disown(file)}",
-                    source=self._source,
-                    file=file.name,
-                    number=file.number,
+                raise INPUT_CHANGED_PERMISSION.error(
+                    where=path, source=self._source, file=file.name, number=file.number, or_else=self._or_disown(file)
                 )
             found[path] = file.number
         return found
@@ -240,7 +233,7 @@ class FileLog:
         if self._numbered is None:
             decided = self._store.decisions(_KIND, self._source)
             self._numbered = [
-                NumberedFile(number=d.number + i, name=name, size=size, changed_at_ns=changed)
+                NumberedFile(number=Offset(d.number + i), name=name, size=size, changed_at_ns=changed)
                 for d in decided
                 for i, (name, size, changed) in enumerate(d.content)
             ]
@@ -284,7 +277,7 @@ class FileLog:
             self._numbered = None  # read it again, because the store may have recorded it before the error
             raise
         numbered += [
-            NumberedFile(number=first + i, name=name, size=size, changed_at_ns=changed)
+            NumberedFile(number=Offset(first + i), name=name, size=size, changed_at_ns=changed)
             for i, (changed, name, size) in enumerate(sorted(new))
         ]
 
@@ -315,14 +308,7 @@ class FileLog:
         self._skipped = skipped
 
     def _missing(self) -> LogError:
-        return LogError(
-            "FOLDER_MISSING",
-            f"the folder that {self._source!r} reads does not exist.",
-            where=self._declared.where,
-            hint=f"Make {self.folder}, or correct its name.",
-            source=self._source,
-            folder=str(self.folder),
-        )
+        return FOLDER_MISSING.error(where=self._declared.where, source=self._source, folder=str(self.folder))
 
 
 class _Skipped(Exception):

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
-from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import BAD, STAMP, Frame
@@ -24,6 +24,7 @@ from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.observed import job
 from falkirk.runtime.rows import RAW_BYTES_MAX, without
+from falkirk.theory.ids import EpochNumber, LogId, Offset
 
 #: A row's place in its epoch: unique. It decides the order in which an epoch's rows are released.
 ROW = "__falkirk_row"
@@ -56,8 +57,8 @@ class Inputs:
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[str, EpochLog], files: Mapping[str, FileLog], parsings: Mapping[str, Parsing], *,
-        few: bool = False, refused: Mapping[str, Mapping[int, RefusedFile]] | None = None,
+        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], *,
+        few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self.refused = refused or {}
@@ -85,20 +86,14 @@ class Inputs:
         log = self._logs[given.log]
         if given.view:
             number = self._epoch.views[given.log]
-            epochs = log.complete(number, number + 1)
+            epochs = log.complete(number, EpochNumber(number + 1))
         else:
             first, last = self._epoch.first.get(given.log, {}).get(0, 0), self._epoch.last[given.log][0]
-            epochs = log.complete(first, last)
+            epochs = log.complete(EpochNumber(first), EpochNumber(last))
             if given.sliced:
                 return self._slices(given, log, epochs)
         if any(e.direct for e in epochs):
-            raise HomeError(
-                "EPOCHS_NOT_KEPT",
-                f"epochs of {given.name!r} that {self._name!r} has not read went straight to a topic, without a log.",
-                where=log.folder,
-                hint="Begin with a new home: these epochs were computed while nothing read them.",
-                upstream=given.name,
-            )
+            raise EPOCHS_NOT_KEPT.error(where=log.folder, upstream=given.name, name=self._name)
         folders = [log.results(e) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
 
@@ -179,7 +174,7 @@ class Inputs:
         return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
 
 
-def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> None:
+def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[LogId, EpochLog]) -> None:
     """Check that the epochs that an epoch reads, and the state before it, are undamaged.
 
     If they are damaged, the epoch would fail at every attempt.
@@ -190,10 +185,11 @@ def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[str, EpochLog]) -> 
     for given in batch.inputs:
         if given.log not in logs:
             continue
-        first, last = epoch.first.get(given.log, {}).get(0, 0), epoch.last.get(given.log, {}).get(0, 0)
+        first: int = epoch.first.get(given.log, {}).get(0, 0)
+        last: int = epoch.last.get(given.log, {}).get(0, 0)
         if given.view:
             first, last = epoch.views[given.log], epoch.views[given.log] + 1
-        for read in logs[given.log].complete(first, last):
+        for read in logs[given.log].complete(EpochNumber(first), EpochNumber(last)):
             logs[given.log].results(read)
     own = logs[batch.log]
     saved = [e for e in own.epochs() if e.saved and e.state is not None and e.number < epoch.number]

@@ -6,12 +6,14 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.cut import SLICE, ByTime, Positions
+from falkirk.declare.cut import SLICE, ByTime
 from falkirk.frames.stamped import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
@@ -31,27 +33,40 @@ from falkirk.runtime.epochs.results import Results
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.runtime.record import refuse_partitions
+from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
+
+if TYPE_CHECKING:
+    from falkirk.runtime.sinks.release import EpochReleaser
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the batches of an application share.
+
+    Args: logs: the epochs of all batches, by log. files: the files of all folder sources, by log. on_complete: called
+        with the name of a batch that has recorded an epoch.
+    """
+
+    logs: Mapping[LogId, EpochLog]
+    files: Mapping[LogId, FileLog]
+    on_complete: Callable[[str], None]
 
 
 class EpochJobs:
     """Reads, computes and writes the epochs of one batch.
 
+    Args: releaser: of its results; None: nothing is released.
+
     Attributes:
-        all_logs: the epochs of all batches, by log, including this one.
-        files: the files of all folder sources of the application, by log.
         direct: sends results straight to their topic, for batches that do so.
-        behind: returns how many epochs could be in the sinks, but are not yet.
-        on_complete: called when an epoch has been recorded.
         partitions: how many partitions each topic has had since this home was made.
         waits_for: the reason why no epoch is cut now. detail: the text for the status.
     """
 
-    def __init__(self, batch: Batch, context: Context, epochs: EpochLog) -> None:
-        self.batch, self.epochs, self._context, self._store = batch, epochs, context, context.home.store
-        self.all_logs: Mapping[str, EpochLog] = {}
-        self.files: Mapping[str, FileLog] = {}
-        self.behind: Callable[[], int] = lambda: 0
-        self.on_complete: Callable[[], None] = lambda: None
+    def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None") -> None:
+        self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
+        self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
+        self._releaser, epochs = releaser, self.epochs
         self.session: SparkSession = observing(context.session)
         self.session.conf.set("spark.sql.adaptive.enabled", "true")
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
@@ -59,9 +74,9 @@ class EpochJobs:
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self.session, batch, epochs)
         self._results = Results(self.session, batch, epochs)
-        self.reads = BatchFiles(self.session, batch, lambda: self.files)
-        self.direct = Direct(batch, epochs, self._store, self._results)
-        self.partitions: Mapping[str, int] = {}
+        self.reads = BatchFiles(self.session, batch, self.files)
+        self.direct = Direct(batch, epochs, self._store, self._results, releaser)
+        self.partitions: Mapping[LogId, int] = {}
         self._nothing_due_at: Positions | None = None
         self.waits_for = self.detail = ""
 
@@ -76,7 +91,7 @@ class EpochJobs:
             if given.view:
                 continue
             if given.topic is None:
-                first[given.log] = {0: 0 if given.folder is not None else self.all_logs[given.log].begin()}
+                first[given.log] = {0: Offset(0 if given.folder is not None else self.all_logs[given.log].begin())}
                 continue
             topics = self._context.topics
             positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
@@ -101,7 +116,7 @@ class EpochJobs:
             elif given.folder is not None:
                 ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
-                ends[given.log] = {0: self.all_logs[given.log].end()}
+                ends[given.log] = {0: Offset(self.all_logs[given.log].end())}
         return ends
 
     def refuse_expired(self, epoch: Epoch) -> None:
@@ -111,9 +126,9 @@ class EpochJobs:
                 oldest = self._context.topics.first_positions(given.log)
                 refuse_expired(given.topic, epoch.first[given.log], epoch.last[given.log], oldest)
 
-    def views(self) -> dict[str, int] | None:
+    def views(self) -> dict[LogId, EpochNumber] | None:
         """Return the newest epoch of each view, or None while one of them has none."""
-        found: dict[str, int] = {}
+        found: dict[LogId, EpochNumber] = {}
         for given in self.batch.inputs:
             if given.view:
                 newest = self.all_logs[given.log].newest()
@@ -129,7 +144,7 @@ class EpochJobs:
 
         Epochs that no checkpoint covers yet do not count, because they wait for further epochs.
         """
-        behind = self.behind()
+        behind = 0 if self._releaser is None else self._releaser.behind()
         if behind < epochs_max:
             return False
         self.waits_for = f"{behind} epochs wait for their sinks, and input for them"
@@ -236,10 +251,10 @@ class EpochJobs:
         by, first = self.batch.cut, self.first_of_next(epochs)
         assert isinstance(by, ByTime), "only epochs by event time have slices"
         logs = [self.all_logs[i.log] for i in self.batch.inputs if i.sliced]
-        last = {log.name: {0: log.end()} for log in logs}
+        last = {log.name: {0: Offset(log.end())} for log in logs}
         if last == self._nothing_due_at:
             return None
-        present, complete = {}, dict[str, int | None]()
+        present, complete = {}, dict[LogId, int | None]()
         for log in logs:
             end = last[log.name][0]
             known = [e for e in log.epochs() if e.number < end]
@@ -250,8 +265,12 @@ class EpochJobs:
         self._nothing_due_at = last if found is None else None
         if found is None:
             return None
-        then = {log: {0: last[log][0] if number < 0 else number} for log, number in found[1].items()}
+        then = {log: {0: last[log][0] if number < 0 else Offset(number)} for log, number in found[1].items()}
         return Decided(first=first, last=last, slice=found[0], then=then)
+
+    def on_complete(self) -> None:
+        """Tell the host that an epoch or a state was recorded."""
+        self._on_complete(self.batch.name)
 
     def cancel(self, group: str) -> None:
         """Cancel the jobs of an epoch."""
@@ -262,7 +281,7 @@ class EpochJobs:
         began = self._store.decision("began", self.batch.name, 0)
         return time.time() if began is None else float(began.content["at_s"])
 
-    def unreadable(self, epoch: Epoch, group: str, stopping: threading.Event) -> dict[tuple[str, int], str]:
+    def unreadable(self, epoch: Epoch, group: str, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Return the files of an epoch that Spark can't read to their end, by log and number, with the reasons.
 
         Raises: LogError: a file is lost (`is_lost`). A Spark error: Spark can't read any file.
@@ -270,7 +289,7 @@ class EpochJobs:
         self.begin_jobs(epoch, group)
         return self.reads.unreadable(epoch, stopping)
 
-    def decide(self, decided: Decided, views: dict[str, int], at_s: float) -> None:
+    def decide(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> None:
         """Record where the next epoch is cut."""
         self.epochs.decide(
             decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then,

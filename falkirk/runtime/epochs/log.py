@@ -16,12 +16,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from falkirk.declare.cut import SLICE, Positions, positions_of
-from falkirk.errors import InternalError
+from falkirk.declare.cut import SLICE, positions_of
+from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
-from falkirk.store.values import VoidedRange
+from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
 from falkirk.system.durable import Manifest, check, sync
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 from falkirk.theory.times import TopicPartition
 
 _KIND = "epoch"
@@ -55,11 +56,11 @@ class Epoch:
         refused: by log, the numbers of the files between `first` and `last` that a complete epoch has not read.
     """
 
-    number: int
+    number: EpochNumber
     first: Positions
     last: Positions
     then: Positions
-    views: dict[str, int]
+    views: dict[LogId, EpochNumber]
     cut_at_s: float
     decided_at_s: float = 0.0
     slice: int | None = None
@@ -74,7 +75,7 @@ class Epoch:
     state_files: Manifest = field(default_factory=dict)
     may_be_out: bool = False
     direct: bool = False
-    refused: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    refused: Mapping[LogId, Sequence[Offset]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
@@ -88,10 +89,10 @@ class EpochLog:
     Args: name: the name of the log. region: the name of the batch. folder: contains the folders of the epochs.
     """
 
-    def __init__(self, name: str, region: str, folder: Path, store: Store) -> None:
+    def __init__(self, name: LogId, region: str, folder: Path, store: Store) -> None:
         self.name, self.folder = name, folder
         self._region, self._store = region, store
-        self._results_from = self._states_from = 0
+        self._results_from = self._states_from = EpochNumber(0)
         #: The synced folders that are in no record yet, and the folders whose contents were checked.
         self._synced: dict[str, Manifest] = {}
         self._checked: set[str] = set()
@@ -99,12 +100,15 @@ class EpochLog:
         #: A cache of the epochs that will not change any more, oldest first. A log may hold months of epochs.
         self._settled: tuple[Epoch, ...] = ()
         #: Those of them whose states are not kept any more. No number is used twice.
-        self._forgotten: set[int] = set()
+        self._forgotten: set[EpochNumber] = set()
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the epochs that are not void, by number."""
         settled = self._settled
-        newer, void = self._read(settled[-1].number + 1 if settled else 0), self._store.voided_ranges(self.name)
+        newer, void = (
+            self._read(EpochNumber(settled[-1].number + 1 if settled else 0)),
+            self._store.voided_ranges(self.name),
+        )
         counting = [e for e in newer if not _is_in(e, void)]
         # All complete epochs except the last one, because its state may still be saved.
         known = settled + tuple(takewhile(lambda e: e.is_complete, counting))[:-1]
@@ -114,29 +118,17 @@ class EpochLog:
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
 
-    def _read(self, first: int) -> tuple[Epoch, ...]:
+    def _read(self, first: EpochNumber) -> tuple[Epoch, ...]:
         """Read the epochs from a number on, including void ones.
 
         Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
         """
         made = {c.point: c for c in self._store.checkpoints(self._region, first)}
         return tuple(
-            Epoch(
-                number=d.number,
-                first=positions_of(d.content["first"]),
-                last=positions_of(d.content["last"]),
-                then=positions_of(d.content.get("then", d.content["last"])),
-                slice=d.content.get("slice"),
-                views=d.content["views"],
-                cut_at_s=d.content["cut_at_s"],
-                decided_at_s=d.made_at_s,
-                may_be_out=d.content.get("may_be_out", False),
-                **({"made_at_s": made[d.number].made_at_s} | made[d.number].metadata if d.number in made else {}),
-            )
-            for d in self._store.decisions(_KIND, self._region, first)
+            _epoch(d, made.get(EpochNumber(d.number))) for d in self._store.decisions(_KIND, self._region, first)
         )
 
-    def complete(self, first: int, last: int) -> tuple[Epoch, ...]:
+    def complete(self, first: EpochNumber, last: EpochNumber) -> tuple[Epoch, ...]:
         """Return the epochs [first, last) that are not void; `last` is at most `end`.
 
         Raises: InternalError: `EPOCH_OPEN`: one of them is not complete. Skipping it would lose it.
@@ -144,8 +136,7 @@ class EpochLog:
         found = tuple(e for e in self.epochs() if first <= e.number < last)
         for epoch in found:
             if not epoch.is_complete:
-                message = f"epoch {epoch.number} is read before it is complete."
-                raise InternalError("EPOCH_OPEN", message, where=self.name, epoch=epoch.number)
+                raise EPOCH_OPEN.error(where=self.name, epoch=epoch.number)
         return found
 
     def slices(self, epoch: Epoch) -> frozenset[int]:
@@ -158,7 +149,7 @@ class EpochLog:
             self._slices[str(epoch.folder)] = frozenset(int(p.name.partition("=")[2]) for p in found)
         return self._slices[str(epoch.folder)]
 
-    def begin(self) -> int:
+    def begin(self) -> EpochNumber:
         """Return the number of the oldest epoch whose results still exist; the end of the log if none do."""
         end = self.end()
         return next((e.number for e in self.epochs() if e.number < end and self._is_there(e)), end)
@@ -166,39 +157,39 @@ class EpochLog:
     def _is_there(self, epoch: Epoch) -> bool:
         return not epoch.direct and self.path(str(epoch.folder)).exists()
 
-    def has_all(self, first: int, last: int) -> bool:
+    def has_all(self, first: EpochNumber, last: EpochNumber) -> bool:
         """Return whether the results of all epochs [first, last) still exist, except void ones."""
         there = {e.number for e in self.epochs() if self._is_there(e)}
         return all(n in there for n in self._counting(first, last))
 
-    def any_counts(self, first: int, last: int) -> bool:
+    def any_counts(self, first: EpochNumber, last: EpochNumber) -> bool:
         """Tell whether any epoch in [first, last) counts. A sink never gets the others, and can't remember them."""
         return any(True for _ in self._counting(first, last))
 
-    def _counting(self, first: int, last: int) -> Iterator[int]:
+    def _counting(self, first: EpochNumber, last: EpochNumber) -> Iterator[EpochNumber]:
         void = self._store.voided_ranges(self.name)
-        return (n for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void))
+        return (EpochNumber(n) for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void))
 
-    def newest(self) -> int | None:
+    def newest(self) -> EpochNumber | None:
         """Return the newest epoch that is complete with all epochs before it; None: there is none."""
         end = self.end()
         before = [e for e in self.epochs() if e.number < end]
         return before[-1].number if before and not before[-1].direct else None
 
-    def end(self) -> int:
+    def end(self) -> EpochNumber:
         """Return where the log ends for its readers: before the first epoch that is not complete."""
         upto = self.next_number()  # first: another thread may decide one more at any moment
         return next((e.number for e in self.epochs() if e.number < upto and not e.is_complete), upto)
 
-    def next_number(self) -> int:
+    def next_number(self) -> EpochNumber:
         """Return the number of the next epoch to decide. It was never used before."""
         newest = self._store.newest_decision(_KIND, self._region)
-        return 0 if newest is None else newest.number + 1
+        return EpochNumber(0 if newest is None else newest.number + 1)
 
     def decide(
-        self, first: Positions, last: Positions, views: dict[str, int], now_s: float, *, slice_: int | None = None,
-        then: Positions | None = None, may_be_out: bool = False,
-    ) -> int:  # fmt: skip
+        self, first: Positions, last: Positions, views: dict[LogId, EpochNumber], now_s: float, *,
+        slice_: int | None = None, then: Positions | None = None, may_be_out: bool = False,
+    ) -> EpochNumber:  # fmt: skip
         """Record where the next epoch is cut, before any of its input is read; return its number. Args: see `Epoch`."""
         number = self.next_number()
         content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
@@ -210,9 +201,9 @@ class EpochLog:
         return number
 
     def record(
-        self, number: int, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
+        self, number: EpochNumber, *, folder: str, rows: int, dead: int, state: str | None, saved: bool,
         marks: Mapping[str, int] | None = None, direct: bool = False,
-        refused: Mapping[str, Sequence[int]] | None = None,
+        refused: Mapping[LogId, Sequence[Offset]] | None = None,
     ) -> None:  # fmt: skip
         """Record that an epoch is complete; from now on its results never change. Its folders are on disk before."""
         content: dict[str, Any] = {"folder": folder, "rows": rows, "dead": dead, "state": state, "saved": saved}
@@ -229,7 +220,7 @@ class EpochLog:
             content["refused"] = {log: list(numbers) for log, numbers in refused.items()}
         self._store.add_checkpoint(self._region, number, content)
 
-    def record_state(self, number: int, state: str) -> None:
+    def record_state(self, number: EpochNumber, state: str) -> None:
         """Record that the state after a complete epoch was saved later. From now on the batch can go back to it."""
         (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
         assert isinstance(known, dict), "only this class records epochs"
@@ -271,19 +262,19 @@ class EpochLog:
         """Return the folder of the dead letters of one input topic. Readers of the results skip this folder."""
         return self.folder / folder / f"_dead{topic}"
 
-    def drop_results_below(self, number: int) -> None:
+    def drop_results_below(self, number: EpochNumber) -> None:
         """Delete the results of epochs before this one, which all sinks and readers have for good."""
         if number > self._results_from:
             self._drop(self._results_from, results_from=number, states_from=self._states_from)
             self._results_from = number
 
-    def drop_states_below(self, number: int) -> None:
+    def drop_states_below(self, number: EpochNumber) -> None:
         """Delete the states saved before this epoch."""
         if number > self._states_from:
             self._drop(self._states_from, results_from=self._results_from, states_from=number)
             self._states_from = number
 
-    def forget_states(self, kept: Sequence[int]) -> None:
+    def forget_states(self, kept: Sequence[EpochNumber]) -> None:
         """Drop the states between these epochs: nobody goes back to them. The results of these epochs stay."""
         for epoch in self.epochs():
             if not kept[0] < epoch.number < kept[-1] or epoch.number in kept or not epoch.saved:
@@ -295,7 +286,7 @@ class EpochLog:
             if epoch.state is not None and (epoch.state != epoch.folder or epoch.number < self._results_from):
                 self.drop(epoch.state)
 
-    def _drop(self, first: int, *, results_from: int, states_from: int) -> None:
+    def _drop(self, first: EpochNumber, *, results_from: EpochNumber, states_from: EpochNumber) -> None:
         """Delete the folders below either number. Args: first: all folders below this number are already deleted."""
         for epoch in self.epochs():
             if not first <= epoch.number < max(results_from, states_from):
@@ -308,7 +299,7 @@ class EpochLog:
         self._store.forget_epochs(_KIND, self._region, below)
         self._settled = tuple(e for e in self._settled if e.number >= below)
 
-    def new_folder(self, number: int, what: str = "") -> str:
+    def new_folder(self, number: EpochNumber, what: str = "") -> str:
         """Return a new folder name for an epoch."""
         return "-".join(filter(None, (str(number), uuid.uuid4().hex[:12], what)))
 
@@ -327,11 +318,31 @@ class EpochLog:
                 self.drop(path.name)
 
 
+def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:
+    content, complete = decided.content, dict[str, Any]()
+    if made is not None:
+        complete = {"made_at_s": made.made_at_s} | made.metadata
+        if "refused" in complete:
+            complete["refused"] = {LogId(log): tuple(map(Offset, n)) for log, n in complete["refused"].items()}
+    return Epoch(
+        number=EpochNumber(decided.number),
+        first=positions_of(content["first"]),
+        last=positions_of(content["last"]),
+        then=positions_of(content.get("then", content["last"])),
+        slice=content.get("slice"),
+        views={LogId(view): EpochNumber(number) for view, number in content["views"].items()},
+        cut_at_s=content["cut_at_s"],
+        decided_at_s=decided.made_at_s,
+        may_be_out=content.get("may_be_out", False),
+        **complete,
+    )
+
+
 def _is_in(epoch: Epoch, void: tuple[VoidedRange, ...]) -> bool:
     return any(v.first <= epoch.number < v.last_exclusive for v in void)
 
 
-def frontier_of(log: str, number: int) -> OffsetFrontier:
+def frontier_of(log: LogId, number: EpochNumber) -> OffsetFrontier:
     """Return the epochs before a number as a frontier."""
     return OffsetFrontier.of({TopicPartition(topic=log, partition=0): number})
 

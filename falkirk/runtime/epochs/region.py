@@ -13,22 +13,24 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 
 import logging
 import time
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
 from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import BatchAtRest
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
+from falkirk.theory.ids import EpochNumber, PointNumber
+
+if TYPE_CHECKING:
+    from falkirk.runtime.sinks.release import EpochReleaser
 
 log = logging.getLogger("falkirk")
 
@@ -42,20 +44,19 @@ DRAIN_S = 5.0
 class BatchRegion(BatchAtRest):
     """One batch of an application, a RegionPort.
 
+    Args: releaser: of its results; None: nothing is released.
+
     Attributes: jobs: reads, computes and writes its epochs.
     """
 
-    def __init__(self, batch: Batch, context: Context) -> None:
-        super().__init__(batch.logs(), context)
-        self.batch, self._context = batch, context
-        self.jobs = EpochJobs(batch, context, self.epochs)
+    def __init__(
+        self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None" = None
+    ) -> None:  # fmt: skip
+        super().__init__(batch.logs(), context, shared.logs[batch.log], shared.files)
+        self.batch, self._context, self.releaser = batch, context, releaser
+        self.jobs = EpochJobs(batch, context, shared, releaser)
         self._run: Run | None = None
         self.ready_at_s = 0.0
-
-    def reads_from(self, logs: Mapping[str, EpochLog], files: Mapping[str, FileLog]) -> None:
-        """Set the logs of epochs and of files that batches of the application read."""
-        self.files = self.jobs.files = files
-        self.jobs.all_logs = logs
 
     def prepare(self) -> RegionRecord:
         """Check the inputs, and compare them with those in the home; record them before the first start.
@@ -70,7 +71,7 @@ class BatchRegion(BatchAtRest):
             facts = topics.facts(given.log)
             refuse_forgetful(facts, given.topic.where, self.batch.interval_s)
             partitions[given.log] = facts.partitions
-        written = [sink.to.topic for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
+        written = [sink.to.log for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
         self._context.hold((*partitions, *written))
         written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
@@ -80,14 +81,9 @@ class BatchRegion(BatchAtRest):
             self.jobs.partitions = record.partitions
             return record
         if self.epochs.folder.exists():
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"batch {self.batch.name!r} has epochs but no record of decisions.",
-                where=self.epochs.folder,
-                hint="Restore decisions.db from a backup, or use a new home.",
-            )
+            raise HOME_DAMAGED_BATCH.error(where=self.epochs.folder, batch=self.batch.name)
         refuse_own_records(self.batch, self._context, written)
-        if self.jobs.direct.releaser is not None and (taken := self.jobs.direct.releaser.has_taken()):
+        if self.releaser is not None and (taken := self.releaser.has_taken()):
             raise renamed(self.batch, taken)
         record = RegionRecord(
             fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions
@@ -103,14 +99,14 @@ class BatchRegion(BatchAtRest):
         and called `end`. A batch never hangs, because an epoch may take any time."""
         return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """See RegionPort."""
         assert self._run is None, "a region is started after its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         make_folder(self.epochs.folder)
         self.jobs.look_again()
-        self._run = Run(self.jobs, number)
+        self._run = Run(self.jobs, EpochNumber(number))
         self._run.begin()
 
     def fence(self) -> None:
@@ -120,12 +116,7 @@ class BatchRegion(BatchAtRest):
         Raises: SparkError: `WRITER_STILL_RUNNING`.
         """
         if not self.end() and self.batch.is_direct:
-            raise SparkError(
-                "WRITER_STILL_RUNNING",
-                f"a job of batch {self.batch.name!r} still writes.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application to end this job.",
-            )
+            raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
     def leave_off(self) -> None:
         """Start no further epoch. Running epochs may finish."""

@@ -10,7 +10,8 @@ from concurrent.futures import wait as wait_for
 from functools import partial
 
 from falkirk.declare.cut import ByTime, OnArrival
-from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
+from falkirk.errors import FalkirkError, LogError, SparkError
+from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.epochs.computed import OWN, Computed, Decided
@@ -20,6 +21,7 @@ from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
+from falkirk.theory.ids import EpochNumber, LogId
 
 log = logging.getLogger("falkirk")
 
@@ -59,18 +61,18 @@ class Run:
     Args: number: the epoch from whose state it resumes.
     """
 
-    def __init__(self, jobs: EpochJobs, number: int) -> None:
+    def __init__(self, jobs: EpochJobs, number: EpochNumber) -> None:
         self._jobs, self._number, self._term = jobs, number, Term()
         self._batch = jobs.batch
         self.error: Exception | None = None
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._began_s = jobs.began_s()
-        self._tries: dict[int, int] = {}
-        self._not_before_s: dict[int, float] = {}
+        self._tries: dict[EpochNumber, int] = {}
+        self._not_before_s: dict[EpochNumber, float] = {}
         #: The reasons for the failures of epochs that will be retried.
-        self._failing: dict[int, str] = {}
-        self._running: dict[int, Future[None]] = {}
-        self._states: dict[int, State] = {}
+        self._failing: dict[EpochNumber, str] = {}
+        self._running: dict[EpochNumber, Future[None]] = {}
+        self._states: dict[EpochNumber, State] = {}
         #: Whether some states are in no file, and whether all states were read or computed again after the start.
         self._unsaved, self._restored = False, False
         self._restore_fails = 0
@@ -80,14 +82,13 @@ class Run:
         # once would both be later. A batch that sorts by time needs the marks of the previous epoch. A topic receives
         # one epoch after the other.
         one_by_one = self._batch.is_stateful or self._batch.is_direct or isinstance(self._batch.cut, OnArrival)
-        at_once = 1 if one_by_one else AT_ONCE
+        self._at_once = at_once = 1 if one_by_one else AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
-        self._at_once = at_once
         # While an epoch runs its rounds, the next epoch is decided and its inputs are read.
         takes_in = self._batch.iteration is not None and not isinstance(self._batch.cut, OnArrival | ByTime)
         self._ahead = at_once + takes_in
         self._intake = ThreadPoolExecutor(1, thread_name_prefix=f"falkirk-{self._batch.name}-in")
-        self._taking: dict[int, Future[Inputs]] = {}
+        self._taking: dict[EpochNumber, Future[Inputs]] = {}
         self._thread = threading.Thread(target=self._work, name=f"falkirk-{self._batch.name}", daemon=True)
 
     def begin(self) -> None:
@@ -162,12 +163,7 @@ class Run:
         epochs = self._jobs.epochs.epochs()
         saved = [e for e in epochs if e.is_complete and e.saved and e.state is not None and e.number >= self._number]
         if self._number >= 0 and not saved:
-            raise HomeError(
-                "HOME_DAMAGED",
-                f"the state of batch {self._batch.name!r} after epoch {self._number} is missing.",
-                where=self._jobs.epochs.folder,
-                hint="Restore the home from a backup, or use a new one.",
-            )
+            raise HOME_DAMAGED_STATE.error(where=self._jobs.epochs.folder, batch=self._batch.name, number=self._number)
         for newest in saved[-1:]:
             self._jobs.epochs.state(newest)
             state = self._jobs.states.read(str(newest.state), is_result=newest.state == newest.folder)
@@ -260,7 +256,7 @@ class Run:
         at_s = time.time() if last == ends else last_at_s
         return last is not None and self._record_cut(Decided(first=first, last=last), views, at_s)
 
-    def _record_cut(self, decided: Decided, views: dict[str, int], at_s: float) -> bool:
+    def _record_cut(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> bool:
         return self._term.record(partial(self._jobs.decide, decided, views, at_s))
 
     def _adopt(self, record: Callable[[], None]) -> bool:
@@ -270,7 +266,7 @@ class Run:
             self._jobs.on_complete()
         return recorded
 
-    def _before(self, number: int) -> State:
+    def _before(self, number: EpochNumber) -> State:
         """Return the state that an epoch begins with."""
         earlier = [n for n in self._states if n < number]
         return self._states[max(earlier)] if earlier else {}
@@ -297,7 +293,7 @@ class Run:
         self._term.record(partial(self._jobs.reads.refuse, found))
         return bool(found)
 
-    def _taken(self, number: int) -> Inputs | None:
+    def _taken(self, number: EpochNumber) -> Inputs | None:
         """Return the inputs of an epoch that were read before its turn, or None if there are none or reading failed."""
         taking = self._taking.pop(number, None)
         if taking is None or taking.exception() is not None:
@@ -349,7 +345,7 @@ class Run:
         self._states[epoch.number] = after
         return state
 
-    def _finish(self, number: int, future: "Future[None]") -> None:
+    def _finish(self, number: EpochNumber, future: "Future[None]") -> None:
         error = future.exception()
         if error is None or self._stopping.is_set():
             self._failing.pop(number, None)
@@ -377,20 +373,15 @@ class Run:
         self._failing[number] = told(error, number)
         self._not_before_s[number] = time.monotonic() + pause_s(tries)
 
-    def _lose(self, number: int, error: BaseException) -> None:
+    def _lose(self, number: EpochNumber, error: BaseException) -> None:
         """Handle the possible loss of states that are in no file, because an executor may have died.
 
         Raises: SparkError: `SESSION_LOST`: computed again, the states might not agree with the recorded results. The
             next start takes these results back first.
         """
         if not self._batch.deterministic:
-            raise SparkError(
-                "SESSION_LOST",
-                f"epoch {number} of batch {self._batch.name!r} failed, and the state before it was not saved. Computed "
-                f"again, it may differ. ({str(error).splitlines()[0][:200]})",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, which resumes from the last saved epoch.",
-                region=self._batch.name,
+            raise SESSION_LOST_STATE.error(
+                region=self._batch.name, number=number, reason=str(error).splitlines()[0][:200]
             ) from error
         self._restored = False
 

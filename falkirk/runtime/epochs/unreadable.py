@@ -10,11 +10,11 @@ it has not read. So a replay reads the same files.
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
 from falkirk.frames.files import rows_of
 from falkirk.operators.call import LETTER
@@ -22,28 +22,29 @@ from falkirk.plan.batch import Batch, Input
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.system.disk import is_full
+from falkirk.theory.ids import LogId, Offset
 
 #: The time between the two attempts to read a file, in which a temporary fault may pass.
 PAUSE_S = 1.0
-Refused = Mapping[str, Mapping[int, RefusedFile]]
+Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
 """Refused files by log and number."""
 
 
 class BatchFiles:
     """The files that one batch reads.
 
-    Args: files: returns the files of all sources, by log.
+    Args: files: of all sources, by log.
     """
 
-    def __init__(self, session: SparkSession, batch: Batch, files: Callable[[], Mapping[str, FileLog]]) -> None:
+    def __init__(self, session: SparkSession, batch: Batch, files: Mapping[LogId, FileLog]) -> None:
         self._session, self._name, self._files = session, batch.name, files
         self._inputs = [given for given in batch.inputs if given.folder is not None]
         #: The files that this process has already read alone to their end. They are not read again this way.
-        self._readable: set[tuple[str, int]] = set()
+        self._readable: set[tuple[LogId, Offset]] = set()
 
     def report(self) -> str:
         """Return the skipped and refused files with the reasons; an empty text if there are none."""
-        return "; ".join(filter(None, (self._files()[given.log].report() for given in self._inputs)))
+        return "; ".join(filter(None, (self._files[given.log].report() for given in self._inputs)))
 
     def refused(self, epoch: Epoch) -> Refused:
         """Return the files that an epoch leaves out: as recorded if it is complete, else those in the store."""
@@ -51,7 +52,7 @@ class BatchFiles:
         for given in self._inputs:
             first, last = _range(epoch, given)
             out = epoch.refused.get(given.log, ()) if epoch.is_complete else range(first, last)
-            found[given.log] = {n: file for n, file in self._files()[given.log].refused().items() if n in out}
+            found[given.log] = {n: file for n, file in self._files[given.log].refused().items() if n in out}
         return found
 
     def letters(self, refused: Refused) -> list[DataFrame]:
@@ -63,12 +64,12 @@ class BatchFiles:
         ]
         return [self._session.createDataFrame(rows, LETTER)] if rows else []
 
-    def check(self, epoch: Epoch, refused: Mapping[str, Sequence[int]]) -> None:
+    def check(self, epoch: Epoch, refused: Mapping[LogId, Sequence[Offset]]) -> None:
         """Check that the files that were read have not changed, so that a replay reads the same. Raises: LogError."""
         for given in self._inputs:
-            self._files()[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
+            self._files[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
 
-    def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[str, int], str]:
+    def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Read each file of an epoch alone; return the files that failed twice in a row, with the reasons.
 
         Args: stopping: if it is set, no file is returned.
@@ -81,15 +82,15 @@ class BatchFiles:
         twice = self._failing([(given, n) for given, n in suspects if (given.log, n) in once])
         return {} if stopping.is_set() else twice
 
-    def _failing(self, suspects: Sequence[tuple[Input, int]]) -> dict[tuple[str, int], str]:
+    def _failing(self, suspects: Sequence[tuple[Input, Offset]]) -> dict[tuple[LogId, Offset], str]:
         reasons = {(given.log, number): self._why_unreadable(given, number) for given, number in suspects}
         self._readable |= {place for place, reason in reasons.items() if reason is None}
         return {place: reason for place, reason in reasons.items() if reason is not None}
 
-    def refuse(self, unreadable: Mapping[tuple[str, int], str]) -> None:
+    def refuse(self, unreadable: Mapping[tuple[LogId, Offset], str]) -> None:
         """Record that incomplete epochs leave out these files from now on. Raises: StoreError."""
         for (log, number), reason in sorted(unreadable.items()):
-            self._files()[log].refuse(number, reason)
+            self._files[log].refuse(number, reason)
 
     def refuse_changed(self, epoch: Epoch) -> None:
         """Check that the files of a complete epoch can still be read. Its results depend on them, so none is refused.
@@ -100,28 +101,21 @@ class BatchFiles:
             reason = self._why_unreadable(given, number)
             if reason is None:
                 continue
-            (path,) = self._files()[given.log].paths(number, number + 1)
-            raise LogError(
-                "INPUT_CHANGED",
-                f"file {path.name!r} of {given.name!r} was read once, and can't be read any more: {reason}.",
-                where=path,
-                hint=f"Put it back unchanged. If you can't: roll {self._name!r} back to a saved epoch (`falkirk"
-                " rollback`) and leave the file out (`falkirk disown`).",
-                source=given.name,
-                file=path.name,
-                number=number,
+            (path,) = self._files[given.log].paths(number, Offset(number + 1))
+            raise INPUT_CHANGED_UNREADABLE.error(
+                where=path, source=given.name, file=path.name, number=number, reason=reason, name=self._name
             )
 
-    def _read_by(self, epoch: Epoch) -> Iterator[tuple[Input, int]]:
+    def _read_by(self, epoch: Epoch) -> Iterator[tuple[Input, Offset]]:
         refused = self.refused(epoch)
         for given in self._inputs:
-            yield from ((given, n) for n in range(*_range(epoch, given)) if n not in refused[given.log])
+            yield from ((given, Offset(n)) for n in range(*_range(epoch, given)) if n not in refused[given.log])
 
-    def _why_unreadable(self, given: Input, number: int) -> str | None:
+    def _why_unreadable(self, given: Input, number: Offset) -> str | None:
         """Return why Spark can't read a file to its end; None if it can, or if the file is not the cause."""
         assert given.folder is not None
-        files = self._files()[given.log]
-        paths = files.paths(number, number + 1)
+        files = self._files[given.log]
+        paths = files.paths(number, Offset(number + 1))
         try:
             _read_all(rows_of(self._session, given.folder, paths).data)
             return None
@@ -129,7 +123,8 @@ class BatchFiles:
             if is_full(error):
                 raise
             reason = innermost_line(error)
-        files.paths(number, number + 1)  # the file is unchanged, so the reason, which may quote it, is about the file
+        # If the file is unchanged, the reason, which may quote it, is about the file.
+        files.paths(number, Offset(number + 1))
         _read_all(self._session.range(1).toDF("n"))  # this fails if Spark can't read anything
         return reason
 
@@ -138,10 +133,10 @@ def _read_all(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _range(epoch: Epoch, given: Input) -> tuple[int, int]:
+def _range(epoch: Epoch, given: Input) -> tuple[Offset, Offset]:
     return epoch.first[given.log][0], epoch.last[given.log][0]
 
 
-def _letter(region: str, log: str, number: int, reason: str) -> str:
+def _letter(region: str, log: LogId, number: Offset, reason: str) -> str:
     told = {"reason": f"the file is left out: {reason}", "region": region, "topic": log, "partition": 0}
     return json.dumps({**told, "offset": number, "value": None})

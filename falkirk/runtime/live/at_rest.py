@@ -16,11 +16,14 @@ from falkirk.runtime.context import Place
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
-from falkirk.store import Positions
 from falkirk.theory.frontier import Frontier, OffsetFrontier
+from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Offsets, PointNumber, Positions
 from falkirk.theory.times import Natural, TopicPartition
 
 log = logging.getLogger("falkirk")
+
+#: No micro-batch: the initial state.
+_NOTHING = BatchId(-1)
 
 
 class RegionAtRest:
@@ -33,8 +36,8 @@ class RegionAtRest:
         #: The ends of the outputs, read after the last writer of this region ended; None: a writer may still run.
         self._ends: Positions | None = None
         #: Checkpoints with missing or torn files.
-        self.damaged: set[int] = set()
-        self._only: tuple[int, ...] = ()
+        self.damaged: set[BatchId] = set()
+        self._only: tuple[BatchId, ...] = ()
         self._kept = KeptCheckpoints(self._checkpoint, logs.source)
 
     def health(self) -> Health:
@@ -53,26 +56,26 @@ class RegionAtRest:
         batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
         read = {n: self._read(n) for n in batches}
         if not batches or self._has_start(committed[0]):
-            batches, read = [-1, *batches], {-1: self._start_offsets(), **read}
+            batches, read = [_NOTHING, *batches], {_NOTHING: self._start_offsets(), **read}
         oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
         reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
         return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
 
-    def _committed(self) -> tuple[int, ...]:
+    def _committed(self) -> tuple[BatchId, ...]:
         """Return the numbers of all checkpoints, those of Spark and those that are set aside, oldest first."""
         return tuple(sorted({*checkpoint.committed_batches(self._checkpoint), *self._kept.numbers}))
 
-    def _has_start(self, oldest: int) -> bool:
+    def _has_start(self, oldest: BatchId) -> bool:
         """Tell whether the initial state is kept. A home of an earlier version says so by its oldest checkpoint."""
         kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
         return int(kept[0].frontier) < 0 if kept else oldest == 0
 
-    def _points_of(self, read: dict[int, dict[int, int]]) -> tuple[Point, ...]:
+    def _points_of(self, read: dict[BatchId, Offsets]) -> tuple[Point, ...]:
         """Return the points of these checkpoints. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
         return tuple(
             Point(
-                number=number,
+                number=PointNumber(number),
                 read=frontier(self.logs.source, covered),
                 sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
                 made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
@@ -80,38 +83,40 @@ class RegionAtRest:
             for number, covered in read.items()
         )
 
-    def _is_whole(self, batch: int) -> bool:
+    def _is_whole(self, batch: BatchId) -> bool:
         wrong = checkpoint.damage(self._kept.folder(batch), batch, self.logs.source)
         if wrong is not None and batch not in self.damaged:
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
         return wrong is None
 
-    def _start_offsets(self) -> dict[int, int]:
+    def _start_offsets(self) -> Offsets:
         record = self._store.region(self.logs.name)
         return {} if record is None else record.start_offsets[self.logs.source]
 
-    def _read(self, number: int) -> dict[int, int]:
+    def _read(self, number: BatchId) -> Offsets:
         """Return, per partition of the input, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
         return checkpoint.end_offsets(self._kept.folder(number), number, self.logs.source)
 
-    def rewind(self, number: int) -> None:
+    def rewind(self, number: PointNumber) -> None:
         """See RegionPort."""
-        checkpoint.rewind(self._checkpoint, number)
-        self._kept.restore(number)
+        batch = BatchId(number)
+        checkpoint.rewind(self._checkpoint, batch)
+        self._kept.restore(batch)
         self._only = ()
 
-    def keep_only(self, numbers: Sequence[int]) -> None:
+    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
         """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
-        if tuple(numbers) != self._only:
-            if not self._only or self._only[0] != numbers[0]:
-                self._store.set_watermark(self.logs.name, "retained", numbers[0])
-            checkpoint.keep_only(self._checkpoint, numbers)
-            self._kept.delete({n for n in self._kept.numbers if n < numbers[-1] and n not in numbers})
-            self._store.keep_tails(self.logs.name, numbers)
-            self._only = tuple(numbers)
+        batches = tuple(BatchId(number) for number in numbers)
+        if batches != self._only:
+            if not self._only or self._only[0] != batches[0]:
+                self._store.set_watermark(self.logs.name, "retained", batches[0])
+            checkpoint.keep_only(self._checkpoint, batches)
+            self._kept.delete({n for n in self._kept.numbers if n < batches[-1] and n not in batches})
+            self._store.keep_tails(self.logs.name, batches)
+            self._only = batches
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
@@ -125,28 +130,29 @@ class RegionAtRest:
         """Have the broker refuse former writers, if they used lanes."""
         lanes.fence(self._place, self.logs.name)
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """Do nothing. The next start of the application resumes from this checkpoint."""
 
-    def cuts(self, after: int) -> tuple[tuple[int, OffsetFrontier], ...]:
+    def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
         """See RegionPort: a live region counts in offsets."""
         return ()
 
-    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
         """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         assert self._ends is not None, "`fence` must be called before `beyond`"
+        batch = BatchId(number)
         covered = {
             p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))
-            for p, o in self._read(number).items()
+            for p, o in self._read(batch).items()
         }
         found: list[Range] = []
         for topic in self._outputs.names:
-            later = [(r.partition, r.offset) for r in self._sent_after(topic, number, covered, self._ends)]
+            later = [(r.partition, r.offset) for r in self._sent_after(topic, batch, covered, self._ends)]
             found += [(topic, *r) for r in _runs(sorted(later))]
         return tuple(found)
 
-    def boundary(self, number: int, ends: Positions) -> Positions:
+    def boundary(self, number: BatchId, ends: Positions) -> Positions:
         """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
         covered, found = self._read(number), {name: dict(ends[name]) for name in self._outputs.names}
         for topic in self._outputs.names:
@@ -155,7 +161,7 @@ class RegionAtRest:
         return found
 
     def _sent_after(
-        self, topic: str, number: int, covered: Mapping[int, Natural], ends: Positions
+        self, topic: LogId, number: BatchId, covered: Mapping[int, Natural], ends: Positions
     ) -> Iterable[LogRecord]:
         """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
         first = self._outputs.position(number).positions.get(topic, {})
@@ -179,17 +185,17 @@ class RegionAtRest:
         self._place.note_foreign(topic, foreign)
 
 
-def frontier(topic: str, positions: dict[int, int]) -> OffsetFrontier:
+def frontier(topic: LogId, positions: Offsets) -> OffsetFrontier:
     """Return the positions in a topic as a frontier."""
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
 
 
-def _runs(places: list[tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
+def _runs(places: list[tuple[int, Offset]]) -> Iterable[tuple[int, Offset, Offset]]:
     """Return sorted places as ranges (partition, first, last exclusive); adjacent places become one range."""
-    runs: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, Offset, Offset]] = []
     for partition, offset in places:
         if runs and runs[-1][0] == partition and runs[-1][2] == offset:
-            runs[-1] = (partition, runs[-1][1], offset + 1)
+            runs[-1] = (partition, runs[-1][1], Offset(offset + 1))
         else:
-            runs.append((partition, offset, offset + 1))
+            runs.append((partition, offset, Offset(offset + 1)))
     return runs

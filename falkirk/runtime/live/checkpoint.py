@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import BatchId, LogId, Offset, Offsets
 
 #: The first line of a commit is the version of its format. The rest is one JSON object.
 _VERSION = re.compile(r"v\d+")
@@ -19,25 +21,25 @@ _VERSION = re.compile(r"v\d+")
 _NAME = re.compile(r"[\w-]+")
 
 
-def committed_batches(checkpoint: Path) -> tuple[int, ...]:
+def committed_batches(checkpoint: Path) -> tuple[BatchId, ...]:
     """Return the committed batches of a Spark checkpoint, oldest first."""
     commits = checkpoint / "commits"
     if not commits.is_dir():
         return ()
-    return tuple(sorted(int(f.name) for f in commits.iterdir() if f.name.isdigit()))
+    return tuple(sorted(BatchId(int(f.name)) for f in commits.iterdir() if f.name.isdigit()))
 
 
-def last_committed_batch(checkpoint: Path) -> int:
+def last_committed_batch(checkpoint: Path) -> BatchId:
     """Return the newest committed batch of a Spark checkpoint, or -1 when there is none."""
-    return max(committed_batches(checkpoint), default=-1)
+    return max(committed_batches(checkpoint), default=BatchId(-1))
 
 
-def committed_at_s(checkpoint: Path, batch: int) -> float:
+def committed_at_s(checkpoint: Path, batch: BatchId) -> float:
     """Return the time at which a batch was committed, in seconds since the epoch."""
     return (checkpoint / "commits" / str(batch)).stat().st_mtime
 
 
-def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
+def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
     """Return the input offsets at which the batch after `batch` begins, per partition.
 
     Raises: SparkError: `CHECKPOINT_DAMAGED` if a committed batch has no readable offsets.
@@ -46,18 +48,12 @@ def end_offsets(checkpoint: Path, batch: int, topic: str) -> dict[int, int]:
     try:
         lines = file.read_text().splitlines()
         content = parse_json(lines[2])
-        return {int(p): int(o) for p, o in content[topic].items()}
+        return {int(p): Offset(o) for p, o in content[topic].items()}
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
-        raise SparkError(
-            "CHECKPOINT_DAMAGED",
-            f"batch {batch} is committed but its offsets can't be read.",
-            where=file,
-            hint="Restore the checkpoint from a backup, or begin with a new home.",
-            batch=batch,
-        ) from error
+        raise CHECKPOINT_DAMAGED.error(where=file, batch=batch) from error
 
 
-def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
+def damage(checkpoint: Path, batch: BatchId, topic: LogId) -> str | None:
     """Return a description of the damage to the files of a committed batch, or None if no file is missing or torn.
 
     This checks only that the state files exist. Spark reads them and verifies their checksums.
@@ -87,7 +83,7 @@ def damage(checkpoint: Path, batch: int, topic: str) -> str | None:
     return None
 
 
-def rewind(checkpoint: Path, batch: int) -> None:
+def rewind(checkpoint: Path, batch: BatchId) -> None:
     """Make a committed batch, or -1, the newest: delete the log entries of later batches. Idempotent.
 
     Commits are deleted first: a crash in between leaves offsets without a commit, which have no meaning. The state
@@ -100,7 +96,7 @@ def rewind(checkpoint: Path, batch: int) -> None:
                 file.unlink(missing_ok=True)
 
 
-def keep_only(checkpoint: Path, batches: Collection[int]) -> None:
+def keep_only(checkpoint: Path, batches: Collection[BatchId]) -> None:
     """Delete the log entries of the batches before the last of these that are not among them. Idempotent.
 
     When Spark resumes from a batch, it also reads the offsets of the batch before, so these stay.

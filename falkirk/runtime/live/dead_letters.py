@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader
+from falkirk.theory.ids import Offset
 
 
 class DeadLetters:
@@ -15,12 +16,12 @@ class DeadLetters:
     Args: first: the ends of the topic when the home was made. transactional: a writer may have used transactions.
     """
 
-    def __init__(self, connection: Connection, topic: str, first: Mapping[int, int], *, transactional: bool) -> None:
+    def __init__(self, connection: Connection, topic: str, first: Mapping[int, Offset], *, transactional: bool) -> None:
         self._connection, self._topic, self._first, self._transactional = connection, topic, dict(first), transactional
         self._reader: Reader | None = None
         self._read = 0
 
-    def count(self, ends: Mapping[int, int]) -> int:
+    def count(self, ends: Mapping[int, Offset]) -> int:
         """Return their number, given the present ends; with transactions, those that the reader has seen so far."""
         written = sum(ends.values()) - sum(self._first.values())
         if not self._transactional or not written:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from falkirk.runtime.live import checkpoint
 from falkirk.system.durable import make_folder, sync_folder
+from falkirk.theory.ids import BatchId, LogId
 
 log = logging.getLogger("falkirk")
 
@@ -31,17 +32,17 @@ _VERSION = re.compile(r"\.?(\d+)(?:_[\w-]+)?\.(?:changelog|zip)(?:\.crc)?")
 class KeptCheckpoints:
     """The checkpoints of a region that are set aside. Args: folder: Spark's checkpoint. topic: the region's input."""
 
-    def __init__(self, folder: Path, topic: str) -> None:
+    def __init__(self, folder: Path, topic: LogId) -> None:
         self._spark, self._folder, self._topic = folder, folder / "kept", topic
         names = (path.name for path in self._folder.iterdir()) if self._folder.is_dir() else ()
-        self.numbers = {int(name) for name in names if name.isdigit()}
-        self._lost: set[int] = set()
+        self.numbers = {BatchId(int(name)) for name in names if name.isdigit()}
+        self._lost: set[BatchId] = set()
 
-    def folder(self, batch: int) -> Path:
+    def folder(self, batch: BatchId) -> Path:
         """Return where the files of a checkpoint are: a folder that looks like a checkpoint of Spark."""
         return self._folder / str(batch) if batch in self.numbers else self._spark
 
-    def set_aside(self, batches: Iterable[int], *, newest: int, retain: int) -> None:
+    def set_aside(self, batches: Iterable[BatchId], *, newest: BatchId, retain: int) -> None:
         """Set the files of those of these checkpoints aside that Spark is about to delete. Idempotent.
 
         Args: newest: the newest checkpoint. retain: so many batches before it Spark may delete one.
@@ -58,7 +59,7 @@ class KeptCheckpoints:
                     log.warning("%s: Spark has deleted checkpoint %d, which was to be kept", self._spark.name, batch)
                     self._lost.add(batch)
 
-    def _set_aside(self, batch: int) -> bool:
+    def _set_aside(self, batch: BatchId) -> bool:
         target, unfinished = self._folder / str(batch), self._folder / f".{batch}"
         shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was interrupted
         make_folder(unfinished)
@@ -77,7 +78,7 @@ class KeptCheckpoints:
         self.numbers.add(batch)
         return True
 
-    def restore(self, batch: int) -> None:
+    def restore(self, batch: BatchId) -> None:
         """Give Spark the files of a checkpoint back, if they are set aside, and forget later checkpoints. Idempotent.
 
         No query runs, and Spark's log has no later batch.
@@ -99,7 +100,7 @@ class KeptCheckpoints:
             _link(source / name, self._spark / name)
         _sync_folders(self._spark)
 
-    def delete(self, batches: Collection[int]) -> None:
+    def delete(self, batches: Collection[BatchId]) -> None:
         """Delete checkpoints that were set aside. Idempotent."""
         for batch in sorted(self.numbers & set(batches)):
             gone = self._folder / f".{batch}"

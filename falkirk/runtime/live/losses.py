@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
 from falkirk.local.spark import MissingSetting, unsuitable
-from falkirk.store import Positions
+from falkirk.theory.ids import BatchId, Positions
 
 #: The error text of a batch that begins after a loss.
 LOST = "an executor was lost, so a batch may have been committed without the results that it had sent"
@@ -76,9 +76,9 @@ class Observations:
 
     def __init__(self, was_lost: Callable[[], bool]) -> None:
         self.was_lost = was_lost
-        self._pending: tuple[int, Positions] | None = None
+        self._pending: tuple[BatchId, Positions] | None = None
 
-    def proven(self, last_commit: int, ends: Positions) -> tuple[int, Positions] | None:
+    def proven(self, last_commit: BatchId, ends: Positions) -> tuple[BatchId, Positions] | None:
         """Add an observation; return an earlier one that can be recorded now, with the first commit that can use it.
 
         Args: last_commit: the last commit, read after the ends.
@@ -87,5 +87,5 @@ class Observations:
             self._pending = None
             return None
         before = self._pending
-        self._pending = last_commit + 1, ends
+        self._pending = BatchId(last_commit + 1), ends
         return before if before is not None and last_commit >= before[0] else None

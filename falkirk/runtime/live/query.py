@@ -19,6 +19,7 @@ from falkirk.runtime import fence, lanes, rows
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.rows import Release, without
+from falkirk.theory.ids import Offset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,9 @@ class LiveQuery:
         """The number of its tasks that write."""
         return self.release.state_partitions if self.region.stateful else self.release.source_partitions
 
-    def start(self, begin: Mapping[int, int], restored: Mapping[int, int], skips: tuple[Range, ...]) -> StreamingQuery:
+    def start(
+        self, begin: Mapping[int, Offset], restored: Mapping[int, Offset], skips: tuple[Range, ...]
+    ) -> StreamingQuery:
         """Start it.
 
         Args: begin: the input that the first incarnation starts with. restored: the input that this one resumes with.
@@ -64,9 +67,9 @@ class LiveQuery:
             conf.set(RETAIN, kept)
             spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
 
-    def _rows(self, begin: Mapping[int, int], restored: Mapping[int, int], skips: tuple[Range, ...]) -> DataFrame:
+    def _rows(self, begin: Mapping[int, Offset], restored: Mapping[int, Offset], skips: tuple[Range, ...]) -> DataFrame:
         region, context = self.region, self.context
-        source = region.source.topic.topic
+        source = region.source.topic.log
         late = context.void(source) if region.reads_hop else Void()
         void = Void((*skips, *late.ranges), late.fences).within(restored)
         reader = (
@@ -88,13 +91,9 @@ class LiveQuery:
 
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
-        options, release = self._producer_options(), self.release
-        if self.token is None and USES_SPARKS_SINK:
-            writer = data._jdf.writeStream().format("kafka").option("includeHeaders", "true")
-            for name, value in options.items():
-                writer = writer.option(name, value)
-            return writer
-        own = lanes.writer(self.context, self.region.name, release.incarnation, self.lanes, options, self.token)
+        own = lanes.writer(
+            self.context, self.region.name, self.release.incarnation, self.lanes, self._producer_options(), self.token
+        )
         header = F.get(F.col("headers"), F.lit(0))["value"].alias("header")
         return data.select("topic", "partition", "key", "value", header)._jdf.writeStream().foreach(own)
 
@@ -108,7 +107,3 @@ class LiveQuery:
 
     def _jvm(self) -> Any:
         return self.context.session._jvm
-
-
-#: A region without a fence writes through Spark's own Kafka sink.
-USES_SPARKS_SINK = True

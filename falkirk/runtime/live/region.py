@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.policy import Delivery
-from falkirk.errors import LogError, SparkError
+from falkirk.errors.conditions.runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.kafka.tail import Tail
 from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
@@ -36,8 +36,9 @@ from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.record import record_of
 from falkirk.runtime.rows import Release
-from falkirk.store import Positions, RegionRecord, TailRecord
+from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
+from falkirk.theory.ids import BatchId, Incarnation, Offset, Offsets, PointNumber, Positions
 from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
@@ -54,11 +55,11 @@ UNSEEN = "nobody saw it end"
 class Opening:
     """The result of the first two steps: the start of an incarnation, and the results that its barrier drops."""
 
-    incarnation: int
-    restored_batch: int
+    incarnation: Incarnation
+    restored_batch: BatchId
     release: Release
     released: int
-    skips: tuple[tuple[int, int, int], ...]
+    skips: tuple[tuple[int, Offset, Offset], ...]
 
 
 class LiveRegion(RegionAtRest):
@@ -78,7 +79,7 @@ class LiveRegion(RegionAtRest):
         self.opening: Opening | None = None
         #: By which the broker knows the next incarnation, if the region is fenced: see `lanes.py`.
         self._token: str | None = None
-        self._reached: dict[tuple[int, int], int] = {}
+        self._reached: dict[tuple[int, int], Offset] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
         #: Dead letters since this home was made, at the last `observe`.
@@ -137,14 +138,7 @@ class LiveRegion(RegionAtRest):
         self._on_progress()
         self.end("stopped to go back")
         if self.opening is not None and writes_elsewhere(self._context.session):
-            raise SparkError(
-                "SESSION_LOST",
-                f"region {self.region.name!r} has to roll back, and executors on a cluster may still write for it.",
-                certainty="maybe",
-                hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
-                region=self.region.name,
-            )
-        fence.flush_lingering(self._context.session, self._is_mine)
+            raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
         super().fence()
 
@@ -182,33 +176,29 @@ class LiveRegion(RegionAtRest):
                 log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
                 self._store.distrust(self.region.name, batch, reason)
 
-    def _is_mine(self, client: str) -> bool:
-        prefix = fence.client_id(self._context.home.identity, self.region.name, 0).removesuffix("0")
-        return client.startswith(prefix) and client.removeprefix(prefix).isdigit()
-
     # -- 1 to 3: starting --------------------------------------------------------------------------------------------
 
-    def start(self, number: int) -> None:
+    def start(self, number: PointNumber) -> None:
         """See RegionPort.
 
         Raises: HomeError, LogError, SparkError: no query was started.
         """
-        region, context = self.region, self._context
+        region, context, batch = self.region, self._context, BatchId(number)
         ends, self._ends = self._ends, None  # if this fails, the next try has to read the ends again
         assert ends is not None, "`fence` must be called before `start`"
         newest = checkpoint.last_committed_batch(self._checkpoint)
-        assert newest == number, f"Spark would resume from {newest}, but {number} was decided"
+        assert newest == batch, f"Spark would resume from {newest}, but {batch} was decided"
         self._on_progress()
         record = self.prepare()
-        main, dead = (self._outputs.tail(name, ends, number) for name in self._outputs.names)
+        main, dead = (self._outputs.tail(name, ends, batch) for name in self._outputs.names)
         self._outputs.refuse_ahead(main, dead)  # before this incarnation takes a number that was already used
         for name in self._outputs.names:
             context.sign_from(name, ends[name])
-        self._judge_last_end(number, ends)
+        self._judge_last_end(batch, ends)
         incarnation = self._store.open_incarnation(region.name, number)
-        self._store.forget_tails_after(region.name, number)
-        self._store.forget_distrust_after(region.name, number)
-        start = self._read(number)
+        self._store.forget_tails_after(region.name, batch)
+        self._store.forget_distrust_after(region.name, batch)
+        start = self._read(batch)
         source = region.source.topic
         refuse_shorter(source, start, context.topics.end_positions(source.topic))
         released = sum(
@@ -216,7 +206,7 @@ class LiveRegion(RegionAtRest):
             for tail in (main, dead) for _, stamp in tail.released_set or ()
         )  # fmt: skip
         self._store.record_fence(
-            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(number).positions,
+            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(batch).positions,
             suppressible=released,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
@@ -225,30 +215,25 @@ class LiveRegion(RegionAtRest):
         release = Release(
             application=context.home.identity,
             incarnation=incarnation,
-            source_partitions=record.partitions[region.source.topic.topic],
+            source_partitions=record.partitions[region.source.topic.log],
             state_partitions=context.state_partitions if region.stateful else 1,
             main=self._written[0],
             dead=self._written[1],
-            barrier=None if region.repeats else self._outputs.barrier(main, dead, number),
+            barrier=None if region.repeats else self._outputs.barrier(main, dead, batch),
             main_key=signing_key.of(self._written[0].name, incarnation),
             dead_key=signing_key.of(self._written[1].name, incarnation),
         )
         self.opening = Opening(
-            incarnation=incarnation, restored_batch=number, release=release, released=released, skips=skips
+            incarnation=incarnation, restored_batch=batch, release=release, released=released, skips=skips
         )
         self._points = super().points()
         try:
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
-            raise SparkError(
-                "QUERY_NOT_STARTED",
-                f"Spark can't start region {region.name!r}: {first_line(error)}.",
-                where=region.where,
-                region=region.name,
-            ) from error
+            raise QUERY_NOT_STARTED.error(where=region.where, region=region.name, reason=first_line(error)) from error
         self.progressed_at_s = time.monotonic()
 
-    def _judge_last_end(self, number: int, ends: Positions) -> None:
+    def _judge_last_end(self, number: BatchId, ends: Positions) -> None:
         """Record whether the last incarnations have left a hole in an output.
 
         The end of an incarnation may be unrecorded, and a producer may also fail while its query is being stopped.
@@ -273,7 +258,7 @@ class LiveRegion(RegionAtRest):
         if not whole:
             log.warning("%s: a producer may have left a hole in the output; each record there is compared", name)
 
-    def _skip(self, main: Tail, dead: Tail, start: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
+    def _skip(self, main: Tail, dead: Tail, start: Offsets) -> tuple[tuple[int, Offset, Offset], ...]:
         """Return the input that is never processed. For at-most-once, first add the input from the downtime."""
         name = self.region.name
         if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
@@ -283,7 +268,7 @@ class LiveRegion(RegionAtRest):
             self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
         return self._store.skipped_input(name)
 
-    def _run(self, opening: Opening, record: RegionRecord, restored: dict[int, int]) -> StreamingQuery:
+    def _run(self, opening: Opening, record: RegionRecord, restored: Offsets) -> StreamingQuery:
         losses = Losses(self._context.session)
         self.observations = Observations(losses.any) if writes_elsewhere(self._context.session) else None
         query = LiveQuery(
@@ -292,11 +277,11 @@ class LiveRegion(RegionAtRest):
         )  # fmt: skip
         if self._token is not None:
             lanes.record(self._context, self.region.name, opening.incarnation, query.lanes)
-        return query.start(record.start_offsets[self.region.source.topic.topic], restored, opening.skips)
+        return query.start(record.start_offsets[self.region.source.topic.log], restored, opening.skips)
 
     # -- 4: watching --------------------------------------------------------------------------------------------------
 
-    def observe(self) -> int:
+    def observe(self) -> BatchId:
         """Record the outputs' present ends for a later barrier; read new checkpoints and return the last committed one.
 
         The ends are read before the commits. Only then is the position no later than the start of the next batch.
@@ -315,7 +300,7 @@ class LiveRegion(RegionAtRest):
         self._take_in(last)
         return last
 
-    def _take_in(self, last: int) -> None:
+    def _take_in(self, last: BatchId) -> None:
         """Add the new checkpoints up to `last` to the result of `points`."""
         known = self._points[-1].number if self._points else -2
         new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
@@ -329,14 +314,14 @@ class LiveRegion(RegionAtRest):
         self._points += self._points_of({n: self._read(n) for n in new})
         self.progressed_at_s = time.monotonic()
 
-    def _note_tail(self, last: int, ends: Positions) -> None:
+    def _note_tail(self, last: BatchId, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""
         if self.observations is None:
-            self._record_tail(last + 1, ends)
+            self._record_tail(BatchId(last + 1), ends)
         elif (proven := self.observations.proven(last, ends)) is not None:
             self._record_tail(*proven)
 
-    def _record_tail(self, valid_from: int, positions: Positions) -> None:
+    def _record_tail(self, valid_from: BatchId, positions: Positions) -> None:
         assert self.opening is not None
         record = TailRecord(valid_from_commit=valid_from, incarnation=self.opening.incarnation, positions=positions)
         self._store.observe_tail(self.region.name, record)
@@ -345,11 +330,12 @@ class LiveRegion(RegionAtRest):
         """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
         return super().points() if self.query is None else self._points
 
-    def keep_only(self, numbers: Sequence[int]) -> None:
+    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
-        newest = self._points[-1].number if self._points else -1
-        self._kept.set_aside(numbers, newest=newest, retain=self._retain)
-        if tuple(numbers) != self._only:
+        newest = BatchId(self._points[-1].number if self._points else -1)
+        batches = tuple(BatchId(number) for number in numbers)
+        self._kept.set_aside(batches, newest=newest, retain=self._retain)
+        if batches != self._only:
             super().keep_only(numbers)
             self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)
 
@@ -367,7 +353,7 @@ class LiveRegion(RegionAtRest):
         """Return the error that ended the query, or None if it runs or was stopped."""
         if self.query is None or self.query.isActive:
             return None
-        return self.query.exception() or LogError("QUERY_ENDED", f"the query of {self.region.name!r} ended.")
+        return self.query.exception() or QUERY_ENDED.error(region=self.region.name)
 
     def end(self, reason: str) -> None:
         """Stop the query if it runs, and record the reason why this incarnation ended."""

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Console
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.target import in_order
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.terminal import one_line
+from falkirk.theory.ids import EpochNumber
 
 
 class ConsoleTarget:
@@ -30,25 +31,20 @@ class ConsoleTarget:
     def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
         self._to, self._sink, self._write = to, sink, write or _print
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target. Printed epochs bind nobody."""
-        return 0
+        return EpochNumber(0)
 
     def delivered(self) -> None:
         """See Target."""
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
         try:
             shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
         except SPARK_ERRORS as error:
-            raise SparkError(
-                "RELEASE_FAILED",
-                f"the results that wait could not be read for the terminal: {first_line(error)}.",
-                certainty="definitely",
-                topic=self._sink,
-            ) from error
+            raise RELEASE_FAILED.error(topic=self._sink, reason=first_line(error)) from error
         lines = [f"── {self._sink}, epoch {epoch}: {count:,} row(s)"]
         lines += [
             ", ".join(f"{name}={one_line(str(value))}" for name, value in r.asDict().items())

@@ -9,7 +9,7 @@ import json
 
 from pyspark.sql import functions as F
 
-from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_COPY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
@@ -17,11 +17,10 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.outputs import settled_ends
 from falkirk.runtime.rows import RAW_BYTES_MAX, without
 from falkirk.runtime.signed import signed_headers
+from falkirk.theory.ids import LogId, Offsets
 
-_Positions = dict[int, int]
 
-
-def copy(context: Context, held: str, sink: str, first: _Positions, last: _Positions) -> None:
+def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets) -> None:
     """Copy [first, last) of each partition of `held` to the same partition of `sink`, without void records.
 
     Raises: SparkError: `RELEASE_FAILED`: some of the records may be in the sink, in order.
@@ -30,7 +29,7 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
         return
     identity, void = context.home.identity, context.void(held).within(first, last)
     header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
-    key = F.lit(context.signing_key.of(sink, 1))
+    key = F.lit(context.signing_key.of(sink, fence.RELEASE))
     headers = signed_headers(key, header, F.col("partition"), F.col("key"), F.col("value"))
     options, limit_bytes = context.kafka_options(), context.topics.facts(sink).max_message_bytes
     try:
@@ -55,26 +54,21 @@ def copy(context: Context, held: str, sink: str, first: _Positions, last: _Posit
             )
             .write.format("kafka")
             .options(**options)
-            .options(**fence.producer_options(identity, f"release-{sink}", 1, options, limit_bytes))
+            .options(**fence.producer_options(identity, f"release-{sink}", fence.RELEASE, options, limit_bytes))
             .option("kafka.max.request.size", str(limit_bytes + RAW_BYTES_MAX * 2))
             .option("includeHeaders", "true")
             .save()
         )
     except SPARK_ERRORS as error:
-        raise SparkError(
-            "RELEASE_FAILED",
-            f"results in {held!r} could not be copied to {sink!r}: {first_line(error)}.",
-            certainty="maybe",
-            hint="Falkirk retries, and copies what the sink does not have yet.",
-            topic=sink,
-        ) from error
+        raise RELEASE_FAILED_COPY.error(topic=sink, held=held, reason=first_line(error)) from error
 
 
-def settle(context: Context, sink: str) -> _Positions:
+def settle(context: Context, sink: str) -> Offsets:
     """Return the ends of a sink, once no record of an earlier copy can still arrive.
 
     It flushes the producer of an earlier copy in this process. Raises: as `flush_lingering` and `settled_ends`.
     """
-    mine = fence.client_id(context.home.identity, f"release-{sink}", 1)
+    mine = fence.client_id(context.home.identity, f"release-{sink}", fence.RELEASE)
     fence.flush_lingering(context.session, lambda client: client == mine)
-    return settled_ends(context, (sink,), sink)[sink]
+    topic = LogId(sink)
+    return settled_ends(context, (topic,), sink)[topic]

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Files
 from falkirk.errors import HomeError
+from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.home.folder import write_atomically
 from falkirk.runtime.epochs.inputs import ROW
@@ -21,6 +22,7 @@ from falkirk.runtime.sinks.target import NESTED, in_order, release_failed
 from falkirk.system import private
 from falkirk.system.durable import make_folder, sync, sync_folder
 from falkirk.system.stored import parse_json
+from falkirk.theory.ids import EpochNumber
 
 #: The file that names the home of the folder and the number of delivered epochs. Readers of the folder ignore it.
 _NOTE = "_falkirk.json"
@@ -37,32 +39,27 @@ class FolderTarget:
     def __init__(self, to: Files, application: str) -> None:
         self._to, self._application, self._path = to, application, Path(to.path)
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`. SparkError: `RELEASE_FAILED`."""
         try:
             return self._seen()
         except OSError as error:
             raise release_failed(self._to.path, error) from error
 
-    def _seen(self) -> int:
+    def _seen(self) -> EpochNumber:
         note = self._path / _NOTE
         if not note.exists():
             if not self._path.exists():
                 make_folder(self._path)
                 private.publish(self._path)
-            self._note(0)
+            self._note(EpochNumber(0))
         elif self._read_note().get("application") != self._application:
-            raise HomeError(
-                "FOLDER_OF_ANOTHER",
-                "another home wrote this folder.",
-                where=self._path,
-                hint="Give each sink its own folder.",
-            )
+            raise FOLDER_OF_ANOTHER.error(where=self._path)
         found = (_EPOCH.fullmatch(p.name) for p in self._path.glob("epoch=*"))  # folders with other names are not ours
         named = max((int(name[1]) + 1 for name in found if name), default=0)
-        return max(named, self._noted() or 0)
+        return EpochNumber(max(named, self._noted() or 0))
 
-    def _noted(self) -> int | None:
+    def _noted(self) -> EpochNumber | None:
         """Return the epoch, exclusive, up to which all were delivered, according to the folder's note.
 
         Their folders may have been moved away since. None: an older Falkirk wrote the note.
@@ -70,7 +67,7 @@ class FolderTarget:
         upto = self._read_note().get("upto")
         if not isinstance(upto, int | None):
             raise self._damaged(f"upto={upto!r}")
-        return upto
+        return None if upto is None else EpochNumber(upto)
 
     def _read_note(self) -> dict[str, Any]:
         try:
@@ -82,18 +79,13 @@ class FolderTarget:
         return content
 
     def _damaged(self, why: str) -> HomeError:
-        return HomeError(
-            "FOLDER_DAMAGED",
-            f"Falkirk's note in this folder can't be read: {why}.",
-            where=self._path / _NOTE,
-            hint="Restore the file from a backup, or give the sink a new folder. Check who else may write to it.",
-        )
+        return FOLDER_DAMAGED.error(where=self._path / _NOTE, why=why)
 
-    def _note(self, upto: int) -> None:
+    def _note(self, upto: EpochNumber) -> None:
         write_atomically(self._path / _NOTE, json.dumps({"application": self._application, "upto": upto}))
         private.publish(self._path / _NOTE)
 
-    def delivered(self) -> int | None:
+    def delivered(self) -> EpochNumber | None:
         """See Target. Raises: as `seen`."""
         self.seen()
         try:
@@ -101,7 +93,7 @@ class FolderTarget:
         except OSError as error:
             raise release_failed(self._to.path, error) from error
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
         named = self._named(epoch)
         self.seen()
@@ -110,7 +102,7 @@ class FolderTarget:
                 return None
             if not named.exists():
                 self._write(rows, named, self._being_made(epoch), few=few)
-            self._note(epoch + 1)
+            self._note(EpochNumber(epoch + 1))
         except (*SPARK_ERRORS, OSError) as error:
             raise release_failed(self._to.path, error) from error
         return None
@@ -126,10 +118,10 @@ class FolderTarget:
         os.replace(being_made, named)
         sync_folder(self._path)
 
-    def _named(self, epoch: int) -> Path:
+    def _named(self, epoch: EpochNumber) -> Path:
         return self._path / f"epoch={epoch:010d}"
 
-    def _being_made(self, epoch: int) -> Path:
+    def _being_made(self, epoch: EpochNumber) -> Path:
         """Return a new name for this attempt, because the job of an abandoned attempt may still write."""
         return self._path / f"{_BEING_MADE[0]}{epoch:010d}-{uuid.uuid4().hex[:8]}"
 

@@ -16,10 +16,12 @@ from pyspark.sql import DataFrame
 
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_OWN
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.target import in_order
+from falkirk.theory.ids import EpochNumber
 
 log = logging.getLogger("falkirk")
 
@@ -40,11 +42,11 @@ class OwnTarget:
         self._asking: threading.Thread | None = None
         self._told = ""
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target. What is there of an epoch that is not complete does not count, and the next try replaces it."""
         return self.delivered()
 
-    def delivered(self) -> int:
+    def delivered(self) -> EpochNumber:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
         if self._asking is not None and self._asking.is_alive():
             raise self._failed("it has not answered delivered() yet")
@@ -67,9 +69,9 @@ class OwnTarget:
         (answer,) = answers
         if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
             raise self._failed(f"delivered() returned {answer!r}, and must return the number of the next epoch")
-        return answer
+        return EpochNumber(answer)
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
         with self._alone():
             if self.delivered() > epoch:
@@ -104,11 +106,4 @@ class OwnTarget:
         return self._failed(reason)
 
     def _failed(self, reason: str) -> SparkError:
-        return SparkError(
-            "RELEASE_FAILED",
-            f"sink {self._name!r} ({self._address}) does not take results: {reason}.",
-            certainty="maybe",
-            hint="Falkirk tries again.",
-            sink=self._name,
-            address=self._address,
-        )
+        return RELEASE_FAILED_OWN.error(sink=self._name, address=self._address, reason=reason)

@@ -18,6 +18,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Place
@@ -28,6 +29,7 @@ from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import EpochNumber, LogId, Offsets
 from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -60,9 +62,9 @@ class EpochReleaser:
         self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
         self._session: SparkSession | None = None
         #: The epoch up to which all are published, and the one up to which the thread will publish.
-        self._done = self._promised = 0
+        self._done = self._promised = EpochNumber(0)
         #: The epoch up to which the last call of `release` asked for.
-        self._asked = 0
+        self._asked = EpochNumber(0)
         self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
@@ -71,7 +73,7 @@ class EpochReleaser:
         #: Held while an epoch goes straight to its topic.
         self._sending = threading.Lock()
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results.
 
         If a sink does not answer, these are all epochs.
@@ -87,14 +89,14 @@ class EpochReleaser:
             if self._dead_letters is not None:
                 seen["dead letters"] = self._dead_letters.seen()
             self._refuse_ahead(seen)
-            return max(seen.values(), default=0)
+            return max(seen.values(), default=EpochNumber(0))
         except SparkError as error:
             self._fail(error)
             return max(self.epochs.end(), self._straight())
         finally:
             self._sending.release()
 
-    def _refuse_ahead(self, seen: Mapping[str, int]) -> None:
+    def _refuse_ahead(self, seen: Mapping[str, EpochNumber]) -> None:
         """Check that no sink has epochs that this home has not completed yet.
 
         Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have.
@@ -102,18 +104,11 @@ class EpochReleaser:
         there = max(self.epochs.end(), self._straight())
         for name, upto in seen.items():
             if upto > there:
-                raise HomeError(
-                    "SINK_AHEAD",
-                    f"sink {name!r} has epochs before {upto} of {self.epochs.name!r}, but this home has only those "
-                    f"before {there}: it is an older copy.",
-                    where=self.epochs.folder,
-                    hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and sinks.",
-                    sink=name,
-                    seen=upto,
-                    there=there,
+                raise SINK_AHEAD_EPOCHS.error(
+                    where=self.epochs.folder, sink=name, seen=upto, there=there, epochs=self.epochs.name
                 )
 
-    def remains(self, released: int) -> int:
+    def remains(self, released: EpochNumber) -> EpochNumber:
         """Return the epoch, exclusive, up to which all sinks still have the released epochs.
 
         They have fewer after somebody restored an older copy of a sink. A sink that does not answer is asked again
@@ -133,29 +128,21 @@ class EpochReleaser:
         log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
         return upto
 
-    def _shortest(self, released: int) -> tuple[str, int]:
+    def _shortest(self, released: EpochNumber) -> tuple[str, EpochNumber]:
         """Return the sink that has kept the fewest released epochs, and the epoch up to which it has them."""
         delivered = {name: target.delivered() for name, target in self._targets.items()}
         known = [(upto, name) for name, upto in delivered.items() if upto is not None]
         upto, name = min([*known, (released, "")])
         return name, upto
 
-    def _behind(self, sink: str, upto: int, released: int) -> HomeError:
-        return HomeError(
-            "SINK_BEHIND",
-            f"sink {sink!r} has only the epochs before {upto} of {self.epochs.name!r}, but all before {released} were "
-            "released to it: it is an older copy, or was emptied.",
-            where=self.epochs.folder,
-            hint="Start again: the home sends the epochs that it still keeps. If it no longer keeps them, restore a "
-            "newer copy of the sink, or begin with a new home. `history=` sets how many epochs a home keeps.",
-            sink=sink,
-            kept=upto,
-            released=released,
+    def _behind(self, sink: str, upto: EpochNumber, released: EpochNumber) -> HomeError:
+        return SINK_BEHIND.error(
+            where=self.epochs.folder, sink=sink, kept=upto, released=released, epochs=self.epochs.name
         )
 
-    def _straight(self) -> int:
+    def _straight(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which results may have gone straight to their topic."""
-        return max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0)
+        return EpochNumber(max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0))
 
     def has_taken(self) -> str:
         """Return the name of a table or folder that already has results of this home; empty: none, or it can't be
@@ -166,7 +153,7 @@ class EpochReleaser:
                     return name
         return ""
 
-    def found(self) -> int:
+    def found(self) -> EpochNumber:
         """Ask the only topic for the epoch, exclusive, up to which it has results.
 
         Raises: LogError, SparkError: it can't be asked now.
@@ -179,7 +166,7 @@ class EpochReleaser:
         assert isinstance(target, TopicTarget), "only a topic takes unrecorded results (falkirk/plan/direct.py)"
         return target
 
-    def send(self, epoch: int, rows: DataFrame, *, few: bool) -> DataFrame | None:
+    def send(self, epoch: EpochNumber, rows: DataFrame, *, few: bool) -> DataFrame | None:
         """Deliver an epoch to the only topic before it is recorded, in the caller's thread.
 
         Returns: the rows that are too large, as dead letters.
@@ -188,7 +175,7 @@ class EpochReleaser:
         with self._sending:
             return self._topic().deliver_computed(epoch, rows, few=few)
 
-    def release(self, session: SparkSession, first: int, last: int) -> int:
+    def release(self, session: SparkSession, first: EpochNumber, last: EpochNumber) -> EpochNumber:
         """Have the epochs [first, last) released in order; return the epoch up to which all are published by now.
 
         Raises: the error that ended the thread. If a sink can't be reached, the release is retried instead.
@@ -209,7 +196,7 @@ class EpochReleaser:
             self._thread.start()
         return done
 
-    def released(self) -> int:
+    def released(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which this process has published all."""
         return self._done
 
@@ -245,7 +232,7 @@ class EpochReleaser:
                     if self._stopping.is_set():
                         return
                     self._deliver(session, epoch)
-                    self._done, self._failures, self.detail = epoch.number + 1, 0, ""
+                    self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
                 self._done = last
         except SparkError as error:
             self._fail(error)
@@ -257,7 +244,7 @@ class EpochReleaser:
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
         for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
             if self._stopping.is_set():
-                raise SparkError("RELEASE_FAILED", "a stop interrupted a release.", certainty="maybe")
+                raise RELEASE_FAILED_STOP.error()
             rows = session.read.schema(self._schema).parquet(str(folder))
             too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
@@ -287,7 +274,7 @@ def releaser_of(
     sinks: Mapping[str, Output],
     epochs: EpochLog,
     place: Place,
-    settle: Callable[[str], dict[int, int]],
+    settle: Callable[[str], Offsets],
     schema: StructType,
 ) -> EpochReleaser:
     """Return the outlet of a batch.
@@ -311,42 +298,45 @@ class EpochLogs:
     """
 
     def __init__(
-        self, logs: Mapping[str, EpochLog], releasers: Mapping[str, EpochReleaser], session: SparkSession | None = None
+        self,
+        logs: Mapping[LogId, EpochLog],
+        releasers: Mapping[LogId, EpochReleaser],
+        session: SparkSession | None = None,
     ) -> None:
         self._logs, self._releasers, self._session = logs, releasers, session
 
-    def ends(self, topic: str) -> OffsetFrontier:
+    def ends(self, topic: LogId) -> OffsetFrontier:
         """See LogsPort."""
         return frontier_of(topic, self._logs[topic].end())
 
-    def begins(self, topic: str) -> OffsetFrontier:
+    def begins(self, topic: LogId) -> OffsetFrontier:
         """Return where a log begins, at its oldest existing epoch."""
         return frontier_of(topic, self._logs[topic].begin())
 
-    def copy(self, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
+    def copy(self, held: LogId, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""
         assert self._session is not None, "an application at rest releases nothing"
         return frontier_of(
             held, self._releasers[held].release(self._session, _number(first, held), _number(last, held))
         )
 
-    def copied(self, held: str, sink: str) -> OffsetFrontier:
+    def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
         return frontier_of(held, self._releasers[held].seen())
 
-    def remains(self, held: str, sink: str, released: OffsetFrontier) -> OffsetFrontier:
+    def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
         if self._session is None:
             return released
         return frontier_of(held, self._releasers[held].remains(_number(released, held)))
 
-    def delete_below(self, topic: str, below: OffsetFrontier) -> None:
+    def delete_below(self, topic: LogId, below: OffsetFrontier) -> None:
         """See LogsPort."""
         self._logs[topic].drop_results_below(_number(below, topic))
 
-    def acknowledge(self, topic: str, upto: OffsetFrontier) -> None:
+    def acknowledge(self, topic: LogId, upto: OffsetFrontier) -> None:
         """See LogsPort: nobody outside writes epochs."""
 
 
-def _number(frontier: OffsetFrontier, log: str) -> int:
-    return int(frontier.length(TopicPartition(topic=log, partition=0)))
+def _number(frontier: OffsetFrontier, log: LogId) -> EpochNumber:
+    return EpochNumber(int(frontier.length(TopicPartition(topic=log, partition=0))))

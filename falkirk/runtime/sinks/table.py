@@ -17,6 +17,7 @@ from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN
 from falkirk.runtime.sinks.target import NESTED, in_order, letters, release_failed
+from falkirk.theory.ids import EpochNumber
 
 _marks_metadata = sql.MetaData()
 _marks = sql.Table(
@@ -60,15 +61,15 @@ class TableTarget:
         patience = {k: v for k, v in _PATIENCE.items() if k not in made.query} if url.startswith("postgresql") else {}
         self._engine = sql.create_engine(made, pool_pre_ping=True, connect_args=patience)
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target. A locked table counts as unreachable."""
         with self._reaching(), self._engine.begin() as db:
             if db.dialect.name == "postgresql":
                 db.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCKED_S}s'"))
             _marks_metadata.create_all(db)
-            return self._mark(db) + 1
+            return EpochNumber(self._mark(db) + 1)
 
-    def delivered(self) -> int:
+    def delivered(self) -> EpochNumber:
         """See Target. The mark also covers epochs without rows."""
         return self.seen()
 
@@ -76,11 +77,11 @@ class TableTarget:
     def _mine(self) -> sql.ColumnElement[bool]:
         return (_marks.c.application == self._application) & (_marks.c.sink == self._sink)
 
-    def _mark(self, db: sql.Connection) -> int:
+    def _mark(self, db: sql.Connection) -> EpochNumber:
         known = db.execute(sql.select(_marks.c.epoch).where(self._mine)).scalar()
-        return -1 if known is None else int(known)
+        return EpochNumber(-1 if known is None else int(known))
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target: the epoch and its mark are one transaction. Raises: SparkError: `RELEASE_FAILED`."""
         columns = [c for c in rows.columns if c != ROW]
         with self._reaching(), self._engine.begin() as db:
@@ -126,12 +127,12 @@ class TableTarget:
             reason = F.coalesce(reason, F.when(F.col(f"`{text}`").contains("\0"), said))
         return reason
 
-    def _letters(self, rows: DataFrame, unfit: Column, epoch: int) -> DataFrame:
+    def _letters(self, rows: DataFrame, unfit: Column, epoch: EpochNumber) -> DataFrame:
         """Return rows as dead letters."""
         text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
         return letters(rows, F.lit(None).cast("string"), unfit, self._to.table, epoch, text)
 
-    def _set_mark(self, db: sql.Connection, epoch: int) -> None:
+    def _set_mark(self, db: sql.Connection, epoch: EpochNumber) -> None:
         db.execute(_marks.delete().where(self._mine))
         db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
 

@@ -6,10 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import RAW_BYTES_MAX
 from falkirk.system.disk import is_full
+from falkirk.theory.ids import EpochNumber
 
 #: The beginnings of the column types that some targets can't store directly.
 NESTED = ("struct", "array", "map")
@@ -18,16 +20,16 @@ NESTED = ("struct", "array", "map")
 class Target(Protocol):
     """A place to which epochs are released: `fk.Sink`, with the additional knowledge of Falkirk's own sinks."""
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results."""
 
-    def delivered(self) -> int | None:
+    def delivered(self) -> EpochNumber | None:
         """Return the epoch, exclusive, up to which it still has all delivered results; None: it can't report this.
 
         Called at a start, and before epochs are delivered. Raises: SparkError: `RELEASE_FAILED`: it does not answer.
         """
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """Deliver an epoch so that it is completely there, once, whatever an earlier attempt has done.
 
         Epochs are delivered in order.
@@ -48,16 +50,10 @@ def in_order(rows: DataFrame, *, few: bool) -> DataFrame:
 def release_failed(where: str, error: Exception) -> SparkError:
     """Return the error after which a release is retried."""
     reason = "the disk is full" if is_full(error) else first_line(error)
-    return SparkError(
-        "RELEASE_FAILED",
-        f"the results that wait could not be written to {where!r}: {reason}.",
-        certainty="maybe",
-        hint="Falkirk retries, and writes only the results that are not there yet.",
-        topic=where,
-    )
+    return RELEASE_FAILED_TARGET.error(topic=where, reason=reason)
 
 
-def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: int, text: Column) -> DataFrame:
+def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column) -> DataFrame:
     """Return the rows that a target refused as dead letters: (key, value, ROW).
 
     Args: text: the row as text, as far as possible.

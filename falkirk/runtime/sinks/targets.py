@@ -26,9 +26,10 @@ from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
-from falkirk.runtime.sinks.topic import Positions, TopicTarget
+from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.theory.ids import Offsets
 
-Settle = Callable[[str], Positions]
+Settle = Callable[[str], Offsets]
 #: What makes the target of each kind of endpoint, of (endpoint, name of the sink, place, settle).
 _TARGETS: Mapping[type, Callable[[Any, str, Place, Settle], Target]] = {
     Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),

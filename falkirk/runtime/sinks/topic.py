@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors import LogError
+from falkirk.errors.conditions.runtime import PARTITIONS_CHANGED_SINK
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.topics import TopicFacts
 from falkirk.local.spark import tells_observed
@@ -21,8 +21,8 @@ from falkirk.runtime.outputs import last_records, own_back_to
 from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
 from falkirk.runtime.signed import signed_headers
 from falkirk.runtime.sinks.target import letters, release_failed
+from falkirk.theory.ids import EpochNumber, Offsets
 
-Positions = dict[int, int]
 _ALL_ROWS = (1 << 63) - 1
 
 
@@ -34,23 +34,23 @@ class TopicTarget:
     """
 
     def __init__(
-        self, place: Place, to: Kafka, settle: Callable[[str], Positions], *, encoded: bool = False
+        self, place: Place, to: Kafka, settle: Callable[[str], Offsets], *, encoded: bool = False
     ) -> None:  # fmt: skip
         self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
-        self._last: dict[int, tuple[int, int]] | None = None
-        self._ends: Positions = {}
+        self._last: dict[int, tuple[EpochNumber, int]] | None = None
+        self._ends: Offsets = {}
         self._partitions: int | None = None
         #: The columns by whether rows already have places. Made once, because each column costs calls to the JVM.
         self._columns: dict[bool, list[Column]] = {}
 
-    def seen(self) -> int:
+    def seen(self) -> EpochNumber:
         """See Target."""
-        return max((epoch + 1 for epoch, _ in self._found().values()), default=0)
+        return EpochNumber(max((epoch + 1 for epoch, _ in self._found().values()), default=0))
 
     def delivered(self) -> None:
         """See Target. Epochs without rows leave nothing in a topic, and old records expire."""
 
-    def _found(self) -> dict[int, tuple[int, int]]:
+    def _found(self) -> dict[int, tuple[EpochNumber, int]]:
         """Return the (epoch, row) of each partition's last record.
 
         Raises: LogError: `FOREIGN_WRITER`.
@@ -58,10 +58,10 @@ class TopicTarget:
         if self._last is None:
             self._ends = self._settle(self._topic)
             last = last_records(self._place, self._topic, self._ends)
-            self._last = {partition: (stamp.offset, stamp.sub[0]) for partition, stamp in last}
+            self._last = {partition: (EpochNumber(stamp.offset), stamp.sub[0]) for partition, stamp in last}
         return self._last
 
-    def deliver(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Records that are too large never reach Spark's producer, which would retry them forever.
 
         Raises: SparkError: `RELEASE_FAILED`: some records may be there, in order.
@@ -73,7 +73,7 @@ class TopicTarget:
         except SPARK_ERRORS as error:
             raise release_failed(self._topic, error) from error
 
-    def deliver_computed(self, epoch: int, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
+    def deliver_computed(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """Deliver an epoch like `deliver`, from rows that are in no file and have no order.
 
         A row's content decides its place, so another computation of the same rows gives them the same places.
@@ -90,15 +90,8 @@ class TopicTarget:
         """Return the facts about the topic. Raises: LogError: `PARTITIONS_CHANGED`."""
         facts = self._context.topics.facts(self._topic)
         if facts.partitions != (self._partitions or facts.partitions):
-            raise LogError(
-                "PARTITIONS_CHANGED",
-                f"topic {self._topic!r} has {facts.partitions} partitions, but had {self._partitions} at the start. "
-                "Rows of a partly published epoch would move to another partition.",
-                where=self._to.where,
-                hint="Begin with a new home and a new output topic.",
-                topic=self._topic,
-                before=self._partitions,
-                now=facts.partitions,
+            raise PARTITIONS_CHANGED_SINK.error(
+                where=self._to.where, topic=self._topic, before=self._partitions, now=facts.partitions
             )
         self._partitions = facts.partitions
         return facts
@@ -117,7 +110,7 @@ class TopicTarget:
         data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
 
-    def _deliver(self, epoch: int, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
+    def _deliver(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
         size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
         limit = facts.max_message_bytes - OVERHEAD_BYTES
         unfit = (size > limit) | F.col("unfit").isNotNull()
@@ -130,7 +123,7 @@ class TopicTarget:
         reason = F.coalesce("unfit", too_large)
         return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
 
-    def _send(self, epoch: int, data: DataFrame, facts: TopicFacts) -> None:
+    def _send(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> None:
         """Send the rows of an epoch that are not in the topic yet: (key, value, partition, ROW), in order."""
         there, identity = self._found(), self._context.home.identity
         self._last = None  # until the job has finished, only the topic has the position
@@ -139,11 +132,13 @@ class TopicTarget:
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
             data = self._without_those_there(data, epoch, cut_off)
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
-        signing_key = F.lit(self._context.signing_key.of(self._topic, 1))
+        signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
         key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
         headers = signed_headers(signing_key, stamp, F.col("partition"), key, value)
         options = self._context.kafka_options()
-        writer = fence.producer_options(identity, f"release-{self._topic}", 1, options, facts.max_message_bytes)
+        writer = fence.producer_options(
+            identity, f"release-{self._topic}", fence.RELEASE, options, facts.max_message_bytes
+        )
         (
             data.select(
                 first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
@@ -160,13 +155,13 @@ class TopicTarget:
         # If this is an older epoch that is sent again, the topic may already have later ones.
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 
-    def _without_those_there(self, data: DataFrame, epoch: int, partitions: Sequence[int]) -> DataFrame:
+    def _without_those_there(self, data: DataFrame, epoch: EpochNumber, partitions: Sequence[int]) -> DataFrame:
         """Return an epoch's rows without those that an earlier attempt has left in these partitions.
 
         The last record alone is not enough, because a producer may have given up a record before it.
         """
         own = own_back_to(self._place, self._topic, self._ends, lambda p, stamp: stamp.offset < epoch)
-        there = [(p, stamp.sub[0]) for p in partitions for stamp in own[p] if stamp.offset == epoch]
+        there = [(p, stamp.sub[0]) for p in partitions for stamp in own[p] if EpochNumber(stamp.offset) == epoch]
         out = pa.table({"partition": pa.array([p for p, _ in there], pa.int32()), ROW: [row for _, row in there]})
         left = data.join(F.broadcast(data.sparkSession.createDataFrame(out)), ["partition", ROW], "left_anti")
         return left.select(*data.columns).sortWithinPartitions("partition", ROW)  # a join does not keep the order

@@ -17,7 +17,9 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.jobs import Shared
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.region import BatchRegion
 from tests.integration.live import Wire
@@ -66,12 +68,13 @@ def test_a_count_of_a_part_is_not_trusted(
     app.sink("out", app.stream(fk.Eager())(body), fk.Files(str(home.with_name("out"))))
     (batch,) = plan_application(app, spark, "deadbeef").batches
     with open_home(home, app.name) as opened:
-        region = BatchRegion(batch, Context(session=spark, connection=connection, home=opened, state_partitions=2))
-        region.jobs.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
+        context = Context(session=spark, connection=connection, home=opened, state_partitions=2)
         (given,) = batch.inputs
-        if isinstance(reads, fk.Files):
-            region.reads_from({}, {given.log: FileLog("orders", reads, opened.store)})
-            assert region.files[given.log].end() == 1
+        files = {given.log: FileLog("orders", reads, opened.store)} if isinstance(reads, fk.Files) else {}
+        assert all(log.end() == 1 for log in files.values())
+        logs = {batch.log: epoch_log_of(batch.logs(), context)}
+        region = BatchRegion(batch, context, Shared(logs=logs, files=files, on_complete=lambda name: None))
+        region.jobs.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
         last = {given.log: {0: ALL if source == "topic" else 1}}
         epoch = Epoch(number=0, first={given.log: {0: 0}}, last=last, then=last, views={}, cut_at_s=0.0)
         region.epochs.folder.mkdir(parents=True)

@@ -75,9 +75,9 @@ class Crowd:
         new: list[list[dict[str, Any]]] = [[] for _ in range(PARTITIONS)]
         for _ in range(count):
             p = self._random.randrange(PARTITIONS)
-            self._at_s[p] += self._random.expovariate(1 / 6)
+            self._at_s[p] += self._random.expovariate(1 / 4)
             early = self._random.choice([0, 0, 0, 5, 15, 30, 120])
-            user = f"u{self._random.randrange(3)}{p}"
+            user = f"u{self._random.randrange(4)}{p}"
             new[p].append(self._click(user, max(0.0, self._at_s[p] - early)))
         return self._sent(new)
 
@@ -111,14 +111,14 @@ class Crowd:
 
 @pytest.mark.parametrize(
     ("interval", "portion"),
-    [("1 second", 60), ("10 seconds", 20)],
+    [("1 second", 40), ("10 seconds", 20)],
     ids=["saved often, all at once", "seldom, bit by bit"],
 )
 def test_windows_are_a_property_of_what_was_sent(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, interval: str,
     portion: int,
 ) -> None:  # fmt: skip
-    wire, crowd = Wire(bootstrap=broker.bootstrap, tag=tag), Crowd(seed=4)
+    wire, crowd = Wire(bootstrap=broker.bootstrap, tag=tag), Crowd(seed=10)
     clicks = wire.topic("clicks", PARTITIONS)
     out = {name: wire.topic(name) for name in ("visits", "trends", "stays", "chains")}
     letters_topic = f"times-{tag}-clicks-by-at.dead-letters"
@@ -149,7 +149,7 @@ def test_windows_are_a_property_of_what_was_sent(
         with monkeypatch.context() as patch:
             query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
             wait_until(lambda query=query: sorted_upto(query) >= 0, 60, "the first portion")
-            click(60 if behind else 60 - portion, query)
+            click(40 if behind else 40 - portion, query)
             wire.await_count(out["chains"], 10 if behind else 1, query)
 
             def record_and_stop(log: EpochLog, *arguments: Any, behind: bool = behind, **options: Any) -> None:

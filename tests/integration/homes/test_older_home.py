@@ -44,7 +44,7 @@ def test_an_older_home_is_refused(spark: "SparkSession", broker: Broker, home: P
         with pytest.raises(HomeError) as refused:
             run()
         assert refused.value.condition == "SINK_AHEAD"
-        assert refused.value.parameters == {"sink": out, "seen": 2, "there": 1}
+        assert refused.value.parameters.items() >= {"sink": out, "seen": 2, "there": 1}.items()
     assert wire.count(out) == 2
 
 
@@ -83,7 +83,7 @@ def test_an_older_home_of_a_batch_is_refused_and_would_lose_a_record(
     with pytest.raises(HomeError) as refused:
         run()
     assert refused.value.condition == "SINK_AHEAD"
-    assert refused.value.parameters == {"sink": "out", "seen": 2, "there": 1}
+    assert refused.value.parameters.items() >= {"sink": "out", "seen": 2, "there": 1}.items()
 
     monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda releaser, seen: None)
     query = run()

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from falkirk.analysis.determinism import InBatch
+from falkirk.analysis.determinism import DISTINCT, InBatch, operations
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.functions import SAME_LIVE, entry_of
 from falkirk.analysis.structure import KnownLeaves
@@ -211,8 +211,10 @@ class Planner:
             return Told(pipeline=pipeline, batch=None)
 
     def _of_expression(self, pipeline: Pipeline) -> Told:
-        found = InBatch.of(body(pipeline)(*self._tables.values()), self._leaves)
+        data = body(pipeline)(*self._tables.values())
+        found = InBatch.of(data, self._leaves)
         live = {name for name in found.operations - self._base if entry_of(name).nature not in SAME_LIVE}
+        live |= {DISTINCT} & operations(data).keys()  # refused in a live step
         return Told(pipeline=pipeline, batch=found.undetermined, live=frozenset(live))
 
     def _of_statement(self, pipeline: Pipeline) -> frozenset[str]:

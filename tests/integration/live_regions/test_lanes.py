@@ -17,7 +17,6 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.fencing import take
 from falkirk.local.broker import Broker
-from falkirk.runtime.live import query as live_query
 from tests.integration.live import Wire, await_one, settle
 from tests.support import wait_until
 
@@ -51,12 +50,9 @@ def _start(wire: Wire, events: str, out: str, home: Path, *, fenced: bool | None
     return run_here(_app(events, out, home, fenced=fenced), Connection.of(wire.bootstrap))
 
 
-@pytest.mark.parametrize("kind", ["spark", "plain", "fenced"])
-def test_each_result_is_there_once(
-    spark: SparkSession, broker: Broker, tag: str, home: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("kind", ["plain", "fenced"])
+def test_each_result_is_there_once(spark: SparkSession, broker: Broker, tag: str, home: Path, kind: str) -> None:
     """Over two incarnations, with a dead letter."""
-    monkeypatch.setattr(live_query, "USES_SPARKS_SINK", kind == "spark")
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events, out = wire.topic("events"), wire.topic("out")
     for turn, first in enumerate((0, 50), 1):

@@ -57,6 +57,8 @@ MISTAKES: list[tuple[str, Body]] = [
     ("KEY_INVALID", lambda s: s.groupBy("m").count()),
     ("STEP_INVALID", lambda s: s.select("s", F.udf(lambda n: n, "int", useArrow=False)("n").alias("x"))),
     ("STEP_INVALID", lambda s: s.withColumn("x", F.monotonically_increasing_id())),
+    ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.count_distinct("n").alias("x"))),
+    ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.expr("listagg(DISTINCT s)").alias("x"))),
     ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.max(F.rand()))),
     ("STEP_INVALID", lambda s: s.groupBy("s").agg(F.max(F.current_timestamp()))),
     ("STEP_INVALID", lambda s: s.groupBy(F.current_date().alias("d")).agg(F.max(F.current_date()))),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from falkirk.check import Guarantee, Input, Model, Output, Space, check_keyed
 from falkirk.check.content import content
 from tests.check_runs import CORRUPTIONS, MODELS, apply, placed, runs
+from tests.strategies import examples
 
 Rows = tuple[Input, ...]
 
@@ -57,7 +58,7 @@ def part_of_inputs(rows: list[Input], found: list[Output], model: Model[Any]) ->
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_what_is_claimed_is_so_by_brute_force(name: str, data: st.DataObject) -> None:
     model = MODELS[name]

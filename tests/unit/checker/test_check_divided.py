@@ -15,6 +15,7 @@ from falkirk.check.spill import SpillFiles
 from falkirk.errors import MachineError
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, Run, apply, placed, runs
 from tests.check_whole import check_whole
+from tests.strategies import examples
 
 #: Rows are written to disk at once, and a part of a few rows is divided again.
 TINY = Space(memory_bytes=1 << 12, parts=2, linked_rows=1000)
@@ -57,7 +58,7 @@ def broken_runs(draw: st.DrawFn, model: Model[Any]) -> tuple[Run, list[Output]]:
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_a_divided_run_has_the_verdict_of_the_whole(name: str, data: st.DataObject) -> None:
     run, found = data.draw(broken_runs(MODELS[name]))

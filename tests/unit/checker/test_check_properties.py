@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from falkirk.check import Guarantee, Kind, Output, Verdict, check_keyed
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, SUMMARY, apply, placed, runs
+from tests.strategies import examples
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -35,7 +36,7 @@ def assert_sound(verdict: Verdict, found: list[Output], *, every_row_answers: bo
 
 
 @pytest.mark.parametrize("corruption", sorted(CORRUPTIONS))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_one_corruption_of_an_index_is_named_for_what_it_is(corruption: str, data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=1))
@@ -61,7 +62,7 @@ def test_one_corruption_of_an_index_is_named_for_what_it_is(corruption: str, dat
         assert counts.unexplained == counts.lost == 1
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_outputs_out_of_order_are_a_broken_sequence(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, partitions_max=1, records_min=3))
@@ -78,7 +79,7 @@ def test_outputs_out_of_order_are_a_broken_sequence(data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"lowest"}))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(data=st.data())
 def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -93,7 +94,7 @@ def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
     assert_sound(verdict, found, every_row_answers=model.every_row_answers)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_a_replay_from_an_earlier_point_is_exact_state_with_repeated_delivery(data: st.DataObject) -> None:
     run = data.draw(runs(SUMMARY, records_min=2))
@@ -105,7 +106,7 @@ def test_a_replay_from_an_earlier_point_is_exact_state_with_repeated_delivery(da
 
 
 @pytest.mark.parametrize("name", ["index", "summary", "stateless", "count"])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_inputs_that_never_were_are_at_most_once(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -121,7 +122,7 @@ def test_inputs_that_never_were_are_at_most_once(name: str, data: st.DataObject)
     assert verdict.counts.lost == sum(row.place.record in gone for row in run.inputs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_an_input_of_which_a_part_never_was_is_partial(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=2))
@@ -136,7 +137,7 @@ def test_an_input_of_which_a_part_never_was_is_partial(data: st.DataObject) -> N
     assert partial.inputs == (gone.place,)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_an_input_applied_again_is_at_least_once(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=1))

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, Positions, positions_of, waiting
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, positions_of, waiting
+from falkirk.theory.ids import Positions
 
 logs = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),

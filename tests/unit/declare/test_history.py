@@ -22,7 +22,7 @@ def test_so_many_checkpoints_can_be_kept(option: str, number: Any) -> None:
     with pytest.raises(DefinitionError) as refused:
         make("a", **{option: number})
     assert refused.value.condition == "OPTION_UNKNOWN"
-    assert refused.value.parameters == {"option": option, "value": number}
+    assert refused.value.parameters.items() >= {"option": option, "value": number}.items()
 
 
 @pytest.mark.parametrize("number", [0, 101, 10_000])
@@ -46,7 +46,7 @@ def test_no_other_time_is_taken(given: Any) -> None:
     with pytest.raises(DefinitionError) as refused:
         fk.App("a", history=given)
     assert refused.value.condition == "OPTION_UNKNOWN"
-    assert refused.value.parameters == {"option": "history", "value": given}
+    assert refused.value.parameters.items() >= {"option": "history", "value": given}.items()
 
 
 def test_spark_keeps_what_is_not_thinned_yet() -> None:

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.declare.cut import OnArrival, Positions
+from falkirk.declare.cut import OnArrival
 from falkirk.errors import SparkError
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host
 from falkirk.runtime.epochs import run as runs
 from falkirk.runtime.epochs.computed import Decided
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -26,6 +26,7 @@ from falkirk.runtime.sinks import table
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
+from falkirk.theory.ids import Positions
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -110,7 +111,7 @@ class RecoveryProtocol:
 
 
 def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> None:
-    host, recovery, stopping = LiveHost.__new__(LiveHost), RecoveryProtocol(), threading.Event()
+    host, recovery, stopping = Host.__new__(Host), RecoveryProtocol(), threading.Event()
     host._recovery, host._completed = cast(Any, recovery), queue.SimpleQueue()
     for name in ("a", "b"):
         host._completed.put(name)
@@ -134,7 +135,7 @@ class Cutter:
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.detail, self.waits_for = "", ""
-        self.behind = lambda: self.waits
+        self._releaser = SimpleNamespace(behind=lambda: self.waits)
 
     is_ahead = EpochJobs.is_ahead
 

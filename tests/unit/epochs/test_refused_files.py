@@ -78,7 +78,7 @@ class Reader:
     def __init__(self, orders: FileLog) -> None:
         given = SimpleNamespace(folder=object(), log="files:orders", name="orders")
         batch = SimpleNamespace(name="words", inputs=(given,))
-        self.files = BatchFiles(cast(Any, None), cast(Any, batch), lambda: {"files:orders": orders})
+        self.files = BatchFiles(cast(Any, None), cast(Any, batch), {"files:orders": orders})
 
 
 def epoch(first: int, last: int, **known: Any) -> Epoch:

@@ -14,6 +14,7 @@ from pyspark import SparkContext
 
 import falkirk as fk
 from falkirk import cli
+from falkirk.errors.conditions import catalogue
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -101,7 +102,7 @@ def _anchor(heading: str) -> str:
 @functools.cache
 def raised_conditions() -> frozenset[str]:
     """Return the conditions of all errors that the package can raise."""
-    found: set[str] = set()
+    found = {condition.name for _, condition in catalogue()}
     for file in (ROOT / "falkirk").glob("**/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             values: list[ast.expr] = []

@@ -147,7 +147,7 @@ def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
         with pytest.raises(HomeError) as refused:
             world.start()
         assert refused.value.condition == "SINK_AHEAD"
-        assert refused.value.parameters == {"sink": "out", "seen": EPOCHS + 2, "there": EPOCHS}
+        assert refused.value.parameters.items() >= {"sink": "out", "seen": EPOCHS + 2, "there": EPOCHS}.items()
 
 
 def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) -> None:
@@ -185,7 +185,7 @@ def test_a_sink_that_fell_back_too_far_is_refused(world: World, lost: int) -> No
     with pytest.raises(HomeError) as refused:
         world.start()
     assert refused.value.condition == "SINK_BEHIND"
-    assert refused.value.parameters == {"sink": "out", "kept": 1, "released": EPOCHS}
+    assert refused.value.parameters.items() >= {"sink": "out", "kept": 1, "released": EPOCHS}.items()
 
 
 def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: World) -> None:
@@ -274,7 +274,7 @@ def test_records_of_an_incarnation_that_the_home_does_not_know(
     with pytest.raises(HomeError) as error:
         outputs.refuse_ahead(none, tail)
     assert error.value.condition == "SINK_AHEAD"
-    assert error.value.parameters == {"sink": "dead", "seen": 2, "there": 1}
+    assert error.value.parameters.items() >= {"sink": "dead", "seen": 2, "there": 1}.items()
 
 
 def test_epochs_that_were_cancelled_are_not_missed(world: World) -> None:

@@ -6,9 +6,10 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.host import live as live_host
+from falkirk.host import supervised_region
 from falkirk.host.failures import Failures
-from falkirk.host.live import LiveHost
+from falkirk.host.supervised import Watch
+from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
 from falkirk.runtime.triage import is_stray
@@ -45,7 +46,7 @@ def test_what_spark_says_of_it_is_known(text: str, stray: bool) -> None:
 class Live:
     """A region whose query always ends at once with the same error."""
 
-    region, ready_at_s, observations = SimpleNamespace(where=None), 0.0, None
+    region, ready_at_s, observations = SimpleNamespace(name="counts", where=None), 0.0, None
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -62,21 +63,19 @@ def failing(
     error: Exception, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[RegionStatus, list[float], list[str]]:
     """Let a region fail repeatedly without a checkpoint; return its status, the pauses before retries, and the log."""
-    host, said, pauses = cast(Any, LiveHost.__new__(LiveHost)), list[str](), list[float]()
-    host._failures = Failures()
-    monkeypatch.setattr(live_host, "fatal_of", lambda *about: None)
-    monkeypatch.setattr(live_host, "damage_of", lambda *about: None)
-    monkeypatch.setattr(live_host, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    host._say, host._context = said.append, SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
-    host._batches = SimpleNamespace(regions=())
+    said, pauses = list[str](), list[float]()
+    monkeypatch.setattr(supervised_region, "fatal_of", lambda *about: None)
+    monkeypatch.setattr(supervised_region, "damage_of", lambda *about: None)
+    monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    context = SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
+    watch = Watch(context=cast(Any, context), failures=Failures(), say=said.append)
     live = Live(error)
-    watched = live_host._Watched(live=cast(Any, live), status=RegionStatus(name="counts"))
-    host._watched = {"counts": watched}
+    watched = SupervisedRegion(cast(Any, live), watch)
     for _ in range(times):
         live.query = "runs"
-        host._look_at(watched)
+        watched.look()
         pauses.append(live.ready_at_s)
-        host._count_failure("counts", "failed")
+        watched.count_failure("failed")
     return watched.status, pauses, said
 
 

@@ -11,9 +11,11 @@ from py4j.protocol import Py4JError
 import falkirk as fk
 from falkirk.commands import run
 from falkirk.errors import DefinitionError, FalkirkError, HomeError, InternalError, LogError, SparkError, StoreError
-from falkirk.host.batches import BatchHost
 from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.failures import Failures
 from falkirk.host.query import Query
+from falkirk.host.supervised import Watch
+from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.protocol.down import OWN, SHARED, Down, concerns_one, has_work
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime.epochs.failures import may_have_lost_state
@@ -135,14 +137,21 @@ def test_a_value_takes_no_state_from_spark(error: Exception, lost: bool) -> None
     ],
 )
 def test_a_batch_that_ended_is_stopped_and_told_with_its_line(error: Exception, condition: str) -> None:
-    host, ended = cast(Any, BatchHost.__new__(BatchHost)), list[str]()
-    batch = SimpleNamespace(name="totals", where="shop.py:7")
-    host.regions = {
-        "totals": SimpleNamespace(batch=batch, failure=lambda: error, end=lambda: ended.append("totals")),
-        "runs": SimpleNamespace(batch=batch, failure=lambda: None, end=lambda: ended.append("runs")),
-    }
-    ((name, told),) = host.failures()
-    assert (name, told.condition, ended) == ("totals", condition, ["totals"])
+    ended: list[str] = []
+    watch = Watch(context=cast(Any, None), failures=Failures(), say=lambda line: None)
+
+    def looked_at(name: str, failure: Exception | None) -> FalkirkError | None:
+        region = SimpleNamespace(
+            batch=SimpleNamespace(name=name, where="shop.py:7"), failure=lambda: failure, releaser=None,
+            end=lambda: ended.append(name), epochs=SimpleNamespace(epochs=lambda: ()),
+            jobs=SimpleNamespace(detail=""), health=lambda: SimpleNamespace(runs=failure is None),
+        )  # fmt: skip
+        return SupervisedBatch(cast(Any, region), watch).look()
+
+    told = looked_at("totals", error)
+    assert looked_at("runs", None) is None
+    assert told is not None
+    assert (told.condition, ended) == (condition, ["totals"])
     assert told.where == "shop.py:7" or condition == "SESSION_LOST"
 
 

@@ -12,7 +12,7 @@ import falkirk as fk
 from falkirk import cli
 from falkirk.home.folder import open_home
 from falkirk.host.coordinator import Coordinator, RunSettings
-from falkirk.host.live import LiveHost
+from falkirk.host.host import Host as RealHost
 from falkirk.host.process import HostSettings
 
 
@@ -72,8 +72,8 @@ def test_what_others_can_do_to_the_spark_application_is_said_once(tmp_path: Path
 def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[bool] = []
     recovery = SimpleNamespace(open=lambda force=False: opened.append(force))
-    host = cast(Any, LiveHost.__new__(LiveHost))
-    host._watched, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
+    host = cast(Any, RealHost.__new__(RealHost))
+    host._units, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
     host._executors = SimpleNamespace(record=lambda complete=False: None)
     host._plan, host._context = (
         None,
@@ -82,8 +82,8 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
-    monkeypatch.setattr("falkirk.host.live.shape_of", lambda plan, topics: shape)
-    monkeypatch.setattr(LiveHost, "_govern", lambda self, shape: recovery)
-    monkeypatch.setattr(LiveHost, "_serve", lambda self, recover: False)
+    monkeypatch.setattr("falkirk.host.host.shape_of", lambda plan, topics: shape)
+    monkeypatch.setattr(RealHost, "_govern", lambda self, shape: recovery)
+    monkeypatch.setattr(RealHost, "_serve", lambda self, recover: False)
     host.start(force=force)
     assert opened == [force]

@@ -42,6 +42,7 @@ final class Lane implements Callback {
     incarnation = settings.incarnation;
     fence = settings.fence;
     Properties options = settings.properties();
+    options.computeIfPresent("client.id", (name, client) -> client + "-" + number); // or their metrics would collide
     if (fence != null) options.put("transactional.id", fence.ids() + number);
     producer = producer(options);
     if (fence == null) return;

@@ -1,26 +1,27 @@
-"""Live host: the regions of an application in one Spark session, under the coordinator's protocol.
+"""Host: the regions and batches of an application in one Spark session, under the recovery protocol.
 
-It handles the queries' errors: it decides which are permanent, how often a query may fail, and when it may start again.
-The Wheel decides which regions are restored, to which checkpoint, and which results are released.
+The protocol decides which processors are restored, to which point, and which results are released. The host gives it
+turns, watches every processor (supervised.py), and waits for a broker or a store that is away.
 """
 
 import contextlib
 import logging
-import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
+from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.home.executors import Executors
-from falkirk.host.batches import BatchHost
-from falkirk.host.failures import Cause, Failures, cause_of, has_progressed
+from falkirk.host.failures import Failures
+from falkirk.host.supervised import Supervised, Watch, statuses
+from falkirk.host.supervised_batch import SupervisedBatch
+from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
@@ -29,30 +30,21 @@ from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from falkirk.runtime import fence
+from falkirk.runtime.batches import batches_of
 from falkirk.runtime.context import Context
-from falkirk.runtime.live.region import LiveRegion, Opening
+from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying
 from falkirk.runtime.status import RegionStatus
-from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
 from falkirk.theory.history import History
+from falkirk.theory.ids import Incarnation
 
 log = logging.getLogger("falkirk")
 
 
-@dataclass(kw_only=True)
-class _Watched:
-    live: LiveRegion
-    status: RegionStatus
-    #: Of the last failure, until it is counted.
-    cause: Cause = Cause.OWN
-    opening: Opening | None = None
-    started_at_s: float = math.inf
-
-
-class LiveHost:
-    """The regions of one plan in one session. It watches the live regions; `BatchHost` watches the batches.
+class Host:
+    """The regions and batches of one plan in one session.
 
     Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event. failures: the counts of
         the host before it; this host counts on.
@@ -70,23 +62,25 @@ class LiveHost:
         self._plan, self._context, self._history, self._say = plan, context, history, say
         self._failures = Failures() if failures is None else failures
         self._on_progress: Callable[[], None] = lambda: None
-        self._watched = {
-            region.name: _Watched(
-                live=LiveRegion(
+        #: Batches that have completed an epoch since the last poll.
+        self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        watch = Watch(context=context, failures=self._failures, say=say)
+        self._batches = batches_of(plan.batches, context, partial(copying.settle, context), self._completed.put)
+        self._regions = {
+            region.name: SupervisedRegion(
+                LiveRegion(
                     region,
                     context,
                     retain=plan.retained_of(region, history),
                     on_progress=lambda: self._on_progress(),
                 ),
-                status=RegionStatus(name=region.name),
+                watch,
             )
             for region in plan.regions
         }
-        self._batches = BatchHost(plan.batches, context, partial(copying.settle, context))
-        #: Batches that have completed an epoch since the last poll.
-        self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        for name, region in self._batches.regions.items():
-            region.jobs.on_complete = partial(self._completed.put, name)
+        batches = {name: SupervisedBatch(region, watch) for name, region in self._batches.regions.items()}
+        #: All of them, upstream first: live regions read no batches.
+        self._units: dict[str, Supervised] = {**self._regions, **batches}
         self._recovery: RecoveryProtocol | None = None
         self._acceptance: Acceptance | None = None
         self._executors = Executors(context.session, context.home.path)
@@ -102,9 +96,9 @@ class LiveHost:
         self._on_progress = on_progress
         try:
             self._executors.record()
-            for watched in self._watched.values():
-                watched.live.prepare()
             self._batches.prepare()
+            for unit in self._units.values():
+                unit.prepare()
             shape = shape_of(self._plan, self._context.topics)
             shape.write(self._context.home.path)
             self._recovery = self._govern(shape)
@@ -120,45 +114,39 @@ class LiveHost:
 
     def _govern(self, shape: Shape) -> RecoveryProtocol:
         context = self._context
-        lives = {name: watched.live for name, watched in self._watched.items()}
         topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
-            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.topic for s in self._plan.push])
+            self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
         return RecoveryProtocol(
             shape.layout,
-            {**lives, **self._batches.regions},
+            {name: unit.port for name, unit in self._units.items()},
             logs,
             context.home.store,
             time.monotonic,
             history=self._history,
             full_history=shape.full_history,
-            live=lives,
+            live=self._regions,
             spare=self._plan.spare_checkpoints,
             say=self._say,
-            on_failure=self._count_failure,
-            before_start=self._before_start,
+            on_failure=lambda name, reason: self._units[name].count_failure(reason),
+            before_start=lambda name: self._units[name].before_start(),
         )
-
-    def _before_start(self, name: str) -> None:
-        """Refuse to start a region or batch that a start can't help. Raises: FalkirkError."""
-        if (watched := self._watched.get(name)) is not None:
-            refuse_split_keys(watched.live)
-            self._failures.begin(name, watched.live.region.where)
-        else:
-            self._failures.begin(name, self._batches.regions[name].batch.where)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
-        prefix, flushed = fence.client_id(self._context.home.identity, "", 0).removesuffix("-0"), threading.Event()
+        prefix, flushed = (
+            fence.client_id(self._context.home.identity, "", Incarnation(0)).removesuffix("-0"),
+            threading.Event(),
+        )
 
         def flush() -> None:
             with contextlib.suppress(SparkError, Py4JError):
                 fence.flush_lingering(self._context.session, lambda client: client.startswith(prefix))
-                for watched in self._watched.values():
-                    watched.live.close_lanes()
+                for unit in self._units.values():
+                    unit.flush()
                 flushed.set()
 
         threading.Thread(target=flush, name="falkirk-flush", daemon=True).start()  # it blocks while the broker is away
@@ -193,14 +181,9 @@ class LiveHost:
 
     def _look_after(self) -> None:
         assert self._recovery is not None, "a host that was not started can't be polled"
-        for watched in self._watched.values():
-            self._look_at(watched)
-        for name, error in self._batches.failures():
-            if error.condition == "SESSION_LOST" and error.parameters.get("region") == name:
-                self._failures.add(name, error.message)
-            self._recovery.keep_down(name, error)
-        for name in self._batches.look():
-            self._failures.forget(name)
+        for unit in self._units.values():
+            if (error := unit.look()) is not None:
+                self._recovery.keep_down(unit.name, error)
         if self._context.home.store.is_asked("rollback"):
             self._go_back(self._recovery)
         self._recovery.turn()
@@ -223,12 +206,7 @@ class LiveHost:
 
     def _go_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
-            raise SparkError(
-                "SESSION_LOST",
-                "asked to go back, and executors on a cluster may still write.",
-                certainty="maybe",
-                hint="The Spark application is restarted and goes back before it starts anything.",
-            )
+            raise SESSION_LOST_GO_BACK.error()
         self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
     def _serve(self, recover: Callable[..., Decision]) -> bool:
@@ -251,70 +229,11 @@ class LiveHost:
         self._say(f"went back as asked: {', '.join(f'{n} to {p}' for n, p in sorted(decision.goes.items()))}")
         return True
 
-    # -- the queries --------------------------------------------------------------------------------------------------
-
-    def _look_at(self, watched: _Watched) -> None:
-        live, status = watched.live, watched.status
-        if live.query is None:
-            return
-        if (error := live.failure()) is not None:
-            self._end(watched, error)
-            return
-        last = live.observe()
-        assert live.opening is not None, "its query runs"
-        if has_progressed(live.points(), live.opening.restored_batch, time.monotonic() - watched.started_at_s):
-            self._failures.forget(status.name)
-        status.dead_letters = live.dead_letters
-        status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
-        progress = live.query.lastProgress
-        if progress:
-            status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
-
-    def _end(self, watched: _Watched, error: Exception) -> None:
-        """Handle the error that ended a region's query."""
-        live, status = watched.live, watched.status
-        fatal = fatal_of(error, live, self._context)
-        reason = str(error).split("\n")[0][:300]
-        if (found := damage_of(error, self._context.home.checkpoint(status.name))) is not None:
-            # Before the region ends: if the store is away, this raises, and the next poll repeats everything.
-            live.distrust_checkpoints(found.first, found.reason)
-        live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
-        if fatal is not None:
-            assert self._recovery is not None, "it has started the query"
-            fatal.__cause__ = error
-            self._recovery.keep_down(status.name, fatal)
-            return
-        if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
-            self._failures.add(status.name, reason)
-            raise SparkError("SESSION_LOST", f"Spark ran out of memory: {reason}", certainty="maybe") from error
-        was_lost = live.observations is not None and live.observations.was_lost()
-        cause = watched.cause = cause_of(error, was_lost=was_lost)
-        status.state, status.detail = "restarting", f"{cause.value}{reason}"
-        live.ready_at_s = time.monotonic() + self._failures.pause_s(status.name, cause)
-        self._say(f"{status.name}: failed ({status.detail}); restarting")
-
-    def _count_failure(self, name: str, reason: str) -> None:
-        if name in self._batches.regions:
-            return  # a batch counts the failures of its epochs itself
-        watched = self._watched[name]
-        if watched.live.query is not None:  # the failure of an ended query was already reported
-            self._say(f"{name}: {reason}; restarting")
-        watched.status.restarts += 1
-        cause, watched.cause = watched.cause, Cause.OWN
-        self._failures.add(name, watched.status.detail or reason, cause)
-        if self._failures.is_exhausted(name):
-            watched.live.end(reason)  # it may hang
-            raise self._failures.error(name, watched.live.region.where)
-
     def _wait_for(self, error: LogError | StoreError) -> None:
         """Show that the broker or the store is away. Work resumes once it is back."""
         reason = f"waiting for the {'broker' if isinstance(error, LogError) else 'store'}: {error.message}"
-        for watched in self._watched.values():
-            watched.status.detail = reason
-            if watched.live.query is None:
-                watched.status.state = "waiting"
-            watched.live.progressed_at_s = time.monotonic()
-        self._batches.wait(reason)
+        for unit in self._units.values():
+            unit.wait(reason)
 
     def _excuse(self, error: SparkError) -> None:
         """Raise the error again unless the next turn may succeed."""
@@ -327,27 +246,12 @@ class LiveHost:
         self._say(error.message)
 
     def _refresh(self) -> None:
-        """Update the status of regions that have started since."""
-        for watched in self._watched.values():
-            opening, status = watched.live.opening, watched.status
-            if opening is None or opening is watched.opening or watched.live.query is None:
-                continue
-            watched.opening, watched.started_at_s = opening, time.monotonic()
-            suppresses = opening.release.barrier is not None
-            fate = "suppressed" if suppresses else "repeated"
-            status.state, status.detail, status.incarnation = "running", "", opening.incarnation
-            status.suppressed += opening.released if suppresses else 0
-            if opening.incarnation > 1:
-                self._say(
-                    f"{status.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
-                    f"{opening.released} results are already published and will be {fate}"
-                )
+        for unit in self._units.values():
+            unit.refresh()
 
     def status(self) -> tuple[RegionStatus, ...]:
-        """Return the status of each region, upstream first."""
-        live = [w.status for w in self._watched.values()]
-        found = tuple(RegionStatus(**asdict(status)) for status in (*live, *self._batches.status()))
-        return tuple(s if (error := self.down.get(s.name)) is None else s.failed(error) for s in found)
+        """Return the status of each region and batch, upstream first."""
+        return statuses(self._units, self.down)
 
     @property
     def down(self) -> Mapping[str, FalkirkError]:
@@ -360,7 +264,7 @@ class LiveHost:
         if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
             released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
-                topic = source.topic.topic
+                topic = source.topic.log
                 for what, upto in (
                     ("accepted", self._acceptance.accepted(topic, released)),
                     ("acknowledged", recovery.acknowledged(topic)),
@@ -376,21 +280,20 @@ class LiveHost:
     @property
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
-        regions = [w.live.region for w in self._watched.values()]
+        regions = [supervised.live.region for supervised in self._regions.values()]
         return tuple(region.hop.topic for region in regions if region.hop is not None)
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
         """Spark's queries of the regions that run."""
-        return tuple(w.live.query for w in self._watched.values() if w.live.query is not None)
+        found = (supervised.live.query for supervised in self._regions.values())
+        return tuple(query for query in found if query is not None)
 
     def stop(self) -> None:
-        """Stop all regions, writers first. The fence of the next start flushes their producers."""
-        for watched in self._watched.values():
-            try:
-                watched.live.end("stopped")
-            except StoreError as error:  # the next start's fence finds what this one could not record
-                log.warning("%s: %s", watched.status.name, error.message)
-            watched.status.state = "stopped"
+        """Stop all releases, regions and batches, writers first."""
+        for unit in self._units.values():
+            unit.leave_off()
         self._batches.stop()
+        for unit in self._units.values():
+            unit.stop()
         self._executors.record(complete=True)

@@ -1,0 +1,70 @@
+"""Conditions of `host`."""
+
+from falkirk.errors import DefinitionError, InternalError, MachineError, SparkError
+from falkirk.errors.condition import Condition
+
+EPOCH_KEEPS_FAILING = Condition(
+    "EPOCH_KEEPS_FAILING",
+    SparkError,
+    "an epoch of batch {region!r} fails repeatedly: {reason}",
+    hint="See the host's log for details, correct the cause, and start again: the home is intact.",
+)
+SESSION_LOST_GONE = Condition(
+    "SESSION_LOST",
+    SparkError,
+    "Spark's JVM is gone.",
+    certainty="maybe",
+)
+HOST_SILENT = Condition(
+    "HOST_SILENT",
+    InternalError,
+    "the host ended without a reason.",
+)
+HOST_KEEPS_FAILING = Condition(
+    "HOST_KEEPS_FAILING",
+    SparkError,
+    "the Spark application failed {fruitless} times in a row without a checkpoint: {reason}.",
+    hint="Read the reason in this log, correct the cause, and run again. The home is intact.",
+)
+REGION_KEEPS_FAILING = Condition(
+    "REGION_KEEPS_FAILING",
+    SparkError,
+    "{region!r} failed {failures} times without a checkpoint in between: {reason}",
+    hint="See the host's log for details, correct the cause, and run again. The home is intact.",
+)
+ADDRESS_TAKEN = Condition(
+    "ADDRESS_TAKEN",
+    MachineError,
+    "requests can't be accepted at {host}:{port}: {reason}.",
+    hint="Set another address with http=, or use port 0 for any free port.",
+)
+SESSION_LOST_GO_BACK = Condition(
+    "SESSION_LOST",
+    SparkError,
+    "asked to go back, and executors on a cluster may still write.",
+    hint="The Spark application is restarted and goes back before it starts anything.",
+    certainty="maybe",
+)
+SESSION_LOST_MEMORY = Condition(
+    "SESSION_LOST",
+    SparkError,
+    "Spark ran out of memory: {reason}",
+    certainty="maybe",
+)
+HOST_FAILED = Condition(
+    "HOST_FAILED",
+    SparkError,
+    "{name}: {reason}",
+)
+GATEWAY_MISSING = Condition(
+    "GATEWAY_MISSING",
+    DefinitionError,
+    "{next!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
+    hint="Run the application with `falkirk run`.",
+)
+HOST_FAILED_THREAD = Condition(
+    "HOST_FAILED",
+    SparkError,
+    "{name}: {reason}.",
+    certainty="maybe",
+)

@@ -1,0 +1,37 @@
+"""Conditions of `protocol`."""
+
+from falkirk.errors import GuaranteeError, UnrecoverableError
+from falkirk.errors.condition import Condition
+
+POINT_TOO_OLD = Condition(
+    "POINT_TOO_OLD",
+    GuaranteeError,
+    "the requested point is no longer available: {reason}",
+    hint="Choose a later point. `falkirk history` lists the points that are available.",
+)
+NO_CHECKPOINT_LEFT = Condition(
+    "NO_CHECKPOINT_LEFT",
+    UnrecoverableError,
+    "region {name!r} has no checkpoint to go back to.",
+    hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
+)
+CONTRADICTS_RELEASED = Condition(
+    "CONTRADICTS_RELEASED",
+    GuaranteeError,
+    "results in {named} are already published, and the rollback would contradict them.",
+    hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
+)
+CHECKPOINT_LOST = Condition(
+    "CHECKPOINT_LOST",
+    UnrecoverableError,
+    "{count} published results in {sinks} depend on checkpoints that can't be used any more. The newest "
+    "checkpoints that can be used: {places}.",
+    hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in the same "
+    "topics.",
+)
+NO_CHECKPOINT_LEFT_OLD_ENOUGH = Condition(
+    "NO_CHECKPOINT_LEFT",
+    UnrecoverableError,
+    "region {name!r} would have to go back to a checkpoint that is older than all it still has.",
+    hint="Restore the home from a backup.",
+)

@@ -1,0 +1,86 @@
+"""Supervised: one region or batch as the host watches it, whichever of the two it is.
+
+The recovery protocol decides where a processor resumes, and starts it through its port. The host watches it: it
+decides which errors are permanent, counts failures, and keeps the status that users see.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from falkirk.errors import FalkirkError
+from falkirk.errors.location import SourceLocation
+from falkirk.host.failures import Failures
+from falkirk.protocol.ports import RegionPort
+from falkirk.runtime.context import Context
+from falkirk.runtime.status import RegionStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watch:
+    """What all processors of a host share. Args: say: receives one line for the user at each event."""
+
+    context: Context
+    failures: Failures
+    say: Callable[[str], None]
+
+
+class Supervised(ABC):
+    """A processor of an application. Args: where: the user's line that declares it.
+
+    Attributes: status: its state, as users see it.
+    """
+
+    def __init__(self, name: str, where: SourceLocation, watch: Watch) -> None:
+        self.name, self.where, self.status = name, where, RegionStatus(name=name)
+        self._context, self._failures, self._say = watch.context, watch.failures, watch.say
+
+    @property
+    @abstractmethod
+    def port(self) -> RegionPort:
+        """Through which the protocol starts and stops it."""
+
+    @abstractmethod
+    def prepare(self) -> object:
+        """Check its inputs and outputs before anything starts. Raises: HomeError, LogError."""
+
+    def before_start(self) -> None:
+        """Refuse a start that can't help. Raises: FalkirkError."""
+        self._failures.begin(self.name, self.where)
+
+    @abstractmethod
+    def look(self) -> FalkirkError | None:
+        """Check it once; return the error for which it has to stay down, if there is one.
+
+        Raises: LogError, StoreError: the broker or the store is away. SparkError: `SESSION_LOST`.
+        """
+
+    @abstractmethod
+    def count_failure(self, reason: str) -> None:
+        """Count a failure, just before the protocol starts it again. Raises: SparkError: `REGION_KEEPS_FAILING`."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Update the status if it was started since."""
+
+    @abstractmethod
+    def wait(self, reason: str) -> None:
+        """Show in the status the reason why nothing can go on, and do not count the time."""
+
+    @abstractmethod
+    def leave_off(self) -> None:
+        """Begin no further work. Callers of `stop` wait only for a limited time."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send what this process still holds for it; it must be stopped. May block. Raises: SparkError."""
+
+
+def statuses(units: Mapping[str, Supervised], down: Mapping[str, FalkirkError]) -> tuple[RegionStatus, ...]:
+    """Return a copy of the status of each processor, upstream first. Args: down: those that stay down."""
+    found = (unit.status.copy() for unit in units.values())
+    return tuple(status if (error := down.get(status.name)) is None else status.failed(error) for status in found)

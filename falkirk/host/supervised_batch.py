@@ -1,0 +1,104 @@
+"""Supervised batch: a batch as the host watches it. It retries its epochs itself, and reports what it can't retry."""
+
+import time
+from collections.abc import Sequence
+from itertools import takewhile
+
+from py4j.protocol import Py4JNetworkError
+
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
+from falkirk.errors.spark import first_line
+from falkirk.host.supervised import Supervised, Watch
+from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.epochs.region import BatchRegion
+
+
+class SupervisedBatch(Supervised):
+    """One batch of a plan."""
+
+    def __init__(self, batch: BatchRegion, watch: Watch) -> None:
+        super().__init__(batch.batch.name, batch.batch.where, watch)
+        self._region = batch
+        #: The newest complete epoch and the number of published epochs when dead letters were last counted.
+        self._counted: tuple[int, int] | None = None
+        #: The newest saved epoch, once it was looked at.
+        self._saved: int | None = None
+
+    @property
+    def port(self) -> BatchRegion:
+        """See Supervised."""
+        return self._region
+
+    def prepare(self) -> object:
+        """See Supervised."""
+        return self._region.prepare()
+
+    def look(self) -> FalkirkError | None:
+        """See Supervised."""
+        fatal = None
+        if (error := self._region.failure()) is not None:
+            self._region.end()
+            fatal = self._fatal(error)
+            if fatal.condition == "SESSION_LOST" and fatal.parameters.get("region") == self.name:
+                self._failures.add(self.name, fatal.message)
+        self._note_progress()
+        return fatal
+
+    def _note_progress(self) -> None:
+        region, status, releaser = self._region, self.status, self._region.releaser
+        epochs = region.epochs.epochs()
+        complete = [e for e in epochs if e.is_complete]
+        if complete:
+            status.last_commit = complete[-1].number
+            # Dead letters are published with the epoch's results, which is later.
+            so_far = status.last_commit, 0 if releaser is None else releaser.released()
+            if self._counted != so_far:
+                self._counted, status.dead_letters = so_far, self._dead_letters()
+        before, self._saved = self._saved, _last_saved(epochs)
+        if before is not None and self._saved > before:
+            self._failures.forget(self.name)
+        made_at_s = complete[-1].made_at_s if complete else None
+        status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
+        status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
+        status.state = "running" if region.health().runs else "starting"
+
+    def _dead_letters(self) -> int:
+        topic = self._region.batch.dead_letter_topic
+        return 0 if topic is None else sum(self._context.topics.end_positions(topic).values())
+
+    def _fatal(self, error: Exception) -> FalkirkError:
+        if isinstance(error, FalkirkError):
+            return error
+        if isinstance(error, Py4JNetworkError | ConnectionError):
+            return SESSION_LOST_GONE.error()
+        told = EPOCH_KEEPS_FAILING.error(where=self.where, region=self.name, reason=first_line(error))
+        told.__cause__ = error
+        return told
+
+    def count_failure(self, reason: str) -> None:
+        """See Supervised. A batch counts the failures of its epochs itself."""
+
+    def refresh(self) -> None:
+        """See Supervised. `look` does it."""
+
+    def wait(self, reason: str) -> None:
+        """See Supervised."""
+        self.status.detail = reason
+
+    def leave_off(self) -> None:
+        """See Supervised. Running epochs may finish."""
+        self._region.leave_off()
+
+    def stop(self) -> None:
+        """See Supervised."""
+        self._region.end()
+        self.status.state = "stopped"
+
+    def flush(self) -> None:
+        """See Supervised. The host flushes the producers of all releases."""
+
+
+def _last_saved(epochs: Sequence[Epoch]) -> int:
+    """Return the newest saved epoch before the first one that is not complete, or -1."""
+    return max((e.number for e in takewhile(lambda e: e.is_complete, epochs) if e.saved), default=-1)

@@ -1,0 +1,129 @@
+"""Supervised region: a live region as the host watches it. A failed query is counted, and may start again."""
+
+import logging
+import math
+import time
+
+from falkirk.errors import FalkirkError, StoreError
+from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
+from falkirk.host.failures import Cause, cause_of, has_progressed
+from falkirk.host.supervised import Supervised, Watch
+from falkirk.runtime.live.region import LiveRegion, Opening
+from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
+
+log = logging.getLogger("falkirk")
+
+
+class SupervisedRegion(Supervised):
+    """One live region of a plan. Attributes: live: the region."""
+
+    def __init__(self, live: LiveRegion, watch: Watch) -> None:
+        super().__init__(live.region.name, live.region.where, watch)
+        self.live = live
+        #: Of the last failure, until it is counted.
+        self._cause = Cause.OWN
+        self._opening: Opening | None = None
+        self._started_at_s = math.inf
+
+    @property
+    def port(self) -> LiveRegion:
+        """See Supervised."""
+        return self.live
+
+    def prepare(self) -> object:
+        """See Supervised."""
+        return self.live.prepare()
+
+    def before_start(self) -> None:
+        """See Supervised."""
+        refuse_split_keys(self.live)
+        super().before_start()
+
+    def look(self) -> FalkirkError | None:
+        """See Supervised."""
+        live, status = self.live, self.status
+        if live.query is None:
+            return None
+        if (error := live.failure()) is not None:
+            return self._end(error)
+        last = live.observe()
+        assert live.opening is not None, "its query runs"
+        if has_progressed(live.points(), live.opening.restored_batch, time.monotonic() - self._started_at_s):
+            self._failures.forget(self.name)
+        status.dead_letters = live.dead_letters
+        status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
+        progress = live.query.lastProgress
+        if progress:
+            status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
+        return None
+
+    def _end(self, error: Exception) -> FalkirkError | None:
+        """Handle the error that ended the query; return the error for which the region has to stay down."""
+        live, status = self.live, self.status
+        fatal = fatal_of(error, live, self._context)
+        reason = str(error).split("\n")[0][:300]
+        if (found := damage_of(error, self._context.home.checkpoint(self.name))) is not None:
+            # Before the region ends: if the store is away, this raises, and the next poll repeats everything.
+            live.distrust_checkpoints(found.first, found.reason)
+        live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
+        if fatal is not None:
+            fatal.__cause__ = error
+            return fatal
+        if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
+            self._failures.add(self.name, reason)
+            raise SESSION_LOST_MEMORY.error(reason=reason) from error
+        was_lost = live.observations is not None and live.observations.was_lost()
+        cause = self._cause = cause_of(error, was_lost=was_lost)
+        status.state, status.detail = "restarting", f"{cause.value}{reason}"
+        live.ready_at_s = time.monotonic() + self._failures.pause_s(self.name, cause)
+        self._say(f"{self.name}: failed ({status.detail}); restarting")
+        return None
+
+    def count_failure(self, reason: str) -> None:
+        """See Supervised."""
+        if self.live.query is not None:  # the failure of an ended query was already reported
+            self._say(f"{self.name}: {reason}; restarting")
+        self.status.restarts += 1
+        cause, self._cause = self._cause, Cause.OWN
+        self._failures.add(self.name, self.status.detail or reason, cause)
+        if self._failures.is_exhausted(self.name):
+            self.live.end(reason)  # it may hang
+            raise self._failures.error(self.name, self.where)
+
+    def refresh(self) -> None:
+        """See Supervised."""
+        opening, status = self.live.opening, self.status
+        if opening is None or opening is self._opening or self.live.query is None:
+            return
+        self._opening, self._started_at_s = opening, time.monotonic()
+        suppresses = opening.release.barrier is not None
+        fate = "suppressed" if suppresses else "repeated"
+        status.state, status.detail, status.incarnation = "running", "", opening.incarnation
+        status.suppressed += opening.released if suppresses else 0
+        if opening.incarnation > 1:
+            self._say(
+                f"{self.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
+                f"{opening.released} results are already published and will be {fate}"
+            )
+
+    def wait(self, reason: str) -> None:
+        """See Supervised."""
+        self.status.detail = reason
+        if self.live.query is None:
+            self.status.state = "waiting"
+        self.live.progressed_at_s = time.monotonic()
+
+    def leave_off(self) -> None:
+        """See Supervised. A query works until it is stopped."""
+
+    def stop(self) -> None:
+        """See Supervised. The fence of the next start flushes its producers."""
+        try:
+            self.live.end("stopped")
+        except StoreError as error:  # the next start's fence finds what this one could not record
+            log.warning("%s: %s", self.name, error.message)
+        self.status.state = "stopped"
+
+    def flush(self) -> None:
+        """See Supervised."""
+        self.live.close_lanes()

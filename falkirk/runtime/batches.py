@@ -1,0 +1,63 @@
+"""Batches: the batches of one plan with what they share: logs of epochs and of files, and the releases to sinks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from falkirk.local.spark import observing
+from falkirk.plan.batch import Batch
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.at_rest import epoch_log_of
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.jobs import Shared
+from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
+from falkirk.theory.ids import Offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The batches of one plan in one session. Args: regions: by name. logs: of their epochs, as a LogsPort."""
+
+    regions: dict[str, BatchRegion]
+    logs: EpochLogs
+    files: tuple[FileLog, ...]
+    releasers: tuple[EpochReleaser, ...]
+
+    def prepare(self) -> None:
+        """Check the folders of files before any batch looks at them. Raises: HomeError, LogError."""
+        for files in self.files:
+            files.require()
+
+    def stop(self) -> None:
+        """Stop all releases."""
+        for releaser in self.releasers:
+            releaser.stop()
+
+
+def batches_of(
+    batches: tuple[Batch, ...],
+    context: Context,
+    settle: Callable[[str], Offsets],
+    on_complete: Callable[[str], None],
+) -> Batches:
+    """Return the batches of a plan.
+
+    Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there. on_complete:
+        called with the name of a batch that has recorded an epoch.
+    """
+    logs = {batch.log: epoch_log_of(batch.logs(), context) for batch in batches}
+    folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
+    files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
+    releasers = {
+        batch.log: releaser_of(
+            batch.logs(), {s.name: s for s in batch.sinks}, logs[batch.log], context, settle, batch.schema
+        )
+        for batch in batches
+        if batch.is_held
+    }
+    shared = Shared(logs=logs, files=files, on_complete=on_complete)
+    regions = {batch.name: BatchRegion(batch, context, shared, releasers.get(batch.log)) for batch in batches}
+    return Batches(
+        regions=regions, logs=EpochLogs(logs, releasers, observing(context.session)), files=(*files.values(),),
+        releasers=(*releasers.values(),),
+    )  # fmt: skip

@@ -1,0 +1,98 @@
+"""The catalogue of conditions: each has its texts in one place, and a raise site gives only the values."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from string import Formatter
+
+import pytest
+
+from falkirk.errors import FalkirkError, LogError
+from falkirk.errors.condition import Condition
+from falkirk.errors.conditions import catalogue
+
+ROOT = Path(__file__).parents[3]
+CATALOGUE = list(catalogue())
+#: The files that make an error with a text of their own, because Spark, Kafka, another process or a function of the
+#: caller gives the text. The rest of the package may not.
+OWN_TEXTS = {
+    "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py", "declare/stream.py",
+    "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",
+    "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/triage.py", "store/engine.py",
+    "system/durable.py",
+}  # fmt: skip
+
+
+def errors(file: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Yield the calls in a file that make an error of the catalogue, with the constant's name."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="error")) if name.isupper():
+                yield name, node
+
+
+FILES = [file for file in sorted((ROOT / "falkirk").rglob("*.py")) if "conditions" not in file.parts]
+RAISED = [(file, name, call) for file in FILES for name, call in errors(file)]
+
+
+@pytest.mark.parametrize(("name", "condition"), CATALOGUE)
+def test_a_constant_is_named_after_its_condition(name: str, condition: Condition[FalkirkError]) -> None:
+    assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", condition.name)
+    assert name == condition.name or name.startswith(f"{condition.name}_")
+
+
+def test_no_two_constants_have_the_same_name_or_the_same_texts() -> None:
+    names = [name for name, _ in CATALOGUE]
+    texts = [(c.name, c.message, c.hint) for _, c in CATALOGUE]
+    assert len(names) == len(set(names))
+    assert len(texts) == len(set(texts))
+
+
+def test_every_text_is_raised_and_every_raised_condition_is_listed() -> None:
+    assert {name for _, name, _ in RAISED} == {name for name, _ in CATALOGUE}
+
+
+def test_a_raise_site_gives_all_fields() -> None:
+    known = dict(CATALOGUE)
+    for file, name, call in RAISED:
+        given = {keyword.arg for keyword in call.keywords}
+        missing = set() if None in given else known[name].fields - given
+        assert not missing, f"{file}:{call.lineno}: {name} has no {sorted(missing)}"
+        assert not call.args
+
+
+def test_only_listed_files_make_errors_with_texts_of_their_own() -> None:
+    kinds = {kind.__name__ for kind in _kinds(FalkirkError)}
+    found = {
+        str(file.relative_to(ROOT / "falkirk"))
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args
+    }
+    assert found == OWN_TEXTS
+
+
+def _kinds(kind: type[FalkirkError]) -> Iterator[type[FalkirkError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+@pytest.mark.parametrize(("name", "condition"), CATALOGUE)
+def test_a_text_is_a_sentence(name: str, condition: Condition[FalkirkError]) -> None:
+    fields = [field for text in (condition.message, condition.hint) for _, field, _, _ in Formatter().parse(text)]
+    assert all(field is None or field.isidentifier() for field in fields)
+    assert condition.message == condition.message.strip()
+    assert condition.hint == condition.hint.strip()
+
+
+def test_an_error_has_the_texts_with_values_and_the_values() -> None:
+    condition = Condition("INPUT_GONE", LogError, "{topic!r} lost {count:,} records.", hint="Ask {who}.")
+    error = condition.error(where="app.py:3", topic="clicks", count=1000, who="{them}")
+    assert str(error) == "'clicks' lost 1,000 records. (app.py:3) Ask {them}."
+    assert (type(error), error.condition, error.certainty) == (LogError, "INPUT_GONE", "definitely")
+    assert error.parameters == {"topic": "clicks", "count": 1000, "who": "{them}"}
+    assert condition.fields == {"topic", "count", "who"}
+    with pytest.raises(KeyError, match="who"):
+        condition.error(topic="clicks", count=1)
