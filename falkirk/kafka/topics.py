@@ -79,7 +79,7 @@ class Topics:
         Raises: LogError: `TOPIC_MISSING`, with the names of similar topics.
         """
         partitions = self._partitions(topic)
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
         config = self._result(futures[resource], "reading a topic's settings", topic)
         return TopicFacts(
