@@ -45,7 +45,11 @@ class Condition(Generic[E]):
         return frozenset(name for text in texts for _, name, _, _ in Formatter().parse(text) if name is not None)
 
     def error(self, *, where: object = None, **parameters: object) -> E:
-        """Return the error. Args: where: the place of the error. parameters: the fields of the texts, and others."""
+        """Return the error.
+
+        Args: where: the place of the error. parameters: the fields of the texts, and others. Exceptions become texts.
+        """
+        parameters = {name: str(v) if isinstance(v, BaseException) else v for name, v in parameters.items()}
         certainty = {} if self.certainty is None else {"certainty": self.certainty}
         message, hint = self.message.format_map(parameters), self.hint.format_map(parameters)
         return self.kind(self.name, message, where=where, hint=hint, **certainty, **parameters)

@@ -180,6 +180,5 @@ def _decision(row: sql.Row[Any]) -> Decision:
 
 def _checkpoint(row: sql.Row[Any]) -> CheckpointRecord:
     metadata = load(row.metadata)
-    return CheckpointRecord(
-        processor=row.processor, point=EpochNumber(row.point), made_at_s=row.made_at_s, metadata=metadata
-    )
+    point = EpochNumber(row.point)
+    return CheckpointRecord(processor=row.processor, point=point, made_at_s=row.made_at_s, metadata=metadata)

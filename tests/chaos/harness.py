@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +43,17 @@ if TYPE_CHECKING:
 
 APPS = Path(__file__).parent / "apps"
 START_S = 400.0
-#: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor.
-TOGETHER_S = 0.025
+#: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
+#: and each live region flushes its buffers for each request.
+TOGETHER_S = 0.1
+#: Records per second of a load that only has to leave results behind each checkpoint.
+LIGHT = 100.0
+#: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
+#: with a checkpoint, so a kill right after that would find no later results.
+LOGS = {"snapshots": "snapshots-held"}
+#: How many records must follow a region's checkpoint when everything is killed, under a `LIGHT` load. Those of a fenced
+#: region are more than a transaction of half a second has, so that some are committed.
+BEHIND, BEHIND_LEAST = {"fenced": 80}, 40
 
 
 class Application:
@@ -272,17 +282,18 @@ class Load:
         return word, {"word": word, "n": number}
 
 
-def settle(bootstrap: str, topic: str, expected: int, application: Application) -> None:
-    """Wait until a topic has the expected number of records, and the region has committed another batch after that."""
-    topics = Topics(Connection.of(bootstrap))
+def settle(run: "Counting", sent: int, *names: str) -> None:
+    """Wait until the topics of these counts have the expected number of records, and for another checkpoint then."""
+    config = {"bootstrap.servers": run.bootstrap}
 
-    def has_all() -> bool:
-        if sum(topics.end_positions(topic).values()) < expected:
+    def has_all(topic: str) -> bool:
+        if run.released(topic) < sent:
             return False
-        return sum(1 for _ in read_topic({"bootstrap.servers": bootstrap}, topic)) >= expected  # offsets of markers
+        return sum(1 for _ in read_topic(config, topic)) >= sent  # offsets of markers
 
-    application.wait(has_all, 180, f"{expected} outputs")
-    application.wait_next_commit()
+    for name in names:
+        run.application.wait(partial(has_all, run.topic(name)), 180, f"{sent} results of {name}")
+    run.application.wait_next_commit()
 
 
 def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
@@ -350,13 +361,15 @@ def counting(
         application.stop()
 
 
-def assert_exactly_once(run: Counting, sent: int, name: str = "counts") -> None:
-    """Wait for all results of a count, and check them with the checker."""
-    settle(run.bootstrap, run.topic(name), sent, run.application)
-    verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
-    print(f"{name}: {verdict.counts}")
-    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, (name, verdict.anomalies)
-    assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
+def assert_exactly_once(run: Counting, sent: int, *names: str) -> None:
+    """Wait for all results of these counts, by default of the plain one, and check them with the checker."""
+    names = names or ("counts",)
+    settle(run, sent, *names)
+    for name in names:
+        verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
+        print(f"{name}: {verdict.counts}")
+        assert verdict.guarantee is Guarantee.EXACTLY_ONCE, (name, verdict.anomalies)
+        assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
 
 
 def some_behind_a_commit(run: Counting) -> None:
@@ -364,3 +377,23 @@ def some_behind_a_commit(run: Counting) -> None:
     run.application.wait_next_commit()
     before = run.released()
     wait_until(lambda: run.released() > before + 100, 120, "results after the commit")
+
+
+def await_results_behind(run: Counting) -> None:
+    """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
+    topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
+    first: dict[str, int] = {}
+    seen: dict[str, tuple[int, int]] = {}
+
+    def all_behind() -> bool:
+        commits = run.application.last_commits()
+        for name in run.counted if commits else ():
+            first.setdefault(name, commits[name])
+            if seen.get(name, (-1, 0))[0] != commits[name]:
+                seen[name] = commits[name], run.released(topics[name])
+        return bool(commits) and all(
+            commits[name] > first[name] and run.released(topic) > seen[name][1] + BEHIND.get(name, BEHIND_LEAST)
+            for name, topic in topics.items()
+        )
+
+    wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{run.application.log()}")

@@ -1,8 +1,8 @@
 """kill -9 of all processes, or only of Python, under every mechanism; judged only by the checker.
 
-One application runs several counts of one topic, each under a different mechanism. After the same kills, each result
+An application runs several counts of one topic, each under a different mechanism. After the same kills, each result
 must exist once if that is promised. Results must be repeated if they are only acknowledged, or if the barrier is
-disabled.
+disabled. Results that are published on arrival, in plain lanes, are in test_broker.py and test_inferred.py.
 """
 
 import json
@@ -19,32 +19,38 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from falkirk.store import Store
-from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, is_alive, judge_counts
+from tests.chaos.harness import (
+    APPS,
+    LIGHT,
+    Counting,
+    Load,
+    assert_exactly_once,
+    await_results_behind,
+    counting,
+    is_alive,
+    judge_counts,
+)
 from tests.support import wait_until
 
-#: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
-#: with a checkpoint, so a kill right after that would find no later results.
-LOGS = {"snapshots": "snapshots-held"}
+LANES = APPS / "lanes.py"
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
-#: How many results must follow a region's checkpoint when everything is killed, at 200 results a second.
-BEHIND = 40
 #: How often each kind of kill is repeated; a higher number makes a soak.
 AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
 #: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
 MORE_STRIKES_MAX = 4
 
 
-def test_released_on_arrival_held_back_and_without_the_barrier(broker: Broker, home: Path, tag: str) -> None:
-    with counting(broker, home, tag, counted=("counts", "snapshots", "repeated")) as run:
+def test_fenced_held_back_and_without_the_barrier(broker: Broker, home: Path, tag: str) -> None:
+    counted = ("fenced", "snapshots", "repeated")
+    with counting(broker, home, tag, counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500") as run:
         sent = strike(
             run, 2 * AGAIN, python_alone=1,
             shows=lambda suppressed: bool(
-                suppressed["counts"] and is_taken_back(run, "snapshots-held") and has_twice(run, run.topic("repeated"))
+                suppressed["fenced"] and is_taken_back(run, "snapshots-held") and has_twice(run, run.topic("repeated"))
             ),
         )  # fmt: skip
-        assert_exactly_once(run, sent, "counts")
-        assert_exactly_once(run, sent, "snapshots")
+        assert_exactly_once(run, sent, "fenced", "snapshots")
         judge_repeated(run, sent)
         logs = logs_of(run)
     assert logs.keys() == {"snapshots-held"}
@@ -75,7 +81,7 @@ def strike(
     Returns: the number of sent records.
     """
     suppressed: Counter[str] = Counter()
-    with Load(run.bootstrap, run.events) as load:
+    with Load(run.bootstrap, run.events, rate=LIGHT) as load:
         run.application.wait_committed(0)  # so the logs exist
         for number in range(strikes + MORE_STRIKES_MAX):
             await_results_behind(run)
@@ -102,26 +108,6 @@ def has_twice(run: Counting, topic: str) -> bool:
     """Return whether a record is in a topic twice; the events' numbers differ, and so do the versions of a word."""
     rows = [json.loads(r.value or b"{}") for r in read_topic({"bootstrap.servers": run.bootstrap}, topic)]
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
-
-
-def await_results_behind(run: Counting) -> None:
-    """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
-    topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
-    first: dict[str, int] = {}
-    seen: dict[str, tuple[int, int]] = {}
-
-    def all_behind() -> bool:
-        commits = run.application.last_commits()
-        for name in run.counted if commits else ():
-            first.setdefault(name, commits[name])
-            if seen.get(name, (-1, 0))[0] != commits[name]:
-                seen[name] = commits[name], run.released(topics[name])
-        return bool(commits) and all(
-            commits[name] > first[name] and run.released(topic) > seen[name][1] + BEHIND
-            for name, topic in topics.items()
-        )
-
-    wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{run.application.log()}")
 
 
 def kill_python_alone(run: Counting) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from falkirk.local.broker import Broker
 from tests.chaos.harness import START_S, Application, Counting, Load, counting
-from tests.chaos.test_lanes import FILE, repeated, visible
+from tests.chaos.test_broker import FILE, repeated, visible
 from tests.support import suspend, wait_until
 
 _REFUSED = ("ProducerFencedException", "InvalidProducerEpochException")

@@ -99,10 +99,11 @@ class Changing:
 
     Args: program: gets the collections of the sources, and returns the result. sources: the columns of each, as DDL.
 
-    Attributes: alone: as of `Flow`.
+    Attributes: alone: as of `Flow`. parts: the number of partitions of each input; None: one per row.
     """
 
     alone = ALONE_MAX
+    parts: int | None = 2
 
     def __init__(
         self, session: SparkSession, folder: Path, program: Callable[..., Collection], partitions: int = 2,
@@ -128,7 +129,8 @@ class Changing:
         fields = self.session.createDataFrame([], self._sources[name]).schema.fields
         schema = to_arrow_schema(StructType([*fields]).add(DIFFERENCE, LongType()))
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-        return self.session.createDataFrame(pa.table(list(map(pa.array, columns, schema.types)), schema=schema))
+        given = self.session.createDataFrame(pa.table(list(map(pa.array, columns, schema.types)), schema=schema))
+        return given if self.parts is None else given.coalesce(self.parts)
 
     def epoch(self, **changes: Iterable[Sequence[Any]]) -> Advanced:
         """Work off what changes, and see that the whole result is what its changes add up to."""

@@ -9,16 +9,18 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from uuid import uuid4
 
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import read_topic
-from falkirk.errors import LogError
+from falkirk.declare.policy import Duration
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.store import Store
@@ -27,11 +29,14 @@ from falkirk.store import Store
 REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 
-def application(events: str, counts: str, home: Path, *, history: int = 1000) -> fk.App:
+def application(
+    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds"
+) -> fk.App:
+    """Return the application. Args: interval: between checkpoints of the first region."""
     app = fk.App("tentative", home=home, history=history)
     app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT"))
 
-    @app.stream(fk.Lazy("4 seconds"))
+    @app.stream(fk.Lazy(interval))
     def drawn(events: fk.Stream) -> fk.Stream:
         # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
         return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
@@ -63,16 +68,7 @@ class Hop:
 
     @contextmanager
     def watched(self) -> Iterator["Hop"]:
-        topics = Topics(Connection.of(self.bootstrap))
-
-        def watch() -> None:
-            while not self._stop.wait(0.5):
-                if topics.exists(self.topic):
-                    # What is collected while it is read is there no more: it has been taken down, or is read again.
-                    with suppress(LogError):
-                        self.take_down()
-
-        thread = Thread(target=watch, daemon=True)
+        thread = Thread(target=self._watch, daemon=True)
         thread.start()
         try:
             yield self
@@ -80,6 +76,24 @@ class Hop:
             self._stop.set()
             thread.join()
             self.take_down()
+
+    def _watch(self) -> None:
+        """Take down each record when it arrives. Only a consumer that stays open reads none of them twice."""
+        topics = Topics(Connection.of(self.bootstrap))
+        while not topics.exists(self.topic):
+            if self._stop.wait(0.5):
+                return
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": f"hop-{uuid4()}", "enable.auto.commit": False}
+        consumer = Consumer({**settings, "auto.offset.reset": "earliest", "log_level": 0})
+        try:
+            partitions = topics.end_positions(self.topic)
+            consumer.assign([TopicPartition(self.topic, partition, OFFSET_BEGINNING) for partition in partitions])
+            while not self._stop.is_set():
+                for message in consumer.consume(1_000, timeout=0.5):
+                    if message.error() is None:  # collected records were taken down before
+                        self.records[message.partition(), message.offset()] = json.loads(message.value() or b"null")
+        finally:
+            consumer.close()
 
 
 def expected(hop: Hop, store: Store) -> dict[str, list[dict[str, Any]]]:

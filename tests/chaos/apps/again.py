@@ -1,8 +1,9 @@
 """A loop on a Spark that repeats a dead task, as clusters do. In each epoch a worker is killed with -9 while it writes.
 
-The exit code is 0 if every epoch's result equals that of all edges, otherwise 1.
+The loop runs twice. The second time, two attempts of a task do not write the same files. For each time, a line of
+its output is `right` if every epoch's result equals that of all edges, or says where the first wrong one is.
 
-Arguments: a folder; `apart`, if two attempts of a task must not write the same files.
+Argument: a folder.
 """
 
 import sys
@@ -40,9 +41,9 @@ def apart(work: Work) -> Work:
     return call
 
 
-def main(folder: Path, off: str = "") -> int:
-    """Process the epochs."""
-    spark = session("again", master="local[2,3]").newSession()
+def wrong(folder: Path, spark: Any, *, off: bool) -> str:
+    """Process the epochs; return after which killed task a result is wrong, or an empty text."""
+    folder.mkdir()
     mark, state = folder / "dies", folder / "state"
     state.mkdir()
     changing = Changing(spark, state, three_rounds, edges=EDGES)
@@ -51,23 +52,27 @@ def main(folder: Path, off: str = "") -> int:
     changing.epoch(edges=first)
     frame: Any = type(spark.range(1))
     real = frame.mapInArrow
-    for (owner, what), changes in zip(PLACES, others, strict=True):
+    try:
+        for (owner, what), changes in zip(PLACES, others, strict=True):
 
-        def mapped(rows: Any, task: Any, schema: str, owner: type = owner, what: str = what) -> Any:
-            work = apart(task) if off and isinstance(task, Task) else task
-            return real(rows, dying(work, mark, what) if isinstance(task, owner) else work, schema)
+            def mapped(rows: Any, task: Any, schema: str, owner: type = owner, what: str = what) -> Any:
+                work = apart(task) if off and isinstance(task, Task) else task
+                return real(rows, dying(work, mark, what) if isinstance(task, owner) else work, schema)
 
-        frame.mapInArrow = mapped
-        changing.alone = ALONE_MAX if owner is SingleTask else 0
-        changing.flow = changing.fresh()
-        mark.touch()
-        changing.epoch(edges=changes)
-        assert not mark.exists(), f"no worker has died in {owner}"
-        if changing.result != three_rounds_plainly(there(changing.put["edges"])):
-            print(f"wrong after {owner} {what}")
-            return 1
-    return 0
+            frame.mapInArrow = mapped
+            changing.alone = ALONE_MAX if owner is SingleTask else 0
+            changing.flow = changing.fresh()
+            mark.touch()
+            changing.epoch(edges=changes)
+            assert not mark.exists(), f"no worker has died in {owner}"
+            if changing.result != three_rounds_plainly(there(changing.put["edges"])):
+                return f"wrong after {owner.__name__} {what}"
+    finally:
+        frame.mapInArrow = real
+    return ""
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
+    active = session("again", master="local[2,3]")
+    for name, is_off in (("same", False), ("apart", True)):
+        print(wrong(Path(sys.argv[1]) / name, active.newSession(), off=is_off) or "right", flush=True)

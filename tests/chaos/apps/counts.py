@@ -38,6 +38,8 @@ for wanted in os.environ.get("COUNTED", "counts").split():
             _count("counts")
         case "hopped":  # a word may be in several partitions, so a hop orders it
             _count("hopped", reads="loose")
+        case "fenced":  # lanes.py fences its region
+            _count("fenced")
         case "snapshots":
             _count("snapshots", policy=fk.Snapshots)
         case "logged":

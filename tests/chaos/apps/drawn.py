@@ -109,7 +109,7 @@ def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONE
         found = draw(plain(stream))
         return found if last is None else last(found)
 
-    seconds = chosen.randint(1, 3)
+    seconds = chosen.randint(2, 4)
     policy = fk.Lazy(f"{seconds if honest else SELDOM_S} seconds")
     app.add_processor(name, _told(body, honest=honest and not vouched), reads=(source,), policy=policy)
     key = "word" if last in KEYED.values() else chosen.choice([None, "word"])
@@ -119,7 +119,7 @@ def _live(name: str, source: str, last: Pipeline | None, *, honest: bool = _HONE
 def _behind() -> None:
     """Declare a batch that reports the newest result of each word in the random state."""
 
-    @app.batch(every="2 seconds")
+    @app.batch(every="4 seconds")
     def behind(held: DataFrame) -> DataFrame:
         newest = F.max_by(F.struct("version", "chain"), "version").alias("newest")
         return held.groupBy("word").agg(newest).select("word", "newest.*", of_epoch("behind"))

@@ -50,7 +50,8 @@ if __name__ == "__main__":
     if where != "never":
         die_at(where, which)
     logs.RECORDS_AT_ONCE = 300  # so that a release has several parts
-    app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]), history=0)
+    home = Path(os.environ["HOME_FOLDER"])
+    app = application(os.environ["EVENTS"], os.environ["COUNTS"], home, history=0, interval="3 seconds")
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)
     sys.stdin.read()

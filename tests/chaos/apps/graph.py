@@ -19,7 +19,7 @@ app = fk.App("graph")
 app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL, difference INT", key="src"))
 
 
-@app.stream(fk.Lazy("2 seconds"))
+@app.stream(fk.Lazy("4 seconds"))
 def seen(edges):
     return edges.groupBy("src").agg(F.count("*").alias("version"))
 

@@ -40,7 +40,7 @@ def keyed_rows(session: SparkSession) -> DataFrame:
         )
         for _ in range(300)
     ]  # fmt: skip
-    return session.createDataFrame(rows, KEYS)
+    return session.createDataFrame(rows, KEYS).coalesce(2)
 
 
 def test_hashes_and_partitions_are_those_of_spark(session: SparkSession) -> None:
@@ -78,7 +78,7 @@ def some_rows(session: SparkSession) -> DataFrame:
         )
         for _ in range(60)
     ]  # fmt: skip
-    return session.createDataFrame(rows, COLUMNS)
+    return session.createDataFrame(rows, COLUMNS).coalesce(2)  # by default there would be a task per slot
 
 
 @pytest.mark.parametrize("said", SAME)

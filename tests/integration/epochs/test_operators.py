@@ -67,7 +67,8 @@ class Epochs:
         return [row.asDict(recursive=True) for row in self._state[slot].collect()]
 
     def _frame(self, events: list[Event]) -> "DataFrame":
-        return self._spark.createDataFrame(events, f"{EVENTS}, stamp {STAMP_TYPE.simpleString()}")
+        rows = self._spark.createDataFrame(events, f"{EVENTS}, stamp {STAMP_TYPE.simpleString()}")
+        return rows.coalesce(2)  # by default each row would be a task
 
 
 def event(offset: int, user: str, n: int, *, minutes: float = 0.0) -> Event:
@@ -260,7 +261,7 @@ def test_what_is_late_does_not_depend_on_where_epochs_are_cut(spark: "SparkSessi
             with calling(call):
                 mixed = [{**{k: v for k, v in e.items() if k != "stamp"}, STAMP: e["stamp"]} for e in rows]
                 schema = f"{EVENTS}, {STAMP} {STAMP_TYPE.simpleString()}"
-                frame = spark.createDataFrame(rng.sample(mixed, len(mixed)), schema)
+                frame = spark.createDataFrame(rng.sample(mixed, len(mixed)), schema).coalesce(2)
                 kept = [r.asDict(recursive=True) for r in sort(frame, by, "r", "t").collect()]
             assert all((r[SLICE] + 1) * by.every_us > closed for r in kept), "a slice was complete, and grew"
             newest: dict[str, int] = {}

@@ -36,5 +36,6 @@ def test_an_owner_is_found_at_once_or_after_a_moment(tmp_path: Path) -> None:
     held = locks.hold(tmp_path, locks.OWNER, "17")
     with pytest.raises(HomeError) as refused:
         locks.hold(tmp_path, locks.OWNER, "18")
-    assert (refused.value.condition, refused.value.parameters) == ("HOME_IN_USE", {"pid": "17"})
+    assert refused.value.condition == "HOME_IN_USE"
+    assert refused.value.parameters["pid"] == "17"
     os.close(held)

@@ -102,7 +102,7 @@ def _anchor(heading: str) -> str:
 @functools.cache
 def raised_conditions() -> frozenset[str]:
     """Return the conditions of all errors that the package can raise."""
-    found = {condition.name for _, condition in catalogue()}
+    found = {condition.name for _, condition in catalogue() if CONDITION.fullmatch(condition.name)}
     for file in (ROOT / "falkirk").glob("**/*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             values: list[ast.expr] = []

@@ -19,7 +19,7 @@ from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.runtime.epochs.at_rest import BatchAtRest
+from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.outputs import Outputs
 from falkirk.runtime.sinks import folder, own
@@ -110,7 +110,12 @@ class World:
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
         port = Logs({LOG: epochs}, {LOG: self.releaser}, session())
         recovery = RecoveryProtocol(
-            layout, {"b": Batch(logs, self.place)}, port, self.store, lambda: 0.0, history=History(points=history)
+            layout,
+            {"b": Batch(logs, self.place, epoch_log_of(logs, self.place), {})},
+            port,
+            self.store,
+            lambda: 0.0,
+            history=History(points=history),
         )
         recovery.open()
         return recovery
