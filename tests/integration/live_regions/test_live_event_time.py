@@ -5,6 +5,7 @@ The same steps run live and in micro-batches, over a stop in the middle. Both gi
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,11 +129,14 @@ def test_without_time_rows_a_state_partition_does_not_know_the_time(
     assert letters(wire, "live") != wanted_letters(wanted, records)
 
 
-def test_a_key_from_two_partitions_stops_the_region(wire: Wire, home: Path) -> None:
+def test_a_time_ahead_moves_nothing_and_a_key_from_two_partitions_stops_the_region(wire: Wire, home: Path) -> None:
     clicks, out = wire.topic("clicks"), wire.topic("live-out")
-    wire.send(clicks, [{"id": "a", "at": "2026-03-01T00:00:00Z", "n": 1}], partition=0)
+    ahead = {"id": "b", "at": (datetime.now(UTC) + timedelta(hours=1)).isoformat(), "n": 8}
+    wire.send(clicks, [ahead, {"id": "a", "at": "2026-03-01T00:00:00Z", "n": 1}], partition=0)
     query = run_here(application(wire.tag, home, ("live",)), Connection.of(wire.bootstrap), create_topics=True)
     wire.await_count(out, 1, query)
+    wire.await_count(LETTERS["live"].format(wire.tag), 1, query)
+    assert letters(wire, "live") == Counter([("column at is more than 60 s ahead of the clock", 0, 0)])
     wire.send(clicks, [{"id": "a", "at": "2026-03-01T00:00:00Z", "n": 2}], partition=1)
     error = failed(query)
     assert error.condition == "NOT_CO_PARTITIONED"
