@@ -15,6 +15,7 @@ from benchmarks.mechanisms import MECHANISMS
 from benchmarks.monitor import MonitorSettings, run_monitor
 from benchmarks.overhead import OverheadSettings, overhead_table, run_overhead
 from benchmarks.pairs import PAIRS
+from benchmarks.planning import run_planning
 from benchmarks.plots import draw_latency, draw_monitor
 from benchmarks.pressure import PressureSettings, run_pressure
 from benchmarks.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
@@ -84,6 +85,14 @@ def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path |
     _write(report, file, console)
     if plots is not None:
         console.print(f"plot in {draw_monitor(sizes, plots)}")
+
+
+@bench.command()
+@_json
+def planning(file: Path | None) -> None:
+    """Measure the time of planning an application of ten processors, beyond Spark's start."""
+    console = Terminal()
+    _write(run_planning(lambda text: console.print(text, soft_wrap=True)), file, console)
 
 
 @bench.command()

@@ -25,7 +25,7 @@ from falkirk.system.terminal import Terminal
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Run Spark pipelines that survive any failure and publish every result exactly once, within milliseconds."""
+    """Run Spark pipelines that publish every result exactly once within milliseconds, also after a failure."""
     context.with_resource(private.entered())
 
 
@@ -62,15 +62,16 @@ def run(
 @home_option
 @master_option
 @click.option("--why", "output", metavar="OUTPUT", help="Explain one output: reasons, failures and costs.")
-@click.option("--graph", type=click.Choice(["mermaid"]), help="Print the graph in this language.")
+@click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
 @json_option
 def plan(
     file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
     as_json_: bool,
 ) -> None:  # fmt: skip
-    """Show how FILE's application will run: the promise for each output, when results are published, and why.
+    """Show how FILE's application will run.
 
-    Nothing is started. Without a broker, two partitions are assumed for each topic.
+    It shows the promise for each output, when results are published, and why. Spark analyses the steps, but no query
+    starts. Without a broker, two partitions are assumed for each topic.
     """
     from falkirk.plan.preview import preview
 

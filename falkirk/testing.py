@@ -19,7 +19,7 @@ PARTS = 4
 
 
 def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFrame) -> None:
-    """Assert that a sink keeps its contract: each epoch is there once, also after a try that fails.
+    """Assert that a sink keeps its contract: it has each epoch once, also after a try that fails.
 
     The check writes to the sink. It does not know where your code could be killed: do that in tests of your own.
 

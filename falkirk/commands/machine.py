@@ -17,7 +17,10 @@ _console = Terminal()
 
 @click.command()
 def setup() -> None:
-    """Download the JVM dependencies, compile the Java module and make the class archives, unless they are here."""
+    """Download and compile the JVM parts.
+
+    They are the dependencies, the Java module and the class archives. Parts that exist are kept.
+    """
     _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
     _console.print(f"Java module in {module_jar()}", soft_wrap=True)
     from falkirk.commands.training import make_archives  # needs Spark
@@ -76,8 +79,9 @@ def doctor(kafka: str | None) -> None:
 
 @click.command()
 def jars() -> None:
-    """Print the paths of the JVM dependencies and of Falkirk's Java module, separated by commas.
+    """Print the paths of the jars, separated by commas.
 
+    They are the JVM dependencies and Falkirk's Java module.
     Example: spark-submit --jars "$(falkirk jars)" app.py
     """
     click.echo(",".join(str(path) for path in application_jars()))

@@ -32,10 +32,10 @@ _out = Terminal()
 def redrive(
     file: Path, broker: str | None, local: bool, home: Path | None, named: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Send the dead letters of FILE's application to their original topics again, after you have fixed the cause.
+    """Send dead letters to their topics again.
 
-    Each record is sent once, even if you repeat the command or it fails. All readers of such a topic get the record
-    again. The command works on a running and on a stopped application.
+    Use it after you have fixed the cause. Each record is sent once, even if you repeat the command or it fails. All
+    readers of such a topic get the record again. The command works on a running and on a stopped application.
     """
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)

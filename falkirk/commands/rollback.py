@@ -69,10 +69,11 @@ def rollback(
 @click.option("--unit", metavar="NAME", help="Instead, the points of this region, batch or processor.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
-    """Print the consistent cuts that FILE's application can go back to, newest first.
+    """List states to which FILE can roll back.
 
-    A cut has one point of each region and batch. A point marked with = is the same as in the line above. Cuts with
-    nothing in between are one line, with the time from the first to the last of them.
+    They are consistent cuts, newest first. A cut has one point of each region and batch. A point marked with = is the
+    same as in the line above. Cuts with nothing in between are one line, with the time from the first to the last of
+    them.
     """
     with offline(file, broker, local, home) as (visit, _, _runs):
         if unit is not None:

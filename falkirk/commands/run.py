@@ -65,7 +65,7 @@ def status_line(app: Application, status: dict[str, Any]) -> str:
         detail = region.get("condition") or region["detail"]  # a whole error is too long for a line
         detail = f" ({detail})" if detail else ""
         dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
-        held = f", {region['suppressed']:,} replayed results held back" if region["suppressed"] else ""
+        held = f", {region['suppressed']:,} replayed results dropped" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
     for other in status.get("foreign", ()):
         parts.append(

@@ -84,7 +84,10 @@ def local_broker() -> str:
 @click.command()
 @of_application
 def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None:
-    """Stop FILE's application, wherever on this machine it was started. The next start resumes from there."""
+    """Stop FILE's application.
+
+    It may run anywhere on this machine. The next start resumes from there.
+    """
     app = load_application(file)
     with home_of(app, home) as (held, runs):
         if not runs:
@@ -106,9 +109,10 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Delete checkpoints and records that neither a failure nor a rollback to the kept history can need.
+    """Delete old checkpoints and records.
 
-    A running application does this continuously.
+    They are those that neither a failure nor a rollback to the kept history can need. A running application does this
+    continuously.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
@@ -135,7 +139,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
 @of_application
 @click.argument("what", metavar="TOPIC|SOURCE/FILE")
 def disown(file: Path, broker: str | None, local: bool, home: Path | None, what: str) -> None:
-    """Ignore forged records in TOPIC, or leave out a FILE of the folder that SOURCE reads.
+    """Ignore forged records or a changed input file.
 
     TOPIC: forged records keep FILE's application from starting (FOREIGN_WRITER). They have a tag that this home can't
     verify. The command ignores those that are in TOPIC now. If the home was restored from an old copy, restore a newer

@@ -127,7 +127,7 @@ def _class_path() -> dict[str, str]:
     """Return the settings of a session whose archive fits every Java module.
 
     An archive contains the class path up to the last jar from which the JVM has loaded a class. Spark loads the classes
-    of `spark.jars` by a loader of its own, and the JVM saves none of these.
+    of `spark.jars` by a separate loader, and the JVM saves none of these.
     """
     archived = os.pathsep.join(map(str, driver_class_path()))
     return {"spark.driver.extraClassPath": archived, "spark.jars": str(module_jar())}

@@ -1,1 +1,1 @@
-"""Declarations: what a user says of an application, as values. Nothing here runs anything or needs Spark."""
+"""Declarations: the declarations of a user's application, as values. Nothing here runs anything or needs Spark."""

@@ -60,7 +60,7 @@ def by_time(
 
 def place_of(body: Body) -> SourceLocation:
     code = body.__code__
-    text = f"def {body.__name__}{inspect.signature(body)}"
+    text = f"def {body.__name__}({', '.join(inspect.signature(body).parameters)})"
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
 
 

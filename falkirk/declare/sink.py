@@ -1,4 +1,4 @@
-"""Sink: the protocol of sinks, which users can implement for a store of their own.
+"""Sink: the protocol of sinks, which users can implement for their own store.
 
 It imports no Spark when it runs: declaring an application needs none.
 """
@@ -32,7 +32,7 @@ class Sink(Protocol):
     - Every try of an epoch gets the same rows in the same order, also after a failure.
 
     So a sink has two duties. It remembers durably, together with the rows, which epochs it has. And `deliver` replaces
-    what an earlier try of the same epoch left behind. Then each result is there exactly once.
+    what an earlier try of the same epoch left behind. Then the store has each result exactly once.
     """
 
     @property
@@ -44,7 +44,7 @@ class Sink(Protocol):
         ...
 
     def delivered(self) -> int:
-        """Return the number after the newest epoch that is there completely, or 0 if there is none.
+        """Return the number after the newest epoch that is complete there, or 0 if there is none.
 
         Answer within seconds; otherwise the sink counts as unreachable. After `deliver(7, …)` the answer is 8.
         """
@@ -53,7 +53,7 @@ class Sink(Protocol):
     def deliver(self, epoch: int, rows: "DataFrame") -> None:
         """Store all rows of an epoch, and make durable that it is there, before the call returns.
 
-        An earlier try may have ended at any point. Readers should see nothing of an epoch before all of it is there:
+        An earlier try may have ended at any point. Readers should see nothing of an epoch before it is complete:
         write it under another name and rename it, or use one transaction.
 
         Args: rows: in the order of the results. They can be read several times.

@@ -38,7 +38,7 @@ AHEAD = timedelta(seconds=AHEAD_S)
 _WITHOUT_TIME = frozenset({"agg", "count", "map_rows", "stateful", "join", "dropDuplicates"})
 #: The attributes of a DataFrame that tell its columns.
 _OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
-#: What to do when a stream's methods are not enough.
+#: The advice for steps that a stream has no method for.
 _WAY_OUT = "For all of PySpark, write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames."
 
 

@@ -90,8 +90,8 @@ _WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
 
 
 def has_no_order(data: DataFrame) -> bool:
-    """Tell whether rows are in no order, since the last thing that Spark does with them is to group them. Those of a
-    topic are in the order in which they came, and a sort's in its own. What is not known counts as ordered."""
+    """Tell whether rows are in no order, because Spark's last step groups them. Those of a
+    topic are in the order in which they came, and a sort's in its own. Unknown steps count as ordered."""
     for line in plan_text(data).splitlines():
         found = re.match(r"[\s:+-]*(\w+)", line)
         if found is None or found[1] not in _PASSING:

@@ -1,4 +1,4 @@
-"""Parsing: what the raw records of a topic become: columns, a stamp each, and those that do not fit marked."""
+"""Parsing: turns the raw records of a topic into columns with a stamp each, and marks those that do not fit."""
 
 from dataclasses import dataclass
 
@@ -69,7 +69,7 @@ def parse(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
 def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
     """Return the columns that a source declares, all nullable, and the names of those that must not be null.
 
-    Args: of: what it is the schema of.
+    Args: of: the owner of the schema.
     Raises: DefinitionError: `SCHEMA_INVALID`, and as `check_names`.
     """
     try:

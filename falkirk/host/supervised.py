@@ -18,7 +18,7 @@ from falkirk.runtime.status import RegionStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
-    """What all processors of a host share. Args: say: receives one line for the user at each event."""
+    """The parts that all processors of a host share. Args: say: receives one line for the user at each event."""
 
     context: Context
     failures: Failures

@@ -37,7 +37,7 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The jar in use. Args: origin: of the jar. jar: its path, whether or not it exists. ok: it is there and whole."""
+    """The jar in use. Args: origin: of the jar. jar: its path, even if it does not exist. ok: it is complete."""
 
     origin: Literal["prebuilt", "compiled"]
     jar: Path

@@ -95,7 +95,7 @@ _CONTEXT_SETTINGS = {
 #: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
-#: Further settings for executors in JVMs of their own. Spark puts them before the user's own Java options.
+#: Further settings for executors in separate JVMs. Spark puts them before the user's own Java options.
 _EXECUTOR_SETTINGS = {"spark.executor.defaultJavaOptions": " ".join(PINNED)}
 
 
@@ -230,7 +230,7 @@ def _launch_settings(master: str) -> dict[str, str]:
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     settings = {
         # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
-        # The Java module is behind the jars that the archive covers, so the archive fits every module.
+        # The Java module comes after the jars that the archive covers, so the archive fits every module.
         "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar()))),
         _JAVA_OPTIONS: " ".join([log4j, *PINNED, *options("spark", find_java())]),
         "spark.ui.enabled": "false",

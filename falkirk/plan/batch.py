@@ -210,7 +210,7 @@ class Batch:
         state = " and state" if self.saves_all and self.is_stateful else ""
         unchanged = "" if self.saves_all else " Its state is the same on replay."
         yield Reason(
-            kind="recorded", processor=name, operations=self.undetermined, short="its epochs are recorded",
+            kind="recorded", processor=name, operations=self.undetermined, short="results are recorded first",
             where=self.where,
             text=f"{differs}, but Falkirk records the results{state} of an epoch before it publishes any of them."
             f"{unchanged}{because}",
@@ -219,15 +219,15 @@ class Batch:
     def durable(self) -> Iterator[str]:
         """Yield what is durable, and where."""
         outside = [i for i in self.inputs if i.folder is not None or (i.topic is not None and not i.reads_hop)]
-        yield from dict.fromkeys(f"input: {i.name}" for i in outside)
-        kept = "cut in the home, its results in their topic" if self.is_direct else "cut and results in the home"
-        yield f"{self.name}: each epoch's {kept}"
+        yield from dict.fromkeys(f"input: {i.name if i.topic is None else f'topic {i.topic.topic}'}" for i in outside)
+        kept = "in the home, and its results in their topic" if self.is_direct else "and its results, in the home"
+        yield f"{self.name}: the range of each epoch {kept}"
         if self.is_stateful:
             yield f"{self.name}: state, saved in the home {self.saved_when}"
 
     def costs(self) -> Iterator[str]:
         """Yield what its promise costs."""
-        written = "written to its log, and from there to the output" if self.sinks else "written to its log"
+        written = "recorded in the home" + (", and then written to the output" if self.sinks else "")
         written = "written once, directly to its topic" if self.is_direct else written
         yield f"{self.name}: a few Spark jobs for each epoch, some tenths of a second; each result is {written}"
 

@@ -126,7 +126,7 @@ def plan_batch(
     )
 
 
-#: What takes the place of a stream's methods in a function that gets DataFrames.
+#: The replacements of a stream's methods in a function that gets DataFrames.
 _INSTEAD = {
     "map_rows": "fk.map_rows(rows, …)", "stateful": "fk.stateful(rows, …)", "explode": "F.explode(column) in a select",
 }  # fmt: skip
@@ -150,7 +150,7 @@ def returned(
     """Call a batch's function; return its result and its next state, if it keeps any. What its operators keep is in
     `call`.
 
-    Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Whatever it raises itself.
+    Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Also the errors of the function.
     """
     with calling(call):
         found = body(*[given[parameter] for parameter in reads])

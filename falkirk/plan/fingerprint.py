@@ -15,7 +15,7 @@ from falkirk.plan.published import form, partitioned_by
 
 #: Settings of the session on which the results of the same steps depend, by their names in a fingerprint.
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
-#: The default language of the JVM, on which the case of letters depends. Falkirk pins that of its own JVMs.
+#: The default language of the JVM, on which the case of letters depends. Falkirk pins it in its JVMs.
 LANGUAGE = "language of the JVM"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.

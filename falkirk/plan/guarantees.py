@@ -113,7 +113,7 @@ class Promise:
             return f"A result is published after {whose}{longest}."
         if self.release == "on arrival":
             return "A result is published on arrival, within milliseconds."
-        return f"A result is published with its epoch. An epoch ends {ends(self.cut)}."
+        return f"The results of an epoch are published together, once it is computed. An epoch ends {ends(self.cut)}."
 
     @property
     def why(self) -> str:

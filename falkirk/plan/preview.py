@@ -11,6 +11,7 @@ from falkirk.local.spark import session as spark_session
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
+from falkirk.plan.shown.why import IDENTITY_UNKNOWN
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
@@ -32,7 +33,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
     assumed = f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic."
     return Shown(
-        plan=plan, slots=slots, available=available, home=home or app.home,
+        plan=plan, slots=slots, available=available, is_provided=master is None, home=home or app.home,
         broker=None if connection is None else connection.bootstrap,
         notes=(assumed,) if connection is None and plan.regions else (),
     )  # fmt: skip
@@ -43,7 +44,7 @@ def _identity(home: Path) -> str:
     try:
         return str(json.loads((home / "falkirk.json").read_text())["identity"])
     except (OSError, ValueError, KeyError):
-        return "HOME"
+        return IDENTITY_UNKNOWN
 
 
 def _slots(plan: Plan, topics: Topics | None) -> tuple[RegionSlots, ...]:

@@ -64,7 +64,7 @@ IN_KEY = "it decides the partition of a result"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undetermined:
-    """What may come out differently on a replay.
+    """Operations whose values may differ on a replay.
 
     Args: operations: by Catalyst's names. processor, where: in which it is, at which line of the user's. why: it
         matters. policy: the one that counts checkpoints alone, whether or not anything may.

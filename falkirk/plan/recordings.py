@@ -1,4 +1,4 @@
-"""Recordings: what the functions of streams return in one plan, so that no function is called for each of its readers.
+"""Recordings: the results of the functions of streams in one plan, so that no function is called per reader.
 
 A function records steps on a `Stream`. The planner uses its first call everywhere: to choose the engine, to cut
 regions, and to run micro-batches. A second call shows whether the function itself is deterministic: a clock that
@@ -13,7 +13,7 @@ from falkirk.plan.fingerprint import text_of
 
 
 class Recordings:
-    """What each function of a stream returned at its first and at its second call, which are made when needed."""
+    """The results of the first and the second call of each stream's function. A call is made when it is needed."""
 
     def __init__(self) -> None:
         self._first: dict[str, Any] = {}

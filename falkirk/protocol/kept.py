@@ -1,6 +1,6 @@
 """Kept points: the checkpoints that a failure, or a rollback on request, may ask for, of all that a region has.
 
-Whatever is kept besides them (records of logs, positions of outputs, marks) follows from these points.
+All other kept data (records of logs, positions of outputs, marks) follows from these points.
 """
 
 import math

@@ -3,7 +3,7 @@
     source log ─▶ region ─▶ log ─▶ region ─▶ held log ─▶ sink log
                         └──▶ region ─▶ sink log
 
-Each region has a time domain of its own. A live region counts in the offsets of the logs that it reads, a batch in
+Each region has its own time domain. A live region counts in the offsets of the logs that it reads, a batch in
 epochs, and an iteration in epochs and rounds. A batch does not read logs itself: a processor of the graph between the
 two, the *cutter*, turns offsets into epochs by the recorded cuts. The log of a batch is a log whose records are epochs.
 

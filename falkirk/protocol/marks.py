@@ -55,7 +55,7 @@ class Marks:
         ]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
-        #: The points that were taken in last: the same ones come again in each turn.
+        #: The points that were taken in last: each turn has the same ones.
         self._taken: dict[str, dict[PointNumber, Point]] = {}
 
     @property

@@ -127,7 +127,7 @@ class PostgresDatabase(Database):
 
 @contextmanager
 def _ending_after(seconds: float, connection: int) -> Iterator[None]:
-    """Shut a connection down if the block takes longer: whoever waits for an answer then gets an error.
+    """Shut a connection down if the block takes longer: a caller that waits for an answer then gets an error.
 
     Args: connection: the file descriptor of its socket.
     """

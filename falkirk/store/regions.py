@@ -1,4 +1,4 @@
-"""Regions: what the checkpoints that Spark itself keeps rest on: incarnations and their fences, positions from which an
+"""Regions: the decisions that belong to Spark's checkpoints: incarnations and their fences, positions from which an
 output's tail may be read, marks, and input that is skipped."""
 
 from bisect import bisect_right
@@ -143,7 +143,7 @@ class RegionStore(Part):
             )
 
     def forget_tails_after(self, region: str, restored_batch: BatchId) -> None:
-        """Drop the positions that no longer hold once an incarnation goes on from this batch.
+        """Drop the positions that no longer hold once an incarnation resumes from this batch.
 
         Its replay may end batches earlier than they ended before, and then a later position would overlook some
         outputs.
@@ -163,7 +163,7 @@ class RegionStore(Part):
                 db.execute(tails.delete().where(mine, tails.c.valid_from_commit == n))
 
     def distrust(self, region: str, batch: BatchId, reason: str) -> None:
-        """Record that the checkpoint of a batch is damaged: nobody goes on from it. A second time changes nothing."""
+        """Record that the checkpoint of a batch is damaged: no region resumes from it. A repetition changes nothing."""
         with self._writing() as db:
             if db.execute(sql.select(decisions.c.number).where(_distrust(region), decisions.c.number == batch)).first():
                 return

@@ -1,4 +1,4 @@
-"""Values: what the store takes and gives back, and how it is written as text, which is JSON and nothing else."""
+"""Values of the store, and their form as text, which is always JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -83,8 +83,8 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionRecord:
-    """What a region's checkpoint rests on: its fingerprint, where it began to read, and its topics' partition
-    counts."""
+    """The conditions under which a region's checkpoint is valid: its fingerprint, where it began to read, and its
+    topics' partition counts."""
 
     fingerprint: dict[str, str]
     start_offsets: Positions
@@ -124,7 +124,7 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What could have gone another way, and is fixed from now on: an epoch's cut, the version that a batch read."""
+    """A choice that is fixed from now on: an epoch's cut, the version that a batch read."""
 
     kind: str
     name: str
@@ -168,7 +168,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What somebody asks of the running application, and what came of it."""
+    """A request to the running application, and its outcome."""
 
     request: int
     kind: str

@@ -27,7 +27,7 @@ LEVELS: Levels = ((600.0, 60.0), (3600.0, 600.0), (21_600.0, 3600.0), (604_800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What is kept for rollbacks on request, beyond what a failure may need.
+    """The data kept for rollbacks on request, beyond the data that a failure may need.
 
     Args:
         points: this many points that differ.

@@ -89,24 +89,28 @@ def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Brok
     assert len(run.rows("swollen")) <= 2
 
 
-def test_a_stray_connection_never_ends_the_application(broker: Broker, home: Path, tag: str) -> None:
-    """Each one costs a Spark application, since on a cluster only that ends the writers of a region. Before, the first
-    one ended the coordinator here, and the fifth one in a row did with the settings of users."""
+def test_a_stray_connection_restarts_its_region_alone(broker: Broker, home: Path, tag: str) -> None:
+    """The broker refuses what the tasks of the former incarnation may still send, so the Spark application stays.
+
+    Before, each one cost a Spark application, and the fifth one in a row ended the coordinator.
+    """
     with running(broker, home, tag, "counts", interval="20 seconds") as run:
-        hosts = set[int]()
+        hosts, incarnations = set[int](), set[int]()
 
         def disturbed() -> bool:
             for executor in run.application.executors():
                 ask_everywhere(executor)
             if (status := run.application.status())["regions"]:
                 hosts.add(status["pid"])
-            return len(hosts) > 2
+                incarnations.add(run.named("counts")["incarnation"])
+            return len(incarnations - {0}) > 2
 
         run.send(1)
-        run.wait(disturbed, "two more Spark applications")
+        run.wait(disturbed, "two more incarnations")
         run.wait(lambda: len(run.rows("counts")) == 1, "the result")
         run.send(1)
         run.wait(lambda: len(run.rows("counts")) == 2, "the next result")
+    assert len(hosts) == 1, "the same Spark application"
     assert [row["version"] for row in run.rows("counts")] == [1, 2]
 
 

@@ -4,13 +4,15 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 _GAP = 2
+#: The last column is wrapped before the others, down to this width.
+_LAST_MIN = 30
 
 
 def table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Yield the lines of a table: its cells are wrapped where the table would be wider than `width` characters."""
+    """Yield the lines of a table. If it is wider than `width` characters, cells are wrapped, the last column first."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
     while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths) > 10:
-        widths[widths.index(max(widths))] -= 1
+        widths[-1 if widths[-1] > _LAST_MIN else widths.index(max(widths))] -= 1
     for row in rows:
         cells = [wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
         for number in range(max(map(len, cells))):

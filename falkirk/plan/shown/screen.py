@@ -19,7 +19,7 @@ from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import table, wrapped
 from falkirk.plan.shown.mermaid import mermaid
 from falkirk.plan.shown.values import as_json
-from falkirk.plan.shown.why import why, with_processors
+from falkirk.plan.shown.why import read_by, short_topic, why, with_steps
 from falkirk.plan.slots import RegionSlots
 
 #: The widest that the overview becomes.
@@ -30,12 +30,16 @@ WIDTH_MAX = 100
 class Shown:
     """A plan with the slots that it needs and has, ready to be shown.
 
-    Args: available: slots of the Spark application. home: of the application. broker: its address, if one is named.
+    Args:
+        available: slots of the Spark application. is_provided: no Spark master is named, so `falkirk run` starts Spark
+            on this machine with enough slots.
+        home: of the application. broker: its address, if one is named.
     """
 
     plan: Plan
     slots: tuple[RegionSlots, ...]
     available: int
+    is_provided: bool = False
     home: Path | None = None
     broker: str | None = None
     notes: tuple[str, ...] = ()
@@ -69,7 +73,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     """Return the overview of a plan, at most `width` characters wide."""
     promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
     outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
-    regions = [(with_processors(r.name, r.processors), _how(r), _source(r)) for r in shown.plan.regions]
+    regions = [(with_steps(shown.plan, r), _how(r), _source(r)) for r in shown.plan.regions]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("RUNS", "HOW", "READS"), *regions, *batches]
     ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
@@ -108,12 +112,7 @@ def _how(region: Region) -> str:
 
 
 def _source(region: Region) -> str:
-    return f"{'hop' if region.reads_hop else 'topic'} {short_topic(region.source.name, region.source.topic.topic)}"
-
-
-def short_topic(name: str, topic: str) -> str:
-    """Return what a log is called in the plan: an internal topic by the region that writes it."""
-    return name if topic.startswith("falkirk.") else topic
+    return short_topic(region.source.name, region.source.topic.topic, is_hop=region.reads_hop)
 
 
 def _kind(batch: Batch) -> str:
@@ -124,19 +123,21 @@ def _kind(batch: Batch) -> str:
 
 def _inputs(batch: Batch) -> str:
     newest = [i.name for i in batch.inputs if i.view]
-    read = [i.name for i in batch.inputs if not i.view]
+    read = [read_by(i) for i in batch.inputs if not i.view]
     return ", ".join([*read, *([f"newest epoch of {', '.join(newest)}"] if newest else [])])
 
 
 def _requests(plan: Plan) -> Iterator[str]:
     for push in plan.push:
-        answered = f", answers from topic {push.answers}" if push.answers else ""
-        yield f"Requests: POST {push.path}, input {push.name!r}{answered}."
+        answered = f"; the response is the answer in topic {push.answers}" if push.answers else ""
+        yield f"Requests: POST {push.path} adds a record to {push.name}{answered}."
 
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        yield f"Core slots: {sum(need.total for need in shown.slots)} needed, {shown.available} available."
+        provided = "provided on one machine, also if it has fewer cores"
+        has = provided if shown.is_provided else f"{shown.available} available"
+        yield f"Core slots: {sum(need.total for need in shown.slots)} needed, {has}."
 
 
 def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from falkirk.analysis.properties import Properties
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, kept_in_words
+from falkirk.plan.batch import Batch, Input, kept_in_words
 from falkirk.plan.guarantees import Promise, epochs
 from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
@@ -16,6 +16,8 @@ from falkirk.plan.shown.columns import wrapped
 
 Facts = Iterable[tuple[str, str]]
 """Labels and sentences."""
+#: Part of the names of internal topics instead of the home's identity, before the first run has chosen one.
+IDENTITY_UNKNOWN = "HOME"
 _INDENT = 2
 _LABEL = 11
 
@@ -49,6 +51,8 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for name in _processors(promise):
         yield from (("steps", text) for text in _known(name, plan.properties.get(name), is_live=name in live))
     yield from (("durable", text) for text in promise.durable)
+    if any(f".{IDENTITY_UNKNOWN}." in text for text in promise.durable):
+        yield "durable", f"({IDENTITY_UNKNOWN} stands for the identity of the home, which the first run chooses.)"
     yield from (("failure", text) for text in _failures(promise))
     yield from (("costs", text) for text in promise.costs)
 
@@ -56,19 +60,19 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
-            runs = with_processors(region.name, region.processors)
-            yield "runs", f"{runs}: live, reads {region.source.topic.topic}, {_written(region)}"
+            read = short_topic(region.source.name, region.source.topic.topic, is_hop=region.reads_hop)
+            yield "runs", f"{with_steps(plan, region)}: live, reads {read}, {_written(region)}"
             yield "runs", f"  {mechanisms.consequence(region)}"
     for batch in plan.batches:
         if batch.name in promise.goes_back:
-            read = ", ".join(f"the newest epoch of {i.name}" if i.view else i.name for i in batch.inputs)
+            read = ", ".join(f"the newest epoch of {i.name}" if i.view else read_by(i) for i in batch.inputs)
             yield "runs", f"{batch.name}: an epoch {epochs(batch.cut)}, reads {read}; keeps {_keeps(batch)}"
 
 
 def _written(region: Region) -> str:
     if region.released_to is not None:
         return f"writes the held log of topic {region.released_to.topic}"
-    return f"writes {'hop' if region.hop is not None else 'topic'} {region.output.topic}"
+    return f"writes {f'hop {region.name}' if region.hop is not None else f'topic {region.output.topic}'}"
 
 
 def _keeps(batch: Batch) -> str:
@@ -108,6 +112,32 @@ def _failures(promise: Promise) -> Iterator[str]:
     for name, others in promise.goes_back.items():
         if others != (name,):
             yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."
+
+
+def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
+    """Return the name of a log in the plan: that of an internal topic is the region that writes it."""
+    return f"{'hop' if is_hop else 'topic'} {name if topic.startswith('falkirk.') else topic}"
+
+
+def read_by(given: Input) -> str:
+    """Return the name of an input of a batch in the plan."""
+    topic = "falkirk." if given.topic is None else given.topic.topic
+    return given.name if topic.startswith("falkirk.") else f"topic {topic}"
+
+
+def with_steps(plan: Plan, region: Region) -> str:
+    """Return the name of a region, with the processors whose steps it runs.
+
+    A hop before a keyed step divides a processor: its first steps run in the region that writes the hop. A region
+    without a processor copies a hop.
+    """
+    if not region.processors:
+        return f"{region.name} (copies)"
+    *former, last = region.processors
+    reads = [each for each in plan.regions if each.source.topic.topic == region.output.topic]
+    if not any(last in each.processors for each in reads):
+        return with_processors(region.name, region.processors)
+    return f"{region.name} ({', '.join([*former, f'start of {last}'])})"
 
 
 def with_processors(name: str, processors: tuple[str, ...]) -> str:

@@ -56,7 +56,7 @@ def _poison(text: str) -> str:
 
 
 def may_have_lost_state(error: BaseException) -> bool:
-    """Tell whether an error may mean that what Spark keeps in memory is gone.
+    """Tell whether an error may mean that Spark has lost its data in memory.
 
     An expression that fails on a value says nothing of that, and neither does the user's own Python in the driver.
     """

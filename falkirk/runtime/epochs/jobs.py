@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
-    """What the batches of an application share.
+    """The parts that the batches of an application share.
 
     Args: logs: the epochs of all batches, by log. files: the files of all folder sources, by log. on_complete: called
         with the name of a batch that has recorded an epoch.

@@ -137,10 +137,19 @@ class LiveRegion(RegionAtRest):
             return
         self._on_progress()
         self.end("stopped to go back")
-        if self.opening is not None and writes_elsewhere(self._context.session):
+        if self.opening is not None and self._may_write_elsewhere():
             raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
         super().fence()
+
+    def _may_write_elsewhere(self) -> bool:
+        """Return whether a task of the ended query may still write, from an executor that this process can't reach.
+
+        The broker refuses the tasks of a fenced region. But once an executor is lost, the others may have too few slots
+        for the next query, and a new Spark application asks for all of them.
+        """
+        was_lost = self.observations is not None and self.observations.was_lost()
+        return writes_elsewhere(self._context.session) and (was_lost or not self.region.fenced)
 
     def _close_dead_letters(self) -> None:
         if self._dead_letters is not None:

@@ -1,8 +1,8 @@
 """A user's sink as a target: `fk.Sink` has three members, and this module adds the rest of a target.
 
-What could break an epoch in somebody else's code:
+Somebody else's code could break an epoch in three ways:
   - a try that was given up still writes, when the next one begins: deliveries to an address wait for each other;
-  - it does not answer: it is asked in a thread of its own, and whoever looks after the application goes on;
+  - it does not answer: a separate thread asks it, so the application keeps running;
   - it does not remember what it took, or takes less than it says: it is asked before and after each epoch.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger("falkirk")
 
 #: A sink says within this time which epochs it has, or counts as unreachable.
 ANSWER_S = 5.0
-#: Whoever delivers to an address has its lock. A thread of an application that was stopped may have it still.
+#: A delivery to an address holds its lock. A thread of an application that was stopped may have it still.
 _busy: dict[str, threading.Lock] = {}
 
 
@@ -43,7 +43,7 @@ class OwnTarget:
         self._told = ""
 
     def seen(self) -> EpochNumber:
-        """See Target. What is there of an epoch that is not complete does not count, and the next try replaces it."""
+        """See Target. An incomplete epoch does not count, and the next try replaces it."""
         return self.delivered()
 
     def delivered(self) -> EpochNumber:

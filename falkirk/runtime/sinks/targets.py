@@ -1,7 +1,7 @@
 """Targets: the places to which the epochs of a batch are released.
 
 Each target stores how far it is. So a delivery that a crash interrupted resumes at the same place, and no
-epoch is there twice.
+epoch is delivered twice.
 
     topic      The last record of each partition names its epoch and its place in it. A retry leaves out the rows that
                the topic already has.
@@ -30,7 +30,7 @@ from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.theory.ids import Offsets
 
 Settle = Callable[[str], Offsets]
-#: What makes the target of each kind of endpoint, of (endpoint, name of the sink, place, settle).
+#: The constructor of the target for each kind of endpoint, from (endpoint, name of the sink, place, settle).
 _TARGETS: Mapping[type, Callable[[Any, str, Place, Settle], Target]] = {
     Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),

@@ -196,7 +196,7 @@ def test_what_is_late_by_what_was_seen_depends_on_where_an_epoch_ended(spark: "S
 
     assert epochs(20, 20) == epochs(20, 20) != epochs(10, 30)
     (promise,) = promises_of(planned(spark, pipeline))
-    assert "p: each epoch's cut and results in the home" in promise.durable, promise.durable
+    assert "p: the range of each epoch and its results, in the home" in promise.durable, promise.durable
 
 
 def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:

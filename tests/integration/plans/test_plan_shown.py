@@ -48,7 +48,9 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert "Core slots: 8 needed, 10 available." in lines
+    assert "Core slots: 8 needed, provided on one machine, also if it has fewer cores." in lines
+    assert any(line.startswith("index-by-word (words, start of index)  live") for line in lines)
+    assert any(line.startswith("index (copies)  ") for line in lines)
     assert "--why" in lines[-1]
 
 
