@@ -42,6 +42,12 @@ def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(names.get(output.apply(i).exprId().id(), key_column(key)) for i, key in enumerate(keys))
 
 
+def key_label(keys: Sequence[Any]) -> str:
+    """Return a grouping key as part of a name. An expression is called "key"."""
+    named = [re.sub("[^A-Za-z0-9_]+", "-", key).strip("-") for key in keys if isinstance(key, str)]
+    return "-".join(filter(None, named)) if len(named) == len(keys) and any(named) else "key"
+
+
 def check_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
     """Check that a key can choose a partition.
 

@@ -6,7 +6,7 @@ Source: Delivery, consistency, and determinism, Definitions 9 (commutative) and 
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.analysis.functions import AGGREGATES, ANYWHERE, IDEMPOTENT, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
@@ -45,10 +45,12 @@ class Properties:
         }  # fmt: skip
 
 
-def of_live(steps: Iterable[Step], operations: Collection[str], word: Word | None) -> Properties:
+def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | None) -> Properties:
     """Return the properties of a live processor. Args: operations: the operations that its steps introduce."""
     running = [step for step in steps if step.operation == "agg" and not all(map(_counts_rows, step.arguments[1]))]
+    first = [f"{step.operation}() keeps the first record" for step in steps if step.operation == "dropDuplicates"]
     ordered = [f"{step.operation}() publishes an intermediate result after each record" for step in running]
+    ordered += first
     doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
     return Properties(
         differs=reasons(doubtful), ordered=tuple(dict.fromkeys(ordered)), adds_up=_adding(operations),

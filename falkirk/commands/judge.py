@@ -197,6 +197,8 @@ def _declared(app: Application, sink: Output, recordings: Recordings) -> _Declar
         upstream = processor.reads[0]
         steps[:0] = steps_of(recordings.first(processor).node)
         name = upstream
+    if any(step.operation == "dropDuplicates" for step in steps):
+        raise _not_checkable(sink, "it has dropDuplicates()")
     keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
     if keyed and keyed != [len(steps) - 1]:
         raise _not_checkable(sink, "it has steps after its keyed step")

@@ -7,17 +7,22 @@ recorded stream into regions, but not a DataFrame.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
+from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration
+from falkirk.declare.watermark import Watermark, watermark
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
     KEY_MISSING,
+    KEY_MISSING_DUPLICATES,
     NOT_A_STREAM,
     SCHEMA_MISSING_JSON,
+    WATERMARK_MISSING,
 )
 from falkirk.errors.location import SourceLocation, caller
 
@@ -27,6 +32,10 @@ if TYPE_CHECKING:
 
 _S = TypeVar("_S", bound="Stream")
 
+#: How far ahead of the clock an event time may be by default.
+AHEAD = timedelta(seconds=AHEAD_S)
+#: Steps whose results have no event time, because they are no records of the input any more.
+_WITHOUT_TIME = frozenset({"agg", "count", "map_rows", "stateful", "join", "dropDuplicates"})
 #: The attributes of a DataFrame that tell its columns.
 _OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
 #: The advice for steps that a stream has no method for.
@@ -197,6 +206,37 @@ class Stream:
             raise NOT_A_STREAM.error(where=caller(), name=type(other).__name__)
         return self._then("join", other, on, {"time": time, "within": within})
 
+    def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
+        """Declare the event time of the records, as ``DataFrame.withWatermark``. `dropDuplicates` has to follow.
+
+        The time of a partition is the greatest time of its records so far. A record is late if it is older than the
+        time of its partition, less `delayThreshold`.
+
+        Args: eventTime: the name of a TIMESTAMP column. ahead: how far a time may be ahead of the clock. Records with
+            later times, or without a time, become dead letters.
+        Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`.
+        """
+        return self._then("withWatermark", watermark(eventTime, delayThreshold, ahead, caller()))
+
+    def dropDuplicates(self, subset: Sequence[str] = ()) -> Self:
+        """Keep the first record of each key within the time of `withWatermark`.
+
+        A key is known until the time of its partition has passed its first record by the delay. Late records become
+        dead letters. This is ``DataFrame.dropDuplicatesWithinWatermark``, whose name is possible as well.
+
+        Args: subset: the names of the columns of the key.
+        Raises: DefinitionError: `WATERMARK_MISSING`, `KEY_MISSING`.
+        """
+        where = caller()
+        if isinstance(subset, str) or not subset or not all(isinstance(name, str) for name in subset):
+            raise KEY_MISSING_DUPLICATES.error(where=where, subset=subset)
+        return self._like(Step(
+            parent=self._node, operation="dropDuplicates", arguments=(tuple(subset), _watermark_of(self._node, where)),
+            where=where,
+        ))  # fmt: skip
+
+    dropDuplicatesWithinWatermark = dropDuplicates
+
     def groupBy(self, *keys: "Column | str") -> "GroupedStream[Self]":
         """Group by key, as ``DataFrame.groupBy``; then call `GroupedStream.agg`."""
         return GroupedStream(self._node, keys, caller(), self._like)
@@ -258,6 +298,16 @@ class GroupedStream(Generic[_S]):
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse_method(name, "a grouped stream", GroupedStream)
+
+
+def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
+    """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
+    while isinstance(node, Step) and node.operation not in _WITHOUT_TIME:
+        if node.operation == "withWatermark":
+            return cast(Watermark, node.arguments[0])
+        node = node.parent
+    after = f" after {node.operation}()" if isinstance(node, Step) else ""
+    raise WATERMARK_MISSING.error(where=where, after=after)
 
 
 def _refuse_method(name: str, what: str, kind: type) -> NoReturn:

@@ -20,9 +20,19 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    VariantType,
+)
 
 from falkirk.declare.stream import LatestValue, Step
+from falkirk.declare.watermark import Watermark
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.frames import (
     COLUMN_MISSING,
@@ -33,11 +43,14 @@ from falkirk.errors.conditions.frames import (
     STEP_INVALID_SPARK,
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames import event_time
+from falkirk.frames.names import BAD as BAD
+from falkirk.frames.names import LEAST as LEAST
+from falkirk.frames.names import OURS as OURS
+from falkirk.frames.names import PREFIX, TIME
+from falkirk.frames.names import STAMP as STAMP
 
-STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
-OURS = (STAMP, BAD, LEAST)
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
-_PREFIX = "__falkirk"
 _BAD = "struct<reason: string, key: binary, value: binary>"
 
 
@@ -125,7 +138,7 @@ def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -
     """
     seen: set[str] = set()
     for name in names:
-        if name.casefold().startswith(_PREFIX) and name not in ours:
+        if name.casefold().startswith(PREFIX) and name not in ours:
             raise COLUMN_RESERVED_NAME.error(where=where, column=name)
         if name.casefold() in seen:
             raise _twice(name, where)
@@ -226,7 +239,7 @@ def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
 
 def _refuse_names(*names: str) -> None:
     for name in names:
-        if isinstance(name, str) and name.casefold().startswith(_PREFIX):
+        if isinstance(name, str) and name.casefold().startswith(PREFIX):
             raise _SeesOurs(f"it names {name}")
 
 
@@ -310,6 +323,20 @@ def _count(frame: Frame, keys: Sequence[Any]) -> Frame:
     return _agg(frame, keys, [F.count("*").alias("count")])
 
 
+def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
+    _require(frame, watermark.column)
+    kind = frame.data.schema[watermark.column].dataType
+    if not isinstance(kind, TimestampType):
+        raise TypeError(f"column {watermark.column} is of type {kind.simpleString()}, and a time needs TIMESTAMP")
+    return replace(frame, data=event_time.timed(frame.data.drop(TIME), frame.columns, watermark))
+
+
+def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) -> Frame:
+    _require(frame, *keys)
+    data = event_time.first_of_key(frame.data, frame.columns, keys, watermark)
+    return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
+
+
 _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "select": _select,
     "selectExpr": _select_expr,
@@ -320,4 +347,6 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "explode": _explode,
     "agg": _agg,
     "count": _count,
+    "withWatermark": _with_watermark,
+    "dropDuplicates": _drop_duplicates,
 }

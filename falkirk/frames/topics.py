@@ -11,6 +11,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.frames import SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro
+from falkirk.frames.names import ARRIVED
 from falkirk.frames.stamped import BAD, STAMP, Frame, check_names
 
 #: The columns of Spark's Kafka source, for analysis without a broker.
@@ -56,10 +57,13 @@ def parsing(topic: Kafka) -> Parsing:
     return Parsing(names=names, fields=fields, reason=reason, kept=[*kept, stamp, bad])
 
 
-def parse(raw: DataFrame, how: Parsing) -> Frame:
-    """Return the frame of a topic's raw Kafka records: its columns, a stamp each, and the bad ones marked."""
+def parse(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
+    """Return the frame of a topic's raw Kafka records: its columns, a stamp each, and the bad ones marked.
+
+    Args: timed: keep the timestamps of the records, with which `withWatermark` compares their times.
+    """
     data = raw.withColumn("__falkirk_parsed", how.fields).withColumn("__falkirk_reason", how.reason)
-    return Frame(data=data.select(*how.kept))
+    return Frame(data=data.select(*how.kept, *([F.col("timestamp").alias(ARRIVED)] if timed else [])))
 
 
 def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:

@@ -1,16 +1,21 @@
 """Replay: applies the steps that a stream has recorded to the DataFrames of a micro-batch."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
+from falkirk.analysis.columns import check_group
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Node, Step, Stream
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
+from falkirk.frames.names import GREATEST, TIME
 from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.operators import watermarks
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
+from falkirk.operators.watermarks import Times
 
 
 def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
@@ -19,25 +24,52 @@ def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> 
     Args: given: by name, each with its stamps in a column `STAMP`.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a step with a state follows a step that leaves no order.
     """
-    return _replay(node, given, processor).own
+    return _Replay(given=given, processor=processor).after(node).own
 
 
-def _replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> Frame:
-    if not isinstance(node, Step) and node.name in given:
-        return frames.good(given[node.name])
-    if not isinstance(node, Step):
-        raise NOT_A_STREAM_BATCH.error(where=processor.where, processor=processor.name)
-    frame = _replay(node.parent, given, processor)
-    if node.operation not in ("map_rows", "stateful", "join"):
-        return frames.apply(frame, node)
-    options = dict(node.arguments[-1])
-    if node.operation == "map_rows":
-        return frames.good(map_rows(frame.own, node.arguments[0], where=node.where, **options))
-    if node.operation == "join":
-        other = node.arguments[0]
-        assert isinstance(other, Stream), "checked when it was recorded"
-        right = _replay(other.node, given, processor)
-        return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
-    if STAMP not in frame.data.columns:
-        raise STAMP_MISSING_ORDER.error(where=node.where, processor=processor.name)
-    return frames.good(stateful(frame.data.drop(BAD), node.arguments[0], order=STAMP, where=node.where, **options))
+@dataclass(kw_only=True)
+class _Replay:
+    """The steps of one epoch. Args: times: the times of all partitions, by the watermark that moves them."""
+
+    given: Mapping[str, DataFrame]
+    processor: Processor
+    times: dict[int, Times] = field(default_factory=dict)
+
+    def after(self, node: Node) -> Frame:
+        """Return the frame after a node."""
+        if not isinstance(node, Step) and node.name in self.given:
+            return frames.good(self.given[node.name])
+        if not isinstance(node, Step):
+            raise NOT_A_STREAM_BATCH.error(where=self.processor.where, processor=self.processor.name)
+        frame = self.after(node.parent)
+        if node.operation in ("withWatermark", "dropDuplicates"):
+            return self._timed(node, frame)
+        if node.operation not in ("map_rows", "stateful", "join"):
+            return frames.apply(frame, node)
+        options = dict(node.arguments[-1])
+        if node.operation == "map_rows":
+            return frames.good(map_rows(frame.own, node.arguments[0], where=node.where, **options))
+        if node.operation == "join":
+            other = node.arguments[0]
+            assert isinstance(other, Stream), "checked when it was recorded"
+            right = self.after(other.node)
+            return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
+        self._require_stamps(frame, node)
+        rows = frame.data.drop(BAD, TIME, GREATEST)
+        return frames.good(stateful(rows, node.arguments[0], order=STAMP, where=node.where, **options))
+
+    def _timed(self, step: Step, frame: Frame) -> Frame:
+        self._require_stamps(frame, step)
+        frames.apply(frame, step)  # report the user's mistakes
+        if step.operation == "dropDuplicates":
+            check_group(frame, step.arguments[0], step.where)
+        rows, watermark, name = frame.data.drop(BAD), step.arguments[-1], self.processor.name
+        if step.operation == "withWatermark":
+            made, self.times[id(watermark)] = watermarks.timed(rows, watermark, name)
+            return frames.good(made)
+        times = self.times[id(watermark)]
+        return frames.good(watermarks.first_of_key(rows, step.arguments[0], watermark, name, times))
+
+    def _require_stamps(self, frame: Frame, step: Step) -> None:
+        if STAMP not in frame.data.columns:
+            raise STAMP_MISSING_ORDER.error(where=step.where, operation=step.operation, processor=self.processor.name)

@@ -15,13 +15,13 @@ Source: Flink article, §4 (event time, out-of-order processing); Falkirk Wheel,
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from falkirk.declare.cut import EARLIEST, LATEST, SLICE, ByTime
+from falkirk.declare.cut import SLICE, ByTime
+from falkirk.frames.event_time import LATE, unfit
 from falkirk.frames.stamped import STAMP
 from falkirk.frames.topics import dead_letter
 from falkirk.operators.call import KIND, LETTER, current
@@ -37,14 +37,15 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     """
     call = current("sort")
     time = F.unix_micros(F.col(f"`{by.column}`"))
-    unfit = _unfit(time, by, call.epoch.decided_at)
+    decided_us = F.lit(round(call.epoch.decided_at.timestamp() * 1_000_000))  # the same in every replay
+    bad = unfit(time, by.column, by.ahead_us, decided_us)
     partition = F.col(f"{STAMP}.partition")
     before = Window.partitionBy(partition).orderBy(F.col(f"{STAMP}.offset"), F.col(f"{STAMP}.row"))
     before = before.rowsBetween(Window.unboundedPreceding, -1)
-    newest = F.greatest(F.max(F.when(unfit.isNull(), time)).over(before), _of_partition(call.marks, partition))
+    newest = F.greatest(F.max(F.when(bad.isNull(), time)).over(before), _of_partition(call.marks, partition))
     complete = F.greatest(newest - F.lit(by.late_us), F.lit(call.marks.get(COMPLETE)).cast("long"))
     number = F.floor(time / F.lit(by.every_us)).cast("long")
-    reason = F.when(unfit.isNotNull(), unfit).when((number + 1) * F.lit(by.every_us) <= complete, F.lit("late"))
+    reason = F.when(bad.isNotNull(), bad).when((number + 1) * F.lit(by.every_us) <= complete, F.lit(LATE))
     row = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP]))
     told = dead_letter(reason, region, topic, row)
     result = F.struct(*[F.col(f"`{c}`") for c in rows.columns], number.alias(SLICE))
@@ -58,22 +59,6 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     parts = call.split(judged, {"result": schema, "letter": LETTER}, determined_by=rows)
     call.reject(parts["letter"])
     return parts["result"]
-
-
-def _unfit(time: Column, by: ByTime, decided_at: datetime) -> Column:
-    """Return why a row's time is unsuitable, or null. Unsuitable rows move no watermark.
-
-    Args: time: in microseconds. decided_at: when the epoch was decided, so that a replay treats the row the same.
-    """
-    name, latest = by.column, decided_at.timestamp() * 1_000_000 + by.ahead_us
-    ahead = f"column {name} is more than {by.ahead_us / 1e6:g} s ahead of the clock"
-    outside = f"column {name} is not between the years {EARLIEST.year} and {LATEST.year}"
-    earliest, end = (F.lit(round(t.timestamp()) * 1_000_000) for t in (EARLIEST, LATEST))
-    return (
-        F.when(time.isNull(), F.lit(f"column {name} is null"))
-        .when((time < earliest) | (time >= end), F.lit(outside))
-        .when(time > F.lit(round(latest)), F.lit(ahead))
-    )
 
 
 def _of_partition(marks: Mapping[str, int], partition: Column) -> Column:

@@ -7,7 +7,7 @@ DataFrames.
 
 import copy
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from falkirk.declare.parts import Processor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Node, Step, Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
+from falkirk.plan import event_time
 from falkirk.plan.recordings import Recordings, node_of
 
 if TYPE_CHECKING:
@@ -44,29 +45,31 @@ def in_engines(app: Application, recordings: Recordings | None = None) -> Applic
     while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen.processors, recordings)
+            reason = None if processor.cut is not None else _reason(processor, chosen, recordings)
             if reason is not None:
                 chosen.processors[name] = _in_micro_batches(processor, reason, recordings)
                 changed = True
     return chosen
 
 
-def _reason(processor: Processor, all_: Mapping[str, Processor], recordings: Recordings) -> str | None:
+def _reason(processor: Processor, app: Application, recordings: Recordings) -> str | None:
     """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, all_, recordings)
+    found = _against_live(processor, app, recordings)
     if processor.engine == "live" and found is not None:
         raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
-def _against_live(processor: Processor, all_: Mapping[str, Processor], recordings: Recordings) -> str | None:
+def _against_live(processor: Processor, app: Application, recordings: Recordings) -> str | None:
     for read in processor.reads:
-        if read in all_ and all_[read].cut is not None:
+        if read in app.processors and app.processors[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
-    steps = [step for step in _steps(node_of(recordings.first(processor))) if step.operation in _NOT_LIVE]
+    every = _steps(node_of(recordings.first(processor)))
+    event_time.check_used(processor, every)
+    steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
-    return None
+    return event_time.against_live(processor, every, app.sources)
 
 
 def _steps(node: Node) -> list[Step]:

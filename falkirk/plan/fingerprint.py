@@ -25,7 +25,9 @@ STEPS = "steps"
 #: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps whose results, and all values before them, influence more than one later result.
-DECIDING = frozenset({"agg", "count", "explode"})
+DECIDING = frozenset({"agg", "count", "dropDuplicates", "explode"})
+#: Steps with a state per key.
+KEYED = frozenset({"agg", "count", "dropDuplicates"})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
@@ -60,7 +62,7 @@ def fingerprint(
         or hop. began: the names of the columns that the region reads, by Catalyst's identity. decided: the formulas on
         which its state depends.
     """
-    keyed = [step for step in steps_of(node) if step.operation in ("agg", "count")]
+    keyed = [step for step in steps_of(node) if step.operation in KEYED]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
     return {
         "reads": reads,

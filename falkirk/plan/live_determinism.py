@@ -23,6 +23,7 @@ from falkirk.declare.asserting import Word
 from falkirk.declare.parts import Processor
 from falkirk.declare.stream import Step
 from falkirk.frames import stamped as frames
+from falkirk.frames.names import TIME
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.plan.reasons import IN_KEY, IN_STATE, SHARED, Undetermined
 
@@ -58,6 +59,10 @@ class LiveDifferences:
             self._matters(shared | Lineage.of(after.data).operations([STAMP], rows=False), SHARED)
         elif step.operation in ("agg", "count"):
             self._matters(Lineage.of(after.data).operations(after.data.columns, rows=True), IN_STATE)
+
+        elif step.operation == "dropDuplicates":  # its state has keys and times, and no other values
+            read = [*step.arguments[0], TIME, STAMP]
+            self._matters(Lineage.of(before.data).operations(read, rows=True), IN_STATE)
 
     def note(self, operations: Iterable[str], processor: Processor, step: Step) -> None:
         """Add the operations that a step introduces."""

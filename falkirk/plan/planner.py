@@ -14,7 +14,6 @@ are released once they can't be taken back any more.
 """
 
 import itertools
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,7 +47,7 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import KAFKA_DDL, parse, parsing
 from falkirk.kafka.internal import internal_topic
-from falkirk.plan import mechanisms, promises
+from falkirk.plan import event_time, mechanisms, promises
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log
@@ -246,14 +245,16 @@ class _Planner:
                     had, has = determinism.operations(draft.frame.data), determinism.operations(keyed)
                     draft.doubts.note(determinism.undetermined(had, has), processor, step)
                 brought.log(draft.frame)
-                name = self._unused(f"{processor.name}-by-{_key_label(keys)}")
+                name = self._unused(f"{processor.name}-by-{columns.key_label(keys)}")
                 draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
         before = draft.frame
+        if step.operation == "dropDuplicates":
+            event_time.check(before, step, processor, self._needs_sequencer(draft, step.arguments[0]))
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
-            draft.decided = deciding(draft.frame.data, draft.frame.columns, draft.began)
+            draft.decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         check_live(before, step, had, has)
         brought.own |= (has - had).keys()
@@ -263,7 +264,7 @@ class _Planner:
     def _needs_sequencer(self, draft: Draft, keys: tuple[Any, ...]) -> str | None:
         if draft.frame.keyed:
             return "a live query has one keyed step"
-        label = _key_label(keys)
+        label = columns.key_label(keys)
         if not draft.keys:
             return f"no key is declared for {draft.source.topic.topic}, so one {label} may come from several partitions"
         ids = columns.expression_ids(draft.frame)
@@ -361,9 +362,3 @@ class _Planner:
                 ),
             )
         )
-
-
-def _key_label(keys: tuple[Any, ...]) -> str:
-    """Return a grouping key as part of a name. An expression is called "key"."""
-    named = [re.sub("[^A-Za-z0-9_]+", "-", key).strip("-") for key in keys if isinstance(key, str)]
-    return "-".join(filter(None, named)) if len(named) == len(keys) and any(named) else "key"

@@ -21,6 +21,7 @@ Kind = Literal[
     "upstream",  # an input may be cancelled
     "repeated",  # the output asks for repeated results, or an acknowledged processor repeats them
     "sink",  # the sink is the user's, and has to keep the promise
+    "event-time",  # how long a live step keeps a key, and which records are late
     "hop",  # why there is an internal topic
     "micro-batches",  # why a stream does not run live
     "epoch",  # when an epoch is complete

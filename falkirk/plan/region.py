@@ -152,6 +152,9 @@ class Region:
         own = None if self.deterministic else self.undetermined
         if own is not None:
             yield _of_undetermined(own, self.name, waits=waits)
+        for step in self.steps():
+            if step.operation == "dropDuplicates":
+                yield _of_first(step, name, self.source.topic.topic)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
@@ -227,6 +230,18 @@ class Region:
     def writes(self) -> LogId:
         """The log that it writes."""
         return self.output.log
+
+
+def _of_first(step: Step, processor: str, topic: str) -> Reason:
+    keys, watermark = step.arguments
+    delay = seconds(watermark.delay_us / 1e6)
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
+        f"the same {', '.join(keys)}. The time of a partition is its greatest {watermark.column} so far, in every "
+        f"replay. A key is kept until that time has passed its first record by {delay}. A record that is more than "
+        f"{delay} older than that time is late.",
+    )  # fmt: skip
 
 
 def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:

@@ -5,9 +5,10 @@ had an effect, and would have it twice. One input may be in the dead letters of 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
+from falkirk.frames.event_time import is_of_time
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
 from falkirk.operators.python import FAILED
@@ -21,6 +22,8 @@ Origin = tuple[LogId, int, Offset]
 Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
 #: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
+#: The length of the stamp of a record that is an input itself: source, partition, offset.
+_NUMBERS_OF_INPUT = 3
 _NO_INPUT = RejectedHeader("a place where no input can be")
 
 
@@ -38,6 +41,7 @@ class Letter:
         key, value: those of a record that did not fit, as the letter has them. A letter keeps only text, and only the
             first 64 KiB of the value.
         has_record: whether the letter contains key and value.
+        is_of_time: whether its event time is the reason.
     """
 
     region: str
@@ -46,6 +50,7 @@ class Letter:
     key: bytes | None = None
     value: str | None = None
     has_record: bool = True
+    is_of_time: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -79,6 +84,8 @@ def read_letters(
         letter = Letter(region=region, kind="foreign")
         if not isinstance(found, RejectedHeader):
             letter = letter_of(region, message.key(), message.value(), sources)
+            if stamped and letter.kind == "input" and letter.is_of_time:
+                letter = _of_time(letter, found)
             if letter.origin is not None and letter.origin[0] not in ends:
                 ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
             if not _can_be(letter, found, ends, stamped=stamped):
@@ -106,7 +113,7 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
     try:
         content = parse_json(value or b"")
         reason = str(content["reason"])
-        if reason.startswith(FAILED):
+        if reason.startswith(FAILED) or "source" in content:
             return _of_function(region, content, sources)
         topic, text = LogId(content["topic"]), content.get("value")
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -118,7 +125,18 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
     place = _place(content)
     if topic not in sources.values() or place is None or not isinstance(text, str | None):
         return Letter(region=region, kind="unknown")
-    return Letter(region=region, kind="input", origin=(topic, *place), key=key, value=text)
+    origin = (topic, *place)
+    return Letter(region=region, kind="input", origin=origin, key=key, value=text, is_of_time=is_of_time(reason))
+
+
+def _of_time(letter: Letter, header: VerifiedHeader) -> Letter:
+    """Return the letter of a live record with an unsuitable time. It has only the columns that the step got.
+
+    One of several records that were made from an input is like a result: the others have had an effect.
+    """
+    if len(header.numbers) > _NUMBERS_OF_INPUT:
+        return Letter(region=letter.region, kind="result")
+    return replace(letter, key=None, value=None, has_record=False)
 
 
 def _place(content: Mapping[str, Any]) -> tuple[int, Offset] | None:

@@ -295,6 +295,25 @@ KEY_MISSING = Condition(
     "groupBy() needs a key.",
     hint="Name the column(s) to group by.",
 )
+KEY_MISSING_DUPLICATES = Condition(
+    "KEY_MISSING",
+    DefinitionError,
+    "dropDuplicates({subset!r}) needs a list of columns.",
+    hint='Write dropDuplicates(["id"]).',
+)
+WATERMARK_INVALID = Condition(
+    "WATERMARK_INVALID",
+    DefinitionError,
+    "withWatermark({column!r}, {delay!r}, ahead={ahead!r}) needs the name of a column, and durations of at most 500 "
+    "years.",
+    hint='Write withWatermark("at", "10 seconds").',
+)
+WATERMARK_MISSING = Condition(
+    "WATERMARK_MISSING",
+    DefinitionError,
+    "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
+    hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
+)
 AGGREGATE_MISSING = Condition(
     "AGGREGATE_MISSING",
     DefinitionError,

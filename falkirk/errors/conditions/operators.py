@@ -61,7 +61,7 @@ NOT_A_STREAM_BATCH = Condition(
 STAMP_MISSING_ORDER = Condition(
     "STAMP_MISSING",
     DefinitionError,
-    "stateful() follows a step whose results have no order.",
+    "{operation}() follows a step whose results have no order.",
     hint="Put it first, or into a separate processor.",
 )
 CUT_INVALID_SESSIONS = Condition(

@@ -81,8 +81,10 @@ class LiveQuery:
             .option("includeHeaders", str(bool(void.fences)).lower())
             .option("failOnDataLoss", "true")
         )
-        frame = parse(without(reader.load(), void), parsing(region.source.topic))
-        for step in region.steps():
+        steps = region.steps()
+        timed = any(step.operation == "withWatermark" for step in steps)
+        frame = parse(without(reader.load(), void), parsing(region.source.topic), timed=timed)
+        for step in steps:
             frame = frames.apply(frame, step)
         data = rows.rows(frame, region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.redrive.letters import Letter, letter_of
+from falkirk.kafka.signing import VerifiedHeader
+from falkirk.redrive.letters import Letter, _of_time, letter_of
 from falkirk.redrive.sending import counted, waiting
 from falkirk.runtime.rows import RAW_BYTES_MAX
 
@@ -89,3 +90,28 @@ def test_one_input_in_several_dead_letters_is_one() -> None:
     found = waiting(letters, frozenset({("events", 1, 9)}))
     assert [letter.origin for letter in found] == [("events", 1, 3), ("events", 1, 7)]
     assert found[1].is_whole
+
+
+REASONS = ["late", "column at is not between the years 1000 and 9000", "column at is more than 60 s ahead of the clock"]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_live_record_with_an_unsuitable_time_is_read_from_its_topic(reason: str) -> None:
+    """The letter has the columns that the step got, which need not be those of the record."""
+    letter = said(reason=reason, value="{}")
+    assert letter.is_of_time
+    one = _of_time(letter, VerifiedHeader(1, (0, 1, 7), "0", signed=True))
+    assert (one.kind, one.origin, one.is_whole) == ("input", ("events", 1, 7), False)
+    made = _of_time(letter, VerifiedHeader(1, (0, 1, 7, 2), "0", signed=True))
+    assert made.kind == "result", "other records of the same input have had an effect"
+
+
+def test_other_reasons_are_not_of_time() -> None:
+    assert not said(reason="does not fit the schema").is_of_time
+    assert not said(reason="column at is null").is_of_time
+
+
+def test_a_late_row_of_a_micro_batch_is_like_one_on_which_a_function_failed() -> None:
+    content = {"reason": "late", "region": "first", "value": "{}", "source": "clicks", "partition": 1, "offset": 7}
+    letter = letter_of("counts", None, json.dumps(content).encode(), SOURCES)
+    assert (letter.kind, letter.origin, letter.is_whole) == ("input", ("events", 1, 7), False)

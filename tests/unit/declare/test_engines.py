@@ -94,3 +94,61 @@ def test_what_only_live_regions_do_is_refused_in_micro_batches() -> None:
         in_engines(shop(counted))
     assert caught.value.condition == "ENGINE_UNSUITABLE"
     assert "groupBy" in str(caught.value.where)
+
+
+def first(events: fk.Stream) -> fk.Stream:
+    return events.withWatermark("at", "10 seconds").dropDuplicates(["id"])
+
+
+def _of_first(body: Any, *, key: str | None = "id", **options: Any) -> str:
+    """Return why a processor of clicks does not run live; "" if it does."""
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP, n INT", key=key))
+    app.add_processor("first", body, reads=("clicks",), policy=options.get("policy", fk.Lazy()))
+    return str(in_engines(app).processors["first"].engine_reason)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        first,
+        lambda s: first(s.select("*", "n").where("n > 1")),
+        lambda s: first(s.selectExpr("id", "at", "n + 1 AS n")),
+        lambda s: s.withWatermark("at", "1 day").explode("n", "m").drop("n").dropDuplicates(["m", "id"]),
+        lambda s: first(s).groupBy("n").count(),
+    ],
+)
+def test_duplicates_are_dropped_live_where_a_partition_has_all_records_of_a_key(body: Any) -> None:
+    assert _of_first(body) == ""
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (lambda s: first(s.withColumns({"ID": "upper(id)"})), "partitioned by id"),
+        (lambda s: first(s.selectExpr("upper(id) AS id", "at")), "partitioned by id"),
+        (lambda s: first(s.withColumnRenamed("n", "Id")), "partitioned by id"),
+        (lambda s: s.withWatermark("at", "1 day").dropDuplicates(["n"]), "partitioned by id"),
+        (lambda s: first(s.withWatermark("at", "1 day").dropDuplicates(["id", "n"])), "another step with a state"),
+    ],
+)
+def test_duplicates_are_dropped_in_micro_batches_if_a_key_may_come_from_several_partitions(
+    body: Any, reason: str
+) -> None:
+    assert reason in _of_first(body)
+
+
+def test_duplicates_need_a_key_of_the_topic_and_its_own_partitions() -> None:
+    assert "declared without key=" in _of_first(first, key=None)
+    assert "fk.LogSends()" in _of_first(first, policy=fk.LogSends())
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP", key="id"))
+    app.add_processor("events", lambda clicks: clicks.where("id > 'a'"), reads=("clicks",), policy=fk.Lazy())
+    app.add_processor("first", first, reads=("events",), policy=fk.Lazy())
+    assert "only on a source" in str(in_engines(app).processors["first"].engine_reason)
+
+
+def test_an_event_time_that_no_step_uses_is_an_error() -> None:
+    with pytest.raises(DefinitionError) as caught:
+        _of_first(lambda s: s.withWatermark("at", "1 day").where("n > 1"))
+    assert caught.value.condition == "WATERMARK_UNUSED"

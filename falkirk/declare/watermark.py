@@ -1,0 +1,34 @@
+"""Watermarks: how a stream's `withWatermark` tells the event time of its records."""
+
+from dataclasses import dataclass
+
+from falkirk.declare.cut import SPAN_S_MAX
+from falkirk.declare.policy import Duration, duration_s
+from falkirk.errors.conditions.declare import WATERMARK_INVALID
+from falkirk.errors.location import SourceLocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """The event time of records.
+
+    The time of a partition is the greatest time of its records so far. Its watermark is that time less the delay. A
+    record that is older than the watermark of its partition is late.
+
+    Args: column: a TIMESTAMP column. delay_us: in microseconds. ahead_us: how far a time may be ahead of the clock.
+    """
+
+    column: str
+    delay_us: int
+    ahead_us: int
+
+    def __str__(self) -> str:
+        return f"{self.column}, {self.delay_us / 1e6:g} s, {self.ahead_us / 1e6:g} s ahead"
+
+
+def watermark(column: object, delay: Duration, ahead: Duration, where: SourceLocation) -> Watermark:
+    """Return a watermark. Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`."""
+    delay_s, ahead_s = duration_s(delay), duration_s(ahead)
+    if not isinstance(column, str) or not column or max(delay_s, ahead_s) > SPAN_S_MAX:
+        raise WATERMARK_INVALID.error(where=where, column=column, delay=delay, ahead=ahead)
+    return Watermark(column=column, delay_us=round(delay_s * 1_000_000), ahead_us=round(ahead_s * 1_000_000))

@@ -1,0 +1,132 @@
+"""Watermarks: the steps `withWatermark` and `dropDuplicates` of streams in micro-batches.
+
+They mean the same as in a live region (frames/event_time.py): the time of a partition is the greatest time of its
+records so far, and everything about a record depends on the records before it in its partition. The times of partitions
+and the known keys are states of the epoch.
+
+If records of a key come from several partitions, which only micro-batches allow, a known key expires by the time of the
+partition of its first record.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from falkirk.declare.watermark import Watermark
+from falkirk.frames.event_time import LATE, as_key, unfit
+from falkirk.frames.names import GREATEST, OURS, STAMP, TIME
+from falkirk.operators.call import KIND, LETTER, current
+
+_TIMES = StructType(
+    [StructField("source", StringType()), StructField("partition", IntegerType()), StructField("time", LongType())]
+)
+_KNOWN = StructType(
+    [StructField("time", LongType()), StructField("source", StringType()), StructField("partition", IntegerType())]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The times of all partitions, before and after an epoch."""
+
+    before: DataFrame
+    after: DataFrame
+
+
+def timed(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame, Times]:
+    """Return the rows with a suitable time, with `TIME` and `GREATEST`; and the times of all partitions.
+
+    Args: rows: with their stamps. region: for the dead letters.
+    """
+    call = current("withWatermark")
+    slot = call.slot("watermark")
+    before = call.before(slot, _TIMES)
+    time = F.unix_micros(F.col(f"`{watermark.column}`"))
+    decided_us = F.lit(round(call.epoch.decided_at.timestamp() * 1_000_000))
+    own = F.col(STAMP)
+    partition = Window.partitionBy(own["source"], own["partition"]).orderBy(STAMP)
+    so_far = partition.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    old = F.broadcast(before.select(*[F.col(name).alias(f"__old_{name}") for name in _TIMES.names]))
+    same = (own["source"] == F.col("__old_source")) & (own["partition"] == F.col("__old_partition"))
+    judged = rows.join(old, same, "left").withColumn(
+        "__reason", unfit(time, watermark.column, watermark.ahead_us, decided_us)
+    )
+    fits = F.col("__reason").isNull()
+    greatest = F.greatest(F.max(F.when(fits, time)).over(so_far), F.col("__old_time"))
+    columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
+    result = F.struct(*columns, time.alias(TIME), greatest.alias(GREATEST))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), _letter(rows, F.col("__reason"), region))
+    divided = judged.select(
+        F.when(fits, F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
+        F.when(fits, result).alias("result"), F.when(~fits, letter).alias("letter"),
+    )  # fmt: skip
+    schema = divided.schema["result"].dataType
+    assert isinstance(schema, StructType)
+    parts = call.split(divided, {"result": schema, "letter": LETTER}, determined_by=rows)
+    call.reject(parts["letter"])
+    found = parts["result"]
+    newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
+    after = before.unionByName(newest).groupBy("source", "partition").agg(F.max("time").alias("time"))
+    call.keep(slot, after)
+    return found, Times(before=before, after=after)
+
+
+def first_of_key(rows: DataFrame, keys: Sequence[str], watermark: Watermark, region: str, times: Times) -> DataFrame:
+    """Return the first row of each key within the delay. Late rows become dead letters.
+
+    Args: rows: of `timed`, with its columns. region: for the dead letters. times: of `timed`.
+    """
+    call = current("dropDuplicates")
+    slot = call.slot("dropDuplicates")
+    key = StructType([StructField(name, rows.schema[name].dataType) for name in keys])
+    before = call.before(slot, StructType([StructField("key", key), StructField("known", _KNOWN)]))
+    columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
+    is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
+    letter = F.when(is_late, _letter(rows.drop(TIME, GREATEST), F.lit(LATE), region))
+    new = rows.select(
+        F.struct(*[as_key(rows, name) for name in keys]).alias("key"),
+        F.lit(None).cast(_with_time(_KNOWN)).alias("known"), F.col(TIME).alias("time"),
+        F.col(GREATEST).alias("greatest"), F.col(f"{STAMP}.source").alias("source"),
+        F.col(f"{STAMP}.partition").alias("partition"), F.struct(*columns).alias("row"), letter.alias("letter"),
+    )  # fmt: skip
+    now = F.broadcast(times.before.select("source", "partition", F.col("time").alias("greatest")))
+    flat = before.select("key", "known.*").join(now, ["source", "partition"])
+    fields = [F.col(name) for name in (*_KNOWN.names, "greatest")]
+    old = flat.select(
+        "key", F.struct(*fields).alias("known"),
+        *[F.lit(None).cast(new.schema[name].dataType).alias(name) for name in new.columns[2:]],
+    )  # fmt: skip
+    order = (F.col("key"), F.col("row").isNotNull(), F.col(f"row.{STAMP}"))
+    grouped = new.unionByName(old).repartition("key").sortWithinPartitions(*order)
+    session: Any = rows.sparkSession
+    made = session._jvm.org.falkirk.FirstOfKeyInEpoch.of(grouped._jdf, KIND, watermark.delay_us)
+    done = DataFrame(made, session)
+    kinds = {kind: done.schema[kind].dataType for kind in ("result", "state", "letter")}
+    parts = call.split(done, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
+    call.reject(parts["letter"])
+    call.keep(slot, _unexpired(parts["state"], times.after, watermark))
+    return parts["result"]
+
+
+def _unexpired(states: DataFrame, times: DataFrame, watermark: Watermark) -> DataFrame:
+    """Return the states of keys that are still known."""
+    now = F.broadcast(times.select("source", "partition", F.col("time").alias("__greatest")))
+    same = (F.col("known.source") == now["source"]) & (F.col("known.partition") == now["partition"])
+    known = F.col("known.time") >= F.col("__greatest") - F.lit(watermark.delay_us)
+    return states.join(now, same).where(known).select("key", "known")
+
+
+def _with_time(known: StructType) -> StructType:
+    return StructType([*known.fields, StructField("greatest", LongType())])
+
+
+def _letter(rows: DataFrame, reason: Column, region: str) -> Column:
+    """Return the dead letter of a row: as that of a row on which a function failed."""
+    own = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c not in OURS]))
+    place = [F.col(f"{STAMP}.{name}") for name in ("source", "partition", "offset")]
+    told = F.struct(reason.alias("reason"), F.lit(region).alias("region"), own.alias("value"), *place)
+    return F.to_json(told).alias("value")
