@@ -64,12 +64,16 @@ class Evaluator(ABC, Generic[R]):
     def operate(self, holder: Joined | Reduced, now: Time) -> None:
         """See Works."""
         frames = [self.frame(node, now) for node in inputs_of(holder)]
-        kinds = [*(f"parked{port}" for port in range(len(frames))), "woken"]
-        waiting = {kind: self.pending.pop((holder.name, kind, now), ()) for kind in kinds}
+        waiting = self._take(holder, now)
         if not any(waiting.values()) and all(frame is None for frame in frames):
             self.step.idle.add((id(holder), now))
             return
         self.step.made[id(holder)] = self.operated(holder, now, frames, waiting)
+
+    def _take(self, holder: Joined | Reduced, now: Time) -> dict[str, tuple[Any, ...]]:
+        """Return the rows that wait for an operator at a time, by their kind; they wait no more."""
+        kinds = [*(f"parked{port}" for port in range(len(inputs_of(holder)))), "woken"]
+        return {kind: self.pending.pop((holder.name, kind, now), ()) for kind in kinds}
 
     def frame(self, node: Node, now: Time) -> R | None:
         """Return the changes of a node at a time, or None if there can be none."""

@@ -106,6 +106,13 @@ class Net:
             inside = ["ip", "netns", "exec", host.namespace, "sysctl", "-qw", f"net.ipv4.{name}={value}"]
             subprocess.run(inside, check=True, capture_output=True)
 
+    def unsent_bytes(self, host: Host, to: Host) -> int:
+        """Return how much data the kernel of a host still has for another host that nobody has acknowledged."""
+        found = subprocess.run(
+            host.inside(["ss", "-tnH", "state", "all", "dst", to.address]), check=True, capture_output=True, text=True
+        )
+        return sum(int(line.split()[2]) for line in found.stdout.splitlines())
+
     def heal(self, one: Host, other: Host) -> None:
         """Undo a cut."""
         for here, there in ((one, other), (other, one)):

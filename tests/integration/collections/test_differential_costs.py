@@ -74,8 +74,8 @@ def test_the_plan_of_a_later_round_is_no_longer_than_that_of_an_earlier_one(
         return made_before.get(task.holder, made) if any(task.now) else made
 
     def flushed(jobs: Jobs) -> None:
-        job = jobs._open
-        ends: list[Any] = [*job.ends, *(frame for made, frame in job.made.items() if made not in job.read)]
+        step = jobs.step
+        ends: list[Any] = [*jobs._open.ends, *(frame for made, frame in step.made.items() if made not in step.read)]
         plans.append("\n".join(plan_text(end) for end in ends))
         flush(jobs)
 
@@ -137,7 +137,7 @@ def test_what_a_loop_reads_from_around_it_is_read_in_its_first_round_alone(
     folder = tmp_path / "read"
     folder.mkdir()
     read: list[int] = []
-    flush, made = Jobs.flush, Jobs._made
+    flush, made = Jobs.flush, Jobs._evaluate
 
     def flushed(jobs: Jobs) -> None:
         flush(jobs)
@@ -151,7 +151,7 @@ def test_what_a_loop_reads_from_around_it_is_read_in_its_first_round_alone(
         return found
 
     if not kept:
-        monkeypatch.setattr(Jobs, "_made", told_again)
+        monkeypatch.setattr(Jobs, "_evaluate", told_again)
     monkeypatch.setattr(Jobs, "flush", flushed)
     changing = Changing(session, tmp_path, connected_components, edges=EDGES)
     for edges in (PATH[:5], PATH[5:]):
