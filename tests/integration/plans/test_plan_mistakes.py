@@ -68,7 +68,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("GENERATOR_IN_SELECT", lambda s: s.explode("a", "x").select("s", F.explode("b2"))),
     ("GENERATOR_IN_SELECT", lambda s: s.selectExpr("s", "inline(a2)")),
     ("UNSUPPORTED_METHOD", lambda s: s.union(s)),
-    ("UNSUPPORTED_METHOD", lambda s: s.select("s").dropDuplicates(["s"])),
+    ("WATERMARK_MISSING", lambda s: s.select("s").dropDuplicates(["s"])),
     ("UNSUPPORTED_METHOD", lambda s: s.groupBy("s").pivot("n")),
     ("KEY_MISSING", lambda s: s.groupBy()),
     ("AGGREGATE_MISSING", lambda s: s.groupBy("s").agg()),

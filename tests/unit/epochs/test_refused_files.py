@@ -173,7 +173,7 @@ def test_a_complete_epoch_records_which_files_it_has_not_read(store: Store, tmp_
         assert epochs.decide({}, {}, {}, 0.0) == number
         epochs.record(number, folder=f"{number}-a", rows=0, dead=0, state=None, saved=False, refused=refused)
     read = EpochLog("epochs:words", "words", tmp_path, store).epochs()
-    assert [e.refused for e in read] == [{"files:orders": [3, 5]}, {}]
+    assert [e.refused for e in read] == [{"files:orders": (3, 5)}, {}]
 
 
 def test_a_file_without_the_right_to_read_it_is_waited_for(
