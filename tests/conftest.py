@@ -21,9 +21,9 @@ pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.runni
 
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -Xms1g -Xmn512m"
-)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+#: The session of a test process lives longer than others. A larger young generation collects garbage less often.
+LARGE_YOUNG = "-Xms1g -Xmn512m"
 
 
 #: Settings of a test process's session: each plan runs briefly, and code generation for it takes longer. Applications
@@ -62,7 +62,9 @@ def spark() -> "Iterator[SparkSession]":
     """The only Spark session of this test process, able to run live regions."""
     from falkirk.local.spark import session
 
-    active = session("falkirk-tests", master="local[24]", settings=INTERPRETED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
+        active = session("falkirk-tests", master="local[24]", settings=INTERPRETED)
     gateway = active.sparkContext._gateway
     yield active
     active.stop()
