@@ -282,18 +282,18 @@ class Load:
         return word, {"word": word, "n": number}
 
 
-def settle(run: "Counting", sent: int, *names: str) -> None:
-    """Wait until the topics of these counts have the expected number of records, and for another checkpoint then."""
-    config = {"bootstrap.servers": run.bootstrap}
+def settle(application: Application, bootstrap: str, expected: int, *topics: str) -> None:
+    """Wait until each topic has the expected number of records, and for another checkpoint then."""
+    known = Topics(Connection.of(bootstrap))
 
     def has_all(topic: str) -> bool:
-        if run.released(topic) < sent:
+        if sum(known.end_positions(topic).values()) < expected:
             return False
-        return sum(1 for _ in read_topic(config, topic)) >= sent  # offsets of markers
+        return sum(1 for _ in read_topic({"bootstrap.servers": bootstrap}, topic)) >= expected  # offsets of markers
 
-    for name in names:
-        run.application.wait(partial(has_all, run.topic(name)), 180, f"{sent} results of {name}")
-    run.application.wait_next_commit()
+    for topic in topics:
+        application.wait(partial(has_all, topic), 180, f"{expected} results in {topic}")
+    application.wait_next_commit()
 
 
 def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
@@ -364,7 +364,7 @@ def counting(
 def assert_exactly_once(run: Counting, sent: int, *names: str) -> None:
     """Wait for all results of these counts, by default of the plain one, and check them with the checker."""
     names = names or ("counts",)
-    settle(run, sent, *names)
+    settle(run.application, run.bootstrap, sent, *map(run.topic, names))
     for name in names:
         verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
         print(f"{name}: {verdict.counts}")

@@ -32,10 +32,12 @@ def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
         broker.allow(topic, own, [READ, WRITE, DESCRIBE, SETTINGS, CREATE, DELETE], prefix=True)
     for readers in ("falkirk", "spark-kafka-"):
         broker.allow(group, readers, [READ], prefix=True)
+    broker.allow(ResourceType.TRANSACTIONAL_ID, "falkirk.secured.", [WRITE, DESCRIBE], prefix=True)
 
 
 def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Path, tag: str) -> None:
-    """The application logs in by password until everything is killed, and by token from then on."""
+    """The application logs in by password until everything is killed, and by token from then on. The broker fences its
+    outputs."""
     events, counts = f"events-{tag}", f"counts-{tag}"
     with secured(tmp_path / "secured") as broker:
         topics = Topics(Connection.of(broker.open.bootstrap))
@@ -58,7 +60,7 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(tmp_path: Path, home: Pat
                 application.kill_everything(**by_token)
                 application.wait_committed(0)
                 assert application.suppressed() > 0
-            settle(broker.open.bootstrap, counts, load.sent, application)
+            settle(application, broker.open.bootstrap, load.sent, counts)
         finally:
             application.stop()
         verdict = judge_counts(broker.open.bootstrap, events, counts)

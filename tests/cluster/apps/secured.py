@@ -18,7 +18,7 @@ broker = fk.Connection(
     ca_location=os.environ["CA"],
     key_location=None if by_token else os.environ["CLIENT"],
 )
-app = fk.App("secured", kafka=broker)
+app = fk.App("secured", kafka=broker, fenced=True)
 app.source("loose", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT"))
 
 
