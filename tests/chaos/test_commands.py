@@ -16,6 +16,8 @@ from tests.integration.tentative import BY_WORD, COUNTS, REGIONS, Hop, expected,
 from tests.support import wait_until
 
 FILE = APPS / "tentative.py"
+#: How often to stop the application until its newest cut covers all published results.
+STOPS_MAX = 5
 
 
 class Told:
@@ -41,6 +43,23 @@ def goes_back_to_the_newest(told: Told) -> bool:
     back = told("rollback", "--to", "1 ms ago", "--yes")
     assert back.exit_code == 0 or "REQUEST_REFUSED" in back.output, back.output
     return back.exit_code == 0
+
+
+def stop_with_all_covered(told: Told, application: Application) -> None:
+    """Stop the application when its newest cut covers all published results.
+
+    A checkpoint of the first region publishes results that later regions have computed but not saved. A rollback to the
+    newest cut would take these back, so it is refused.
+    """
+    for _ in range(STOPS_MAX):
+        stopped = told("stop")
+        assert stopped.exit_code == 0, stopped.output
+        assert application.ended() == 0
+        if not told.json("history")[0]["outside"]:
+            return
+        application.start()
+        application.wait_next_commit()
+    raise AssertionError(f"no stop of {STOPS_MAX} has covered all published results: {told.json('history')[0]}")
 
 
 def test_back_and_on_while_it_runs_and_while_it_is_stopped(
@@ -86,9 +105,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
 
         # While the application is stopped. What waits meanwhile is to be read before the test ends.
         load.rate = 10.0
-        stopped = told("stop")
-        assert stopped.exit_code == 0, stopped.output
-        assert application.ended() == 0
+        stop_with_all_covered(told, application)
         assert CliRunner().invoke(main, ["status", str(FILE), "--home", str(home)]).exit_code == 1
         again = told("stop")
         assert (again.exit_code, "does not run" in again.output) == (0, True)
