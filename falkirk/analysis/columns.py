@@ -70,9 +70,7 @@ def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
     for i in range(output.size()):
         if not is_one_key(output.apply(i).dataType()):
             kind = output.apply(i).dataType().catalogString()
-            raise KEY_INVALID_TYPE.error(
-                where=where, column=str(output.apply(i).name()), type=str(kind), name=output.apply(i).name(), kind=kind
-            )
+            raise KEY_INVALID_TYPE.error(where=where, column=str(output.apply(i).name()), type=str(kind))
 
 
 def hop_ddl(frame: Frame, where: object) -> str:

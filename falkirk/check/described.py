@@ -134,7 +134,7 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
         columns = {column for where in side for column in seen[where].columns} - reading.ignored
         missing = [name for name in wanted if name is not None and name not in columns]
         if missing and any(seen[where].rows for where in side):
-            raise COLUMN_MISSING_ROWS.error(columns=missing, side=", ".join(side), missing=", ".join(missing))
+            raise COLUMN_MISSING_ROWS.error(columns=missing, side=", ".join(side))
 
 
 def _inputs(run: Described, reading: Reading) -> Iterator[Input]:

@@ -49,9 +49,7 @@ class Tls:
             try:
                 file.read_bytes()
             except OSError as error:
-                raise FILE_UNREADABLE.error(
-                    where=self.where, path=str(file), file=file, reason=error.strerror
-                ) from error
+                raise FILE_UNREADABLE.error(where=self.where, path=str(file), reason=error.strerror) from error
         encrypted = False
 
         def password() -> str:  # without this function OpenSSL asks at the terminal
@@ -68,8 +66,6 @@ class Tls:
                 certificate=str(self.certificate),
                 key=str(self.key_file),
                 reason=reason,
-                certificate_file=self.certificate,
-                key_file=self.key_file,
             ) from error
 
     def key_is_open(self) -> bool:

@@ -5,11 +5,21 @@ programs compare the condition's name and the values.
 """
 
 from string import Formatter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from falkirk.errors import Certainty, FalkirkError
 
 E = TypeVar("E", bound=FalkirkError)
+
+
+class _Listing(Formatter):
+    """Formats `{names:listed}` as the texts of all values, with commas."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return ", ".join(map(str, value)) if format_spec == "listed" else str(super().format_field(value, format_spec))
+
+
+_FORMATTER = _Listing()
 
 
 class Condition(Generic[E]):
@@ -21,7 +31,7 @@ class Condition(Generic[E]):
     Args:
         name: stable upper-case name, such as ``UNKNOWN_UPSTREAM``.
         kind: the class of the error.
-        message: one sentence about the event.
+        message: one sentence about the event. `{names:listed}` lists several values.
         hint: how to fix it.
         certainty: of errors of an external effect: whether the effect definitely or only maybe failed.
 
@@ -42,7 +52,7 @@ class Condition(Generic[E]):
     def fields(self) -> frozenset[str]:
         """The names of the fields in the texts."""
         texts = (self.message, self.hint)
-        return frozenset(name for text in texts for _, name, _, _ in Formatter().parse(text) if name is not None)
+        return frozenset(name for text in texts for _, name, _, _ in _FORMATTER.parse(text) if name is not None)
 
     def error(self, *, where: object = None, **parameters: object) -> E:
         """Return the error.
@@ -51,5 +61,5 @@ class Condition(Generic[E]):
         """
         parameters = {name: str(v) if isinstance(v, BaseException) else v for name, v in parameters.items()}
         certainty = {} if self.certainty is None else {"certainty": self.certainty}
-        message, hint = self.message.format_map(parameters), self.hint.format_map(parameters)
+        message, hint = (_FORMATTER.vformat(text, (), parameters) for text in (self.message, self.hint))
         return self.kind(self.name, message, where=where, hint=hint, **certainty, **parameters)

@@ -180,7 +180,6 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
             columns=tuple(frame.columns),
             operation=step.operation,
             missing=missing,
-            columns_here=", ".join(frame.columns),
         )
     if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)

@@ -191,6 +191,4 @@ def _read(home: Path) -> ExecutorRecord | None:
 
 
 def _alive(home: Path, alive: list[str], waited_s: float) -> HomeError:
-    return LEFTOVER_ALIVE_EXECUTORS.error(
-        where=home, executors=alive, waited_s=waited_s, alive=", ".join(alive), file=_FILE
-    )
+    return LEFTOVER_ALIVE_EXECUTORS.error(where=home, executors=alive, waited_s=waited_s, file=_FILE)

@@ -113,7 +113,7 @@ def _checked(kind: str) -> tuple[Path, ...]:
 
 
 def _altered(jars: Sequence[str], where: object, *, hint: str) -> MachineError:
-    return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), named=", ".join(jars), advice=hint)
+    return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), advice=hint)
 
 
 def resolved(resolve: Resolver | None = None) -> Path:
@@ -127,7 +127,7 @@ def resolved(resolve: Resolver | None = None) -> Path:
         (resolve or resolve_with_ivy)(building)
         lacking = absent(building)
         if lacking:
-            raise DEPENDENCIES_UNRESOLVED_PARTLY.error(lines=lacking, lacking=", ".join(lacking))
+            raise DEPENDENCIES_UNRESOLVED_PARTLY.error(lines=lacking)
         other = altered(building)
         if other:
             source = os.environ.get("FALKIRK_IVY_SETTINGS") or "the registry of Ivy's settings"

@@ -91,7 +91,6 @@ def differences_of(processor: Processor, call: Called, again: Callable[[], Calle
             where=processor.where,
             operations=tuple(sorted(doubtful)),
             processor=processor.name,
-            doubtful=", ".join(sorted(doubtful)),
         )
     begun_with = [*apart[not call.is_one :], *computed]
     in_state = any(each.undetermined for each in begun_with)

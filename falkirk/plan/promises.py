@@ -56,5 +56,4 @@ def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined |
             operations=cause.operations,
             processor=cause.processor,
             sink=sink.name,
-            named=", ".join(cause.operations),
         )

@@ -122,7 +122,7 @@ def none_left(name: str) -> UnrecoverableError:
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
     """Return the error that a requested rollback would take back published results."""
-    return CONTRADICTS_RELEASED.error(topics=topics, named=", ".join(topics))
+    return CONTRADICTS_RELEASED.error(topics=topics)
 
 
 def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
@@ -148,7 +148,6 @@ def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> N
             goes={n: decision.goes[n] for n in names},
             results=results,
             count=sum(results.values()),
-            sinks=", ".join(results),
             places=places,
         )
 

@@ -180,7 +180,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             where=region.where, region=region.name, spark_condition=refused[1], refused=refused[0]
         )
     if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
-        return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, gone=", ".join(gone), region=region.name)
+        return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, region=region.name)
     return None
 
 

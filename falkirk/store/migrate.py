@@ -84,9 +84,7 @@ def _version(database: Database, connection: sql.Connection) -> int:
     if found is None:
         raise database.unreadable("it has no version")
     if found not in map(str, range(1, SCHEMA_VERSION + 1)):
-        raise STORE_VERSION.error(
-            where=database.where, found=found, expected=str(SCHEMA_VERSION), newest=SCHEMA_VERSION
-        )
+        raise STORE_VERSION.error(where=database.where, found=found, expected=str(SCHEMA_VERSION))
     return int(found)
 
 

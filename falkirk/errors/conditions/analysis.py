@@ -18,7 +18,7 @@ KEY_INVALID_EXPRESSION = Condition(
 KEY_INVALID_TYPE = Condition(
     "KEY_INVALID",
     DefinitionError,
-    "a live step groups by {name!r}, a {kind}: equal keys may have different bytes, and Spark can't find a state "
+    "a live step groups by {column!r}, a {type}: equal keys may have different bytes, and Spark can't find a state "
     "by such keys.",
     hint="Group by one spelling: lower(…), or collate(…, 'UTF8_BINARY'); an interval by its text.",
 )

@@ -24,7 +24,7 @@ PLACE_TWICE = Condition(
 COLUMN_MISSING_ROWS = Condition(
     "COLUMN_MISSING",
     DefinitionError,
-    "no row of {side} has {missing}.",
+    "no row of {side} has {columns:listed}.",
     hint="Check the names in --key and --model, and the columns in --ignore.",
 )
 PLACE_TWICE_LOG = Condition(

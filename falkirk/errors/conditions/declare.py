@@ -329,12 +329,12 @@ AGGREGATE_MISSING_COLUMN = Condition(
 CERTIFICATE_UNSUITABLE = Condition(
     "CERTIFICATE_UNSUITABLE",
     MachineError,
-    "{certificate_file} and {key_file} are not a certificate and its key: {reason}.",
+    "{certificate} and {key} are not a certificate and its key: {reason}.",
     hint="Name two PEM files. The key must belong to the certificate and have no password.",
 )
 FILE_UNREADABLE = Condition(
     "FILE_UNREADABLE",
     MachineError,
-    "{file} cannot be read: {reason}.",
+    "{path} cannot be read: {reason}.",
     hint="Check the path and the permissions.",
 )

@@ -29,7 +29,7 @@ COLUMN_MISSING = Condition(
     "COLUMN_MISSING",
     DefinitionError,
     "{operation}(): there is no column {missing}.",
-    hint="Columns here: {columns_here}.",
+    hint="Columns here: {columns:listed}.",
 )
 STEP_INVALID_REASON = Condition(
     "STEP_INVALID",

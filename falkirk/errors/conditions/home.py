@@ -31,7 +31,8 @@ HOME_UNUSABLE_ADDRESS = Condition(
 LEFTOVER_ALIVE_EXECUTORS = Condition(
     "LEFTOVER_ALIVE",
     HomeError,
-    "executors of the former run still accept connections {waited_s:.0f} s after their driver died: {alive}.",
+    "executors of the former run still accept connections {waited_s:.0f} s after their driver died: "
+    "{executors:listed}.",
     hint="Kill them on their machines, because a stopped process can't end itself and writes when it resumes. Then "
     "start again. If other processes use these addresses, remove {file} from the home.",
 )

@@ -31,7 +31,7 @@ CACHE_NOT_WRITTEN = Condition(
 DEPENDENCIES_ALTERED = Condition(
     "DEPENDENCIES_ALTERED",
     MachineError,
-    "JVM dependencies are not the files that this version of Falkirk was tested with: {named}.",
+    "JVM dependencies are not the files that this version of Falkirk was tested with: {jars:listed}.",
     hint="{advice}",
 )
 DEPENDENCIES_UNRESOLVED = Condition(
@@ -43,7 +43,7 @@ DEPENDENCIES_UNRESOLVED = Condition(
 DEPENDENCIES_UNRESOLVED_PARTLY = Condition(
     "DEPENDENCIES_UNRESOLVED",
     MachineError,
-    "after the download of the JVM dependencies, these are missing: {lacking}.",
+    "after the download of the JVM dependencies, these are missing: {lines:listed}.",
     hint="Check whether the Ivy settings in FALKIRK_IVY_SETTINGS exclude them.",
 )
 JAVA_MISSING = Condition(

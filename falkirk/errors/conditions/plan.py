@@ -6,7 +6,7 @@ from falkirk.errors.condition import Condition
 STATE_APART = Condition(
     "STATE_APART",
     GuaranteeError,
-    "batch {processor!r} returns a result and a state, and {doubtful} may differ between the two.",
+    "batch {processor!r} returns a result and a state, and {operations:listed} may differ between the two.",
     hint="Return one DataFrame that is both, or leave this operation out.",
 )
 POLICY_MISPLACED_LAZY = Condition(
@@ -152,7 +152,7 @@ DERIVATIVES_APART = Condition(
 UNDETERMINED_OPERATION = Condition(
     "UNDETERMINED_OPERATION",
     GuaranteeError,
-    "{named} in {processor!r} may differ on replay, so sink {sink!r} can't be at-most-once.",
+    "{operations:listed} in {processor!r} may differ on replay, so sink {sink!r} can't be at-most-once.",
     hint="Compute the value upstream and send it as data, or use exactly-once, which publishes results after a "
     'checkpoint, or delivery="repeated".',
 )
@@ -239,7 +239,7 @@ OUTPUT_UNKNOWN = Condition(
     "OUTPUT_UNKNOWN",
     DefinitionError,
     "application {application!r} has no output {output!r}.",
-    hint="Name one of its outputs: {promises}.",
+    hint="Name one of its outputs: {outputs:listed}.",
 )
 SLOTS_MISSING = Condition(
     "SLOTS_MISSING",

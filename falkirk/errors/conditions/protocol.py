@@ -18,13 +18,13 @@ NO_CHECKPOINT_LEFT = Condition(
 CONTRADICTS_RELEASED = Condition(
     "CONTRADICTS_RELEASED",
     GuaranteeError,
-    "results in {named} are already published, and the rollback would contradict them.",
+    "results in {topics:listed} are already published, and the rollback would contradict them.",
     hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
 )
 CHECKPOINT_LOST = Condition(
     "CHECKPOINT_LOST",
     UnrecoverableError,
-    "{count} published results in {sinks} depend on checkpoints that can't be used any more. The newest "
+    "{count} published results in {results:listed} depend on checkpoints that can't be used any more. The newest "
     "checkpoints that can be used: {places}.",
     hint="Restore the home from a backup. Or add --force to `falkirk run`: then other results follow these in the same "
     "topics.",

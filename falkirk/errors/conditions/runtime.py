@@ -321,6 +321,6 @@ QUERY_NOT_STARTED_SPARK = Condition(
 TOPIC_MISSING_DELETED = Condition(
     "TOPIC_MISSING",
     LogError,
-    "{gone} was deleted while region {region!r} ran.",
+    "{topics:listed} was deleted while region {region!r} ran.",
     hint="Create it again, and begin with a new home: its records are lost.",
 )

@@ -47,7 +47,7 @@ RELEASE_BACKWARDS = Condition(
 STORE_VERSION = Condition(
     "STORE_VERSION",
     StoreError,
-    "the store has version {found}, but this Falkirk reads versions up to {newest}.",
+    "the store has version {found}, but this Falkirk reads versions up to {expected}.",
     hint="Use the Falkirk that wrote the store, or a new home.",
 )
 STORE_WITHOUT_IDENTITY = Condition(

@@ -55,9 +55,7 @@ class Shown:
         """
         promises = {promise.sink: promise for promise in promises_of(self.plan)}
         if output not in promises:
-            raise OUTPUT_UNKNOWN.error(
-                output=output, outputs=tuple(promises), application=self.plan.application, promises=", ".join(promises)
-            )
+            raise OUTPUT_UNKNOWN.error(output=output, outputs=tuple(promises), application=self.plan.application)
         return why(self.plan, promises[output], width)
 
     def mermaid(self) -> str:

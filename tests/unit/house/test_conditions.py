@@ -91,3 +91,10 @@ def test_an_error_has_the_texts_with_values_and_the_values() -> None:
     assert condition.fields == {"topic", "count", "who"}
     with pytest.raises(KeyError, match="who"):
         condition.error(topic="clicks", count=1)
+
+
+def test_a_text_lists_values() -> None:
+    condition = Condition("INPUTS_GONE", LogError, "{topics:listed} lost records.")
+    error = condition.error(topics=("clicks", "orders"))
+    assert str(error) == "clicks, orders lost records."
+    assert error.parameters == {"topics": ("clicks", "orders")}
