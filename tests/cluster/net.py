@@ -88,13 +88,19 @@ class Net:
 
     def cut(self, one: Host, other: Host) -> None:
         """Cut the link between two hosts in both directions."""
-        for here, there in ((one, other), (other, one)):
-            if here.namespace is not None:
-                _ip("-n", here.namespace, "neighbour", "replace", there.address, "lladdr", _NOBODY, "nud", "permanent",
-                    "dev", "eth0")  # fmt: skip
-            else:
-                _ip("rule", "add", "priority", _PRIORITY, "from", here.address, "to", there.address, "blackhole")
-            self._cut.add((here.name, there.name))
+        self.cut_way(one, other)
+        self.cut_way(other, one)
+
+    def cut_way(self, here: Host, there: Host) -> None:
+        """Cut the link between two hosts in one direction, if it is not cut yet."""
+        if (here.name, there.name) in self._cut:
+            return
+        if here.namespace is not None:
+            _ip("-n", here.namespace, "neighbour", "replace", there.address, "lladdr", _NOBODY, "nud", "permanent",
+                "dev", "eth0")  # fmt: skip
+        else:
+            _ip("rule", "add", "priority", _PRIORITY, "from", here.address, "to", there.address, "blackhole")
+        self._cut.add((here.name, there.name))
 
     def try_again_for_long(self, host: Host) -> None:
         """Let the kernel of a host try for minutes to deliver the data of processes that have died, each few seconds.
