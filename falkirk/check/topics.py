@@ -102,6 +102,8 @@ def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Ite
 def bounds_of(consumer: Consumer, topic: str) -> Bounds:
     """Return first offset and end offset by partition. Raises: LogError: `TOPIC_MISSING`. KafkaException."""
     found = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
+    if found is not None and found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise KafkaException(found.error)  # the broker does not say whether it exists
     if found is None or found.error is not None or not found.partitions:
         raise TOPIC_MISSING_CHECK.error(where=topic, topic=topic)
     return {partition: _ends_of(consumer, TopicPartition(topic, partition)) for partition in sorted(found.partitions)}

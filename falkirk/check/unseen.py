@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these names
 
 from falkirk.check.topics import Bounds, bounds_of
 from falkirk.errors import LogError
-from falkirk.errors.conditions.check import TOPIC_UNREADABLE_ENDS, TOPIC_UNSEEN
+from falkirk.errors.conditions.check import TOPIC_UNREADABLE, TOPIC_UNSEEN
 
 _ADMIN_TIMEOUT_S = 5.0
 
@@ -86,7 +86,7 @@ def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
     try:
         return bounds_of(consumer, topic)
     except KafkaException as cause:
-        raise TOPIC_UNREADABLE_ENDS.error(where=topic, topic=topic, cause=cause) from cause
+        raise TOPIC_UNREADABLE.error(where=topic, topic=topic, cause=cause) from cause
     finally:
         consumer.close()
 

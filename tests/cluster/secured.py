@@ -50,19 +50,27 @@ class Secured:
         """Return a client with all rights."""
         return AdminClient({"bootstrap.servers": self.open.bootstrap})
 
-    def add_user(self) -> None:
-        """Let the user log in with SCRAM-SHA-512."""
+    def add_user(self, user: str = USER) -> None:
+        """Let a user log in with SCRAM-SHA-512."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        wanted = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
         admin = self.admin()  # the client must live until it has answered
         for future in admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
 
-    def allow(self, kind: ResourceType, name: str, operations: Sequence[AclOperation], *, prefix: bool = False) -> None:
-        """Give the user rights to a topic or group. Args: prefix: to all with this prefix."""
+    def allow(
+        self,
+        kind: ResourceType,
+        name: str,
+        operations: Sequence[AclOperation],
+        *,
+        prefix: bool = False,
+        user: str = USER,
+    ) -> None:
+        """Give a user rights to a topic or group. Args: prefix: to all with this prefix."""
         pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
         rights = [
-            AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)
+            AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
             for operation in operations
         ]
         admin = self.admin()

@@ -25,6 +25,13 @@ from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
 PATIENCE_S = 180.0
+#: As operations.md has it for a cluster, in the file that master, workers, driver and executors read.
+_SECRET = """
+spark.authenticate true
+spark.authenticate.secret of-these-tests-alone
+spark.network.crypto.enabled true
+spark.io.encryption.enabled true
+"""
 
 
 class Submitted:
@@ -135,6 +142,17 @@ def standalone(folder: Path) -> Iterator[str]:
             process.wait()
 
 
+@pytest.fixture
+def encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all of Spark authenticate and encrypt its connections."""
+    settings = (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text()
+    folder = tmp_path / "conf"
+    folder.mkdir(mode=0o700)
+    (folder / "spark-defaults.conf").write_text(settings + _SECRET)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(folder))
+
+
+@pytest.mark.usefixtures("encrypted")
 @pytest.mark.parametrize(
     ("master", "killed"),
     [pytest.param("local-cluster[2,8,1024]", False, marks=pytest.mark.soak), ("standalone", True)],
@@ -160,6 +178,9 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
         behind = run.committed()
         run.wait(lambda: run.committed() > behind, "a checkpoint behind all results")
         assert run.terminate() == 0, run.log()
+    printed = (tmp_path / "submit.log").read_text(errors="replace")
+    assert "authentication enabled" in printed
+    assert "docs/operations.md, Ports" not in printed, "a start warns of open ports"
     verdict = judge_counts(run.bootstrap, run.events, run.counts)
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
     assert verdict.counts.observed_outputs == load.sent

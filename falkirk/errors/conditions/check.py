@@ -114,7 +114,7 @@ TOPIC_UNREADABLE = Condition(
     "TOPIC_UNREADABLE",
     LogError,
     "topic {topic} could not be read: {cause}",
-    hint="Check that the broker is running, and its address and credentials.",
+    hint="Check that the broker is running, its address and credentials, and the rights of the user.",
 )
 TOPIC_UNREADABLE_SILENT = Condition(
     "TOPIC_UNREADABLE",
@@ -133,11 +133,6 @@ TOPIC_UNSEEN = Condition(
     LogError,
     "topic {topic} can't be read as a whole: {why}{marked}.",
     hint="{advice}",
-)
-TOPIC_UNREADABLE_ENDS = Condition(
-    "TOPIC_UNREADABLE",
-    LogError,
-    "topic {topic} could not be read: {cause}",
 )
 ROWS_CHANGED = Condition(
     "ROWS_CHANGED",

@@ -1,0 +1,157 @@
+"""The rights in operations.md of users other than the application: they are enough, and each is needed.
+
+All tests share one broker with access control lists. Each user is new, so no right of another test is left. Rights of
+the application itself: test_secured_broker.py. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
+
+from falkirk.check import bounds_now, read_topic
+from falkirk.commands.redrive import send_again
+from falkirk.errors import LogError
+from falkirk.home.folder import open_home
+from falkirk.kafka.connection import Connection
+from falkirk.runtime.context import Place
+from tests.cluster.secured import PASSWORD, Secured, secured
+from tests.integration.live import Wire
+from tests.integration.outside.test_redrive import Stage
+
+READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
+CREATE = AclOperation.CREATE
+TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """A right of a user. Args: is_prefix: to all resources with this prefix."""
+
+    kind: ResourceType
+    name: str
+    operation: AclOperation
+    is_prefix: bool = False
+
+
+def rights(kind: ResourceType, name: str, *operations: AclOperation, is_prefix: bool = False) -> list[Right]:
+    return [Right(kind=kind, name=name, operation=o, is_prefix=is_prefix) for o in operations]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """The broker of these tests."""
+    with secured(tmp_path_factory.mktemp("guarded") / "secured") as broker:
+        yield broker
+
+
+@pytest.fixture
+def stage(guarded: Secured, home: Path, tag: str) -> Iterator[Stage]:
+    """An application at rest, with dead letters."""
+    with open_home(home, "again") as opened:
+        yield Stage(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
+
+
+def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """Return the connection of a new user with these rights alone."""
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    broker.add_user(user)
+    for right in given:
+        broker.allow(right.kind, right.name, [right.operation], prefix=right.is_prefix, user=user)
+    return Connection(
+        broker.by_password,
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        username=user,
+        password="env:KAFKA_PASSWORD",
+        ca_location=str(broker.ca),
+        key_location=str(broker.client),
+    )
+
+
+def refusals(
+    broker: Secured, tag: str, given: list[Right], do: Callable[[Connection], object], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Do something with all rights, then without each of them in turn; return the conditions of the refusals."""
+    do(login(broker, f"all-{tag}", given, monkeypatch))
+    found = []
+    for number, missing in enumerate(given):
+        connection = login(broker, f"without{number}-{tag}", [r for r in given if r is not missing], monkeypatch)
+        with pytest.raises(LogError) as error:
+            do(connection)
+        found.append(error.value.condition)
+    return found
+
+
+def test_redrive(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """Each call has a new letter to send."""
+    given = [
+        *rights(TOPIC, stage.dead["left"], READ),
+        *rights(TOPIC, stage.dead["right"], READ),
+        *rights(TOPIC, stage.events, READ, WRITE),
+        *rights(TOPIC, "falkirk.again.", CREATE, READ, WRITE, is_prefix=True),
+        *rights(GROUP, "falkirk", READ, is_prefix=True),
+        *rights(TRANSACTIONS, f"falkirk-redrive-{stage.home.identity}", WRITE),
+    ]
+
+    def again(connection: Connection) -> None:
+        stage.bury("left", 0, stage.put(0, b"no JSON"), value="no JSON")
+        assert send_again(stage.app, stage.home, stage.shape, connection)["sent"] >= 1
+
+    assert {*refusals(guarded, tag, given, again, monkeypatch)} == {"ACCESS_REFUSED"}
+
+
+def test_disown(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    def disown(connection: Connection) -> None:
+        Place(home=stage.home, connection=connection).disown(stage.events)
+
+    given = rights(TOPIC, stage.events, DESCRIBE)
+    assert refusals(guarded, tag, given, disown, monkeypatch) == ["ACCESS_REFUSED"]
+
+
+def test_the_checker(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """Before, a topic that a user may not read did "not exist"."""
+    stage.put(0, b"{}")
+
+    def read(connection: Connection) -> None:
+        bounds_now(connection.client_options(), stage.events)
+        assert len(list(read_topic(connection.client_options(), stage.events))) == 1
+
+    given = [*rights(TOPIC, stage.events, READ), *rights(GROUP, "falkirk-check-", READ, is_prefix=True)]
+    assert refusals(guarded, tag, given, read, monkeypatch) == ["TOPIC_UNREADABLE"] * 2
+
+
+def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """These are plain clients of Kafka, so the errors are Kafka's."""
+
+    def may_produce(connection: Connection) -> bool:
+        failed: list[object] = []
+        producer = Producer({**connection.client_options(), "message.timeout.ms": 30_000})
+        producer.produce(stage.events, b"{}", on_delivery=lambda error, message: failed.append(error))
+        producer.flush(40)
+        (error,) = failed
+        return error is None
+
+    def may_consume(connection: Connection) -> bool:
+        group = {"group.id": f"readers-{tag}", "auto.offset.reset": "earliest"}
+        consumer = Consumer({**connection.client_options(), **group})
+        try:
+            consumer.subscribe([stage.events])
+            message = consumer.poll(60)
+            assert message is not None
+            return message.error() is None
+        finally:
+            consumer.close()
+
+    read, group = rights(TOPIC, stage.events, READ), rights(GROUP, f"readers-{tag}", READ)
+    assert may_produce(login(guarded, f"producer-{tag}", rights(TOPIC, stage.events, WRITE), monkeypatch))
+    assert not may_produce(login(guarded, f"reader-{tag}", read, monkeypatch))
+    assert may_consume(login(guarded, f"consumer-{tag}", [*read, *group], monkeypatch))
+    assert not may_consume(login(guarded, f"groupless-{tag}", read, monkeypatch))
+    assert not may_consume(login(guarded, f"blind-{tag}", group, monkeypatch))
