@@ -32,6 +32,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
+from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.runtime.context import Context
@@ -141,7 +142,9 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
     plan = plan_application(app, session, home.identity)
     context = Context(session=session, connection=connection, home=home, state_partitions=app.state_partitions)
     prepare_topics(plan, topics, create_missing=settings.create_topics)
-    check_slots(slots_needed(plan, topics), session)
+    slots = slots_needed(plan, topics)
+    available = check_slots(slots, session)
+    write_atomically(home_path / "plan.json", json.dumps(as_json(plan, slots, available), indent=1))
     host = Host(plan, context, history=app.history, say=_say, failures=failures)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)
