@@ -108,7 +108,7 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
     kinds = (
         ("that region restarts, from its last checkpoint", [called[name] for name in alone if name not in batches]),
-        ("that batch restarts, from its last saved epoch", [called[name] for name in alone if name in batches]),
+        ("that batch restarts, from its last recorded epoch", [called[name] for name in alone if name in batches]),
     )
     for restart, names in kinds:
         if names:
