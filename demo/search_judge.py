@@ -251,7 +251,7 @@ def judge_answers(run: Run) -> Finding:
     faults += _going_back(run.answers)
     return Finding(
         output="answers",
-        claim="every query answered once, each answer explained by the views that it names",
+        claim="every query answered once; each answer follows from the views that it names",
         checked=len(run.answers),
         faults=tuple(faults),
     )

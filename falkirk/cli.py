@@ -29,7 +29,7 @@ _ELSEWHERE = {
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Run Spark pipelines that publish every result exactly once within milliseconds, also after a failure."""
+    """Run Spark pipelines that publish every result exactly once, also after a failure, and with low latency."""
     context.with_resource(private.entered())
 
 

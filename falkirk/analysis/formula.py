@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.analysis.functions import Nature, entry_of
 from falkirk.analysis.lineage import identity_of
-from falkirk.analysis.structure import analyzed, name_of, tree_of
+from falkirk.analysis.structure import name_of, output_of, tree_of
 
 _Nodes = Sequence[dict[str, Any]]
 #: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
@@ -54,9 +54,7 @@ def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) 
 
 
 def _columns(data: DataFrame, writer: "_Writer") -> dict[str, str]:
-    output = analyzed(data).output()
-    columns = [output.apply(i) for i in range(output.size())]
-    return {c.name(): writer.column(int(c.exprId().id()), c.name()) for c in columns}
+    return {name: writer.column(identity, name) for name, identity in output_of(data)}
 
 
 @dataclass(kw_only=True)

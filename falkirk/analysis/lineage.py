@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks
-from falkirk.analysis.structure import analyzed, name_of, objects_in, tree_of
+from falkirk.analysis.structure import name_of, objects_in, output_of, tree_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,6 @@ class Lineage:
     @classmethod
     def of(cls, data: DataFrame) -> "Lineage":
         """Return the lineage of a DataFrame's columns."""
-        output = analyzed(data).output()
-        attributes = [output.apply(i) for i in range(output.size())]
         made: dict[int, Expression] = {}
         conditions = []
         for node in tree_of(data):
@@ -51,8 +49,7 @@ class Lineage:
                 for one in several or ():
                     if name_of(one[0]) == "Alias":
                         made[identity_of(one[0])] = _expression(one[1:])
-        names = {attribute.name(): attribute.exprId().id() for attribute in attributes}
-        return cls(made=made, conditions=tuple(conditions), output=names)
+        return cls(made=made, conditions=tuple(conditions), output=dict(output_of(data)))
 
     def operations(self, columns: Iterable[str], *, rows: bool) -> frozenset[str]:
         """Return all operations on which columns of the output depend.

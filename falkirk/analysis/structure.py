@@ -9,12 +9,14 @@ is identified by its name, and rows of the program by their values.
 import json
 import re
 import weakref
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame
 
 #: Fields that differ from one analysis of the same program to the next.
@@ -43,12 +45,24 @@ _OBSERVED = re.compile(r"^([\s:+-]*CollectMetrics )[^,]*(.*?)(, \d+)?$")
 _OPERATOR = re.compile(r"^[\s:+-]*(?=\w)")
 
 #: A cache of plans as JSON. A DataFrame's analysed plan never changes, and is read several times.
-_TREES: "weakref.WeakKeyDictionary[DataFrame, Any]" = weakref.WeakKeyDictionary()
+_WRITTEN: "weakref.WeakKeyDictionary[DataFrame, _Written]" = weakref.WeakKeyDictionary()
+#: The class of the Java module that writes plans, in each JVM. Py4j looks for it anew otherwise.
+_WRITERS: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
+#: The names of fields that no analysis reads, for the Java module.
+_IGNORED = ",".join(sorted(_PASSING))
 
 Objects = list[tuple[dict[str, Any], Any]]
 """All objects in Spark's JSON: see `objects_in`."""
 Leaf = tuple[str, int]
 """The data that a leaf of a plan reads, by its identity in the JVM. Spark copies leaves, but not their data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Written:
+    """An analysed plan. Args: tree: it as JSON. output: the names and identities of the result's columns."""
+
+    tree: Any
+    output: tuple[tuple[str, int], ...]
 
 
 @dataclass(kw_only=True)
@@ -93,9 +107,41 @@ def analyzed(data: DataFrame) -> Any:
 
 def tree_of(data: DataFrame) -> Any:
     """Return a DataFrame's analysed plan as Spark's JSON. It is shared: do not change it."""
-    if (tree := _TREES.get(data)) is None:
-        tree = _TREES[data] = json.loads(str(analyzed(data).toJSON()))
-    return tree
+    return _written(data).tree
+
+
+def output_of(data: DataFrame) -> tuple[tuple[str, int], ...]:
+    """Return the names of a DataFrame's columns, each with Catalyst's identity (exprId)."""
+    return _written(data).output
+
+
+def _written(data: DataFrame) -> _Written:
+    """Return a DataFrame's analysed plan: from the Java module, or from Spark if the session lacks it."""
+    if (written := _WRITTEN.get(data)) is None:
+        if (writer := _writer(data)) is None:
+            written = by_spark(data)
+        else:
+            read = json.loads(zlib.decompress(writer.of(analyzed(data), _IGNORED)))
+            written = _Written(tree=read["tree"], output=tuple((name, number) for name, number in read["output"]))
+        _WRITTEN[data] = written
+    return written
+
+
+def _writer(data: DataFrame) -> Any:
+    """Return the class of the Java module that writes plans; None: the session lacks it."""
+    jvm: Any = data.sparkSession._jvm
+    if (writer := _WRITERS.get(jvm)) is None and isinstance(found := jvm.org.falkirk.PlanJson, JavaClass):
+        writer = _WRITERS[jvm] = found
+    return writer
+
+
+def by_spark(data: DataFrame) -> _Written:
+    """Return a DataFrame's analysed plan as Spark writes it, with all fields."""
+    plan = analyzed(data)
+    output = plan.output()
+    columns = (output.apply(i) for i in range(output.size()))
+    named = tuple((str(column.name()), int(column.exprId().id())) for column in columns)
+    return _Written(tree=json.loads(str(plan.toJSON())), output=named)
 
 
 def objects_in(tree: Any) -> Objects:

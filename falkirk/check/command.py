@@ -63,14 +63,19 @@ memory_option = click.option(
 @click.option(
     "--type", "types", multiple=True, metavar="COLUMN=TYPE", help=f"The type of a column: {', '.join(TYPES)}."
 )
-@click.option("--skip", multiple=True, metavar="PATTERN", help="Files in folders that hold no rows; can be repeated.")
+@click.option(
+    "--skip",
+    multiple=True,
+    metavar="PATTERN",
+    help="Ignore these files in folders: they hold no rows; can be repeated.",
+)
 @click.option("--expired", is_flag=True, help="Judge topics from which retention or compaction removed records.")
-@click.option("--broker", metavar="HOST:PORT", help="Of topics.")
+@click.option("--broker", metavar="HOST:PORT", help="The broker of the topics.")
 @click.option(
     "--client",
     multiple=True,
     metavar="OPTION=VALUE",
-    help="For the Kafka client, by librdkafka's names; secrets as env:NAME or file:PATH.",
+    help="An option of the Kafka client, by librdkafka's name; a secret as env:NAME or file:PATH.",
 )
 @memory_option
 @click.option(
@@ -101,12 +106,13 @@ def check_run(
 ) -> None:
     """Judge a run of any system, only from its input and output rows.
 
-    A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE, or
-    URL#TABLE:COLUMN in the order of a column. A field of CSV is a text. It equals a number that is written in the same
-    way.
+    A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE. To
+    read a table's rows in the order of a column, write URL#TABLE:COLUMN. A field of a CSV file is text: "7" equals the
+    number 7, and "7.0" does not.
 
-    A MODEL is count, sum(amount), name=max(price), … (the columns of the outputs beside the key), distinct, stateless,
-    or FILE.py:name, your own falkirk.check.Model.
+    A MODEL is a list of aggregates, such as "count, sum(amount), name=max(price)": these are the columns of the outputs
+    beside the key. It can also be distinct (the first row of each key), stateless (each row unchanged), or
+    FILE.py:name, your own falkirk.check.Model.
 
     Run it when no record is in flight. The exit code is 1 if the run does not meet --expect or breaks a rule.
     """

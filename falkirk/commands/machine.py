@@ -19,7 +19,8 @@ _console = Terminal()
 def setup() -> None:
     """Download and compile the JVM parts.
 
-    They are the dependencies, the Java module and the class archives. Parts that exist are kept.
+    They are the dependencies, the Java module and the class archives, with which JVMs start faster. Parts that exist
+    are kept.
     """
     _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
     _console.print(f"Java module in {module_jar()}", soft_wrap=True)

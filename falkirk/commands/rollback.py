@@ -21,7 +21,7 @@ _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
 _TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut in `falkirk history`, or a
-point of one region."""
+point of one processor, region or batch."""
 
 
 @click.command()
@@ -35,10 +35,13 @@ def rollback(
     file: Path, broker: str | None, local: bool, home: Path | None, to: str, force: bool, yes: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Roll FILE's application back to a consistent state. Results that depend on void results become void too.
+    """Roll FILE's application back to a consistent state.
 
-    With a TIME or a CUT, the whole application goes back to a consistent cut: the newest one of that time. With
-    PROCESSOR@POINT, only the regions go back that this point affects. The command shows the effect first. It works on a
+    With a CUT, the whole application goes back to this consistent cut, one of those that `falkirk history` lists. With
+    a TIME, it goes back to the newest consistent cut that was made by then. With PROCESSOR@POINT, this processor goes
+    back to this point, and so do the regions and batches that have read its later results. The others keep running.
+
+    Results after the cut or point become void: they no longer count. The command shows the effect first. It works on a
     running and on a stopped application.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
@@ -66,14 +69,17 @@ def rollback(
 
 @click.command()
 @of_application
-@click.option("--unit", metavar="NAME", help="Instead, the points of this region, batch or processor.")
+@click.option("--unit", metavar="NAME", help="List the points of this region, batch or processor instead of cuts.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
-    """List states to which FILE can roll back.
+    """List the states to which FILE's application can roll back.
 
-    They are consistent cuts, newest first. A cut has one point of each region and batch. A point marked with = is the
-    same as in the line above. Cuts with nothing in between are one line, with the time from the first to the last of
-    them.
+    They are consistent cuts, newest first. A consistent cut has one point of each region and batch. A point is a
+    checkpoint, or an epoch with a saved state. The points of a cut fit together: no reader has read a result that its
+    writer had not sent.
+
+    A point marked with = is the same as in the line above. If nothing was read or sent between several cuts,
+    one line shows them all, with the time from the first to the last.
     """
     with offline(file, broker, local, home) as (visit, _, _runs):
         if unit is not None:

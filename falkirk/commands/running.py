@@ -33,7 +33,7 @@ def of_application(command: Command) -> Command:
     """Add the argument and options that name the application."""
     for option in (
         home_option,
-        click.option("--local", is_flag=True, help="The broker that --local started on this machine."),
+        click.option("--local", is_flag=True, help="Use the broker that `falkirk run --local` starts on this machine."),
         broker_option,
         file_argument,
     ):
@@ -86,7 +86,7 @@ def local_broker() -> str:
 def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None:
     """Stop FILE's application.
 
-    It may run anywhere on this machine. The next start resumes from there.
+    It may run in any terminal or service of this machine. The next start resumes from its last checkpoint.
     """
     app = load_application(file)
     with home_of(app, home) as (held, runs):
@@ -111,8 +111,8 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:
     """Delete old checkpoints and records.
 
-    They are those that neither a failure nor a rollback to the kept history can need. A running application does this
-    continuously.
+    The command deletes those that are needed neither after a failure nor for a rollback to the kept history, which
+    `falkirk history` lists. A running application does this continuously.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
@@ -142,8 +142,8 @@ def disown(file: Path, broker: str | None, local: bool, home: Path | None, what:
     """Ignore forged records or a changed input file.
 
     TOPIC: forged records keep FILE's application from starting (FOREIGN_WRITER). They have a tag that this home can't
-    verify. The command ignores those that are in TOPIC now. If the home was restored from an old copy, restore a newer
-    one instead, because its results would be repeated.
+    verify. The command ignores those that are in TOPIC now. If you restored the home from an old copy, do not use this
+    command but restore a newer copy. Otherwise results would be published again.
 
     SOURCE/FILE: the file was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and you can't put it back. Incomplete
     epochs leave it out, and its name goes to the dead letters. This works on a running application.

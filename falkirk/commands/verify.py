@@ -93,7 +93,7 @@ def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...],
 )
 @json_option
 def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
-    """Run steps that should be deterministic twice, on a sample of FILE's sources, and compare the results.
+    """Check steps that count as deterministic: run them twice, on a sample of FILE's sources.
 
     The second run partitions and orders the rows differently, as a failure might. The application may run meanwhile;
     this command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted,

@@ -5,7 +5,6 @@ type raises `Unsuitable`, and Spark computes it. Values can be unsuitable too: a
 NaN. They raise `Unsuitable` or an error of Arrow, and Spark computes the step.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.lineage import identity_of
-from falkirk.analysis.structure import name_of
+from falkirk.analysis.structure import name_of, output_of, tree_of
 
 
 class Unsuitable(Exception):
@@ -52,14 +51,11 @@ class Steps:
     @classmethod
     def of(cls, rows: DataFrame) -> "Steps":
         """Return the steps that made a DataFrame from an empty one. Raises: Unsuitable: Spark has to run them."""
-        plan = rows._jdf.queryExecution().analyzed()
-        *nodes, first = json.loads(plan.toJSON())
+        *nodes, first = tree_of(rows)
         if name_of(first) not in ("LogicalRDD", "LocalRelation"):
             raise Unsuitable(name_of(first))
-        output = plan.output()
-        made = tuple((output.apply(i).name(), int(output.apply(i).exprId().id())) for i in range(output.size()))
         given = tuple((str(one[0]["name"]), identity_of(one[0])) for one in first["output"])
-        return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=made)
+        return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=output_of(rows))
 
     def __call__(self, rows: pa.Table) -> pa.Table:
         """Run the steps. Raises: Unsuitable, pa.ArrowException: Spark has to run them."""

@@ -33,6 +33,7 @@ from falkirk.local.spark import exposed as exposure
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.mechanisms import is_fenced
 from falkirk.plan.planner import plan_application
+from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
 from falkirk.runtime.context import Context
@@ -145,7 +146,9 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
         fenced=is_fenced(app, session),
     )  # fmt: skip
     prepare_topics(plan, topics, create_missing=settings.create_topics)
-    check_slots(slots_needed(plan, topics), session)
+    slots = slots_needed(plan, topics)
+    available = check_slots(slots, session)
+    write_atomically(home_path / "plan.json", json.dumps(as_json(plan, slots, available), indent=1))
     host = Host(plan, context, history=app.history, say=_say, failures=failures)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)

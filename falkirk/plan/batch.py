@@ -199,7 +199,7 @@ class Batch:
             )  # fmt: skip
             return
         cause = Undetermined(operations=self.undetermined, processor=name, where=self.where)
-        differs, because = differing(self.undetermined), background(self.undetermined)
+        differs, because = differing(self.undetermined, within=name), background(self.undetermined)
         if not self.deterministic:
             yield Reason(
                 kind="unsaved", processor=name, operations=self.undetermined, short=in_place(cause), where=self.where,
@@ -210,7 +210,7 @@ class Batch:
         state = " and state" if self.saves_all and self.is_stateful else ""
         unchanged = "" if self.saves_all else " Its state is the same on replay."
         yield Reason(
-            kind="recorded", processor=name, operations=self.undetermined, short="results are recorded first",
+            kind="recorded", processor=name, operations=self.undetermined, short="recorded before publishing",
             where=self.where,
             text=f"{differs}, but Falkirk records the results{state} of an epoch before it publishes any of them."
             f"{unchanged}{because}",

@@ -166,6 +166,11 @@ def consequence(region: Region) -> str:
         text = "After any restart, also a planned one, the region skips waiting input."
     elif isinstance(policy, Snapshots):
         text = f"A result is published once a checkpoint covers it, {seconds(interval_s / 2)} later on average."
+    elif not region.deterministic and region.hop is not None:
+        text = (
+            "A replay may write other records to the hop, so exactly-once results that depend on them wait for a "
+            f"checkpoint of {region.name}."
+        )
     elif not region.deterministic:
         text = "A replay may give other results, so a result is published once a checkpoint covers it."
     elif isinstance(policy, LogSends):

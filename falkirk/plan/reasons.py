@@ -81,13 +81,14 @@ class Undetermined:
         return f"{', '.join(told)} in {self.processor!r} ({self.where.place})"
 
 
-def differing(operations: Iterable[str]) -> str:
-    """Return the start of a sentence: which operations differ on replay."""
+def differing(operations: Iterable[str], *, within: str = "") -> str:
+    """Return the start of a sentence: which operations, of the processor `within` if it is named, differ on replay."""
     names = tuple(operations)
     surely = all(entry_of(name).nature is Nature.DIFFERENT for name in names)
     plural = len(names) > 1
     verb = ("differ" if plural else "differs") if surely else "may differ"
-    text = f"{listed([_quoted(name) for name in names])} {verb} on replay"
+    place = f" in {within}" if within else ""
+    text = f"{listed([_quoted(name) for name in names])}{place} {verb} on replay"
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -103,14 +104,20 @@ def listed(names: "list[str] | tuple[str, ...]") -> str:
 
 
 def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """Return reasons without repetitions. One reason stands for all deterministic processors."""
+    """Return reasons without repetitions. One reason stands for all deterministic processors.
+
+    A hop before a keyed step divides a processor. If a value in its first region differs on replay, the processor is
+    not called deterministic, although its second region is.
+    """
     found = tuple(dict.fromkeys(reasons))
+    differ = {each.processor for each in found if each.operations}
     determined = [each for each in found if each.kind == "deterministic"]
-    if len(determined) < 2:
-        return found
     names = dict.fromkeys(name for each in determined for name in each.processor.split(", "))
-    one = replace(determined[0], processor=", ".join(names), text=same([*names]))
-    return (one, *(each for each in found if each.kind != "deterministic"))
+    kept = [name for name in names if name not in differ]
+    if len(determined) < 2 and len(kept) == len(names):
+        return found
+    others = tuple(each for each in found if each.kind != "deterministic")
+    return (replace(determined[0], processor=", ".join(kept), text=same(kept)), *others) if kept else others
 
 
 def seconds(duration_s: float) -> str:

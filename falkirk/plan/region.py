@@ -158,8 +158,8 @@ class Region:
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
-                text=f"{self.name} is a hop, because {self.hop.reason}. Every replay reads the records in the order in "
-                "which the hop stores them.",
+                text=f"{self.name} writes a hop, because {self.hop.reason}. Every replay reads the records in "
+                "the order in which the hop stores them.",
             )  # fmt: skip
 
     def repeated_by_policy(self) -> Iterator[Reason]:

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from falkirk.check import (
@@ -31,15 +30,11 @@ from falkirk.check import (
     outputs_of,
     read_topic,
 )
-from falkirk.cli import main
 from falkirk.home.folder import ProcessRecord
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests.support import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 APPS = Path(__file__).parent / "apps"
 START_S = 400.0
@@ -126,12 +121,9 @@ class Application:
 
         self.wait(ready, START_S, f"batch {batches} to be committed")
 
-    def promises(self, _spark: "SparkSession") -> dict[str, dict[str, Any]]:
-        """Return what `falkirk plan` says of each sink. It plans in the given session, which saves a JVM."""
-        command = ["plan", self._command[4], "--json", *self._command[5:9]]
-        done = CliRunner().invoke(main, command, env=self._env, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return {promise["sink"]: promise for promise in json.loads(done.stdout)["sinks"]}
+    def promises(self) -> dict[str, dict[str, Any]]:
+        """Return the promise of each sink in the plan of the last start."""
+        return {promise["sink"]: promise for promise in json.loads((self.home / "plan.json").read_text())["sinks"]}
 
     def last_commits(self) -> dict[str, int]:
         """Return the last committed batch of each live region, from a valid status; empty until all regions run."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -34,9 +34,6 @@ from tests.chaos.shapes import (
     judge_regrouped,
 )
 from tests.support import wait_until
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: More seeds, as in FALKIRK_SEEDS=1,2,3, make a soak.
 SEEDS = [int(s) for s in os.environ.get("FALKIRK_SEEDS", "1").split(",")]
@@ -272,7 +269,7 @@ def _without_draws(value: bytes) -> bytes:
 
 @contextmanager
 def tormented(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *,
+    broker: Broker, home: Path, tag: str, seed: int, sinks: tuple[str, ...] = LIVE, *,
     kills: int = KILLS, **more: str,
 ) -> Iterator[Run]:  # fmt: skip
     """Run the seed's application under load, kill it, and wait until all its results are published."""
@@ -286,7 +283,6 @@ def tormented(
     env["DRAWN_KIND"] = "live" if sinks is LIVE else "epochs"
     env |= {"DRAWN_SINKS": " ".join(sinks), "DRAWN_BEGUN": str(begun)}
     application = Application(APPS / "drawn.py", broker.bootstrap, home, env)
-    run.promises = application.promises(spark)
     application.start()
     try:
         # Each epoch takes a minimum time even with little input, and each event costs live regions a flush. So there
@@ -309,6 +305,7 @@ def tormented(
                     application.forget_status()
                 run.let_go()
                 load.rate = rate / 10  # otherwise a slow start leaves a larger backlog
+            run.promises = application.promises()
             application.wait_committed(1)
             assert sinks is not LIVE or application.suppressed() > 0, (
                 "no replay computed a result again: nothing was tested"
@@ -334,10 +331,10 @@ def test_few_seeds_have_all_shapes() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
+    broker: Broker, home: Path, tag: str, seed: int
 ) -> None:
     """One assertion of the user is wrong: results of that processor are not held, and the same kills show the fault."""
-    with tormented(spark, broker, home, tag, seed) as run:
+    with tormented(broker, home, tag, seed) as run:
         judge_rows(run, "rows", 1)
         judge_rows(run, "parts", 3)
         judge_chain(run, "held")
@@ -352,9 +349,9 @@ def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str, seed: int
+    broker: Broker, home: Path, tag: str, seed: int
 ) -> None:
-    with tormented(spark, broker, home, tag, seed, EPOCHS) as run:
+    with tormented(broker, home, tag, seed, EPOCHS) as run:
         judge_rows(run, "lots", run.parts("lots"))
         judge_sums(run)
         judge_kept(run)
@@ -369,9 +366,9 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 
 
 @soak
-def test_a_word_that_is_wrong_of_epochs_is_caught(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
+def test_a_word_that_is_wrong_of_epochs_is_caught(broker: Broker, home: Path, tag: str) -> None:
     """A random state that is not saved at each epoch is computed again, and contradicts published results."""
-    with tormented(spark, broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
+    with tormented(broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
         judge_rows(run, "lots", run.parts("lots"))  # each epoch is computed once, whatever the user asserts
         judge_kept(run)  # its state equals its published results
         with pytest.raises(AssertionError, match="contradicts"):

@@ -9,6 +9,9 @@
 The workers get the tests in the order in which they were collected: the longest first. After the lane, its worker
 gets tests of folders without Spark as long as there are any. So it does not start a session and a broker for the last
 minutes of a run.
+
+A worker stays in a folder until all tests of the folder are given out, and then prefers a folder without a worker.
+Tests of a folder run the same code of Spark, which each JVM first interprets and then compiles.
 """
 
 import pytest
@@ -39,11 +42,31 @@ class Lanes(LoadScopeScheduling):
         return nodeid.partition("::")[0] if nodeid.startswith(FILES) else nodeid
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        if LANE in self.assigned_work[node]:
-            light = next((scope for scope in self.workqueue if scope.startswith(WITHOUT_SPARK)), None)
-            if light is not None:
-                self.workqueue.move_to_end(light, last=False)
+        chosen = self._light() if LANE in self.assigned_work[node] else self._near(node)
+        if chosen is not None:
+            self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)
+
+    def _light(self) -> str | None:
+        """Return the first scope without Spark."""
+        return next((scope for scope in self.workqueue if scope.startswith(WITHOUT_SPARK)), None)
+
+    def _near(self, node: WorkerController) -> str | None:
+        """Return the first scope in the folder of this worker, else in a folder without a worker."""
+        mine, *others = (
+            folder_of(next(reversed(work))) if work else None
+            for work in [self.assigned_work[node], *(w for n, w in self.assigned_work.items() if n is not node)]
+        )
+        heavy = [scope for scope in self.workqueue if not scope.startswith(WITHOUT_SPARK)]
+        return next(
+            (scope for scope in self.workqueue if folder_of(scope) == mine),
+            next((scope for scope in heavy if folder_of(scope) not in others), None),
+        )
+
+
+def folder_of(scope: str) -> str:
+    """Return the folder of a scope's tests."""
+    return scope.partition("::")[0].rpartition("/")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:

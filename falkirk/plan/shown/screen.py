@@ -133,9 +133,9 @@ def _requests(plan: Plan) -> Iterator[str]:
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        provided = "provided on one machine, also if it has fewer cores"
-        has = provided if shown.is_provided else f"{shown.available} available"
-        yield f"Core slots: {sum(need.total for need in shown.slots)} needed, {has}."
+        provided = ". On one machine, Falkirk provides them even if it has fewer cores."
+        has = provided if shown.is_provided else f", {shown.available} available."
+        yield f"Core slots: {sum(need.total for need in shown.slots)} needed{has}"
 
 
 def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:

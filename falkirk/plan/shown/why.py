@@ -53,7 +53,7 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     yield from (("durable", text) for text in promise.durable)
     if any(f".{IDENTITY_UNKNOWN}." in text for text in promise.durable):
         yield "durable", f"({IDENTITY_UNKNOWN} stands for the identity of the home, which the first run chooses.)"
-    yield from (("failure", text) for text in _failures(promise))
+    yield from (("failure", text) for text in _failures(plan, promise))
     yield from (("costs", text) for text in promise.costs)
 
 
@@ -66,7 +66,7 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for batch in plan.batches:
         if batch.name in promise.goes_back:
             read = ", ".join(f"the newest epoch of {i.name}" if i.view else read_by(i) for i in batch.inputs)
-            yield "runs", f"{batch.name}: an epoch {epochs(batch.cut)}, reads {read}; keeps {_keeps(batch)}"
+            yield "runs", f"{batch.name}: an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
 def _written(region: Region) -> str:
@@ -78,8 +78,8 @@ def _written(region: Region) -> str:
 def _keeps(batch: Batch) -> str:
     kept = kept_in_words(batch.state, batch.slots, batch.iteration)
     if not kept:
-        return "nothing between epochs"
-    return f"{kept}, saved {batch.saved_when}"
+        return "has no state between epochs"
+    return f"its state ({kept}) is saved {batch.saved_when}"
 
 
 def _processors(promise: Promise) -> tuple[str, ...]:
@@ -101,14 +101,19 @@ def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[st
             yield f"{name}: the order of records matters: {reason}, so Falkirk fixes the order of each key's records"
 
 
-def _failures(promise: Promise) -> Iterator[str]:
-    """Yield sentences about the regions that restart when one of them fails."""
+def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
+    """Yield sentences about the regions and batches that restart when one of them fails."""
     called = {name: with_processors(name, processors) for name, processors in promise.within.items()}
-    alone = [called[name] for name, others in promise.goes_back.items() if others == (name,)]
-    if len(alone) == 1:
-        yield f"If {alone[0]} fails, it restarts from its last checkpoint. No other region does."
-    elif alone:
-        yield f"If one of {listed(alone)} fails, it restarts from its last checkpoint. No other region does."
+    batches = {batch.name for batch in plan.batches}
+    alone = [name for name, others in promise.goes_back.items() if others == (name,)]
+    kinds = (
+        ("that region restarts, from its last checkpoint", [called[name] for name in alone if name not in batches]),
+        ("that batch restarts, from its last saved epoch", [called[name] for name in alone if name in batches]),
+    )
+    for restart, names in kinds:
+        if names:
+            failed = names[0] if len(names) == 1 else f"one of {listed(names)}"
+            yield f"If {failed} fails, only {restart}."
     for name, others in promise.goes_back.items():
         if others != (name,):
             yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."
@@ -132,7 +137,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        return f"{region.name} (copies)"
+        return f"{region.name} (copies its input)"
     *former, last = region.processors
     reads = [each for each in plan.regions if each.source.topic.topic == region.output.topic]
     if not any(last in each.processors for each in reads):

@@ -48,9 +48,9 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert "Core slots: 8 needed, provided on one machine, also if it has fewer cores." in lines
+    assert "Core slots: 8 needed. On one machine, Falkirk provides them even if it has fewer cores." in lines
     assert any(line.startswith("index-by-word (words, start of index)  live") for line in lines)
-    assert any(line.startswith("index (copies)  ") for line in lines)
+    assert any(line.startswith("index (copies its input)  ") for line in lines)
     assert "--why" in lines[-1]
 
 
@@ -84,7 +84,7 @@ def test_the_output_that_waits_in_the_readme_is_the_one_that_is_shown(tmp_path: 
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     code, text, _ = invoked(str(SEARCH), "--why", "answers")
     assert (code, text.splitlines()[0]) == (0, "answers → topic answers")
-    assert "`collect_list()` may differ on replay" in text
+    assert "`collect_list()` in answers may differ on replay" in text
     assert "…" not in text
     assert "\x1b" not in text, "no colours"
     code, _, error = invoked(str(SEARCH), "--why", "answer")
