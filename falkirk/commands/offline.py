@@ -26,8 +26,8 @@ from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.logs import AllLogs, KafkaLogs
-from falkirk.runtime.outputs import settled_ends
 from falkirk.runtime.sinks.release import EpochLogs, releaser_of
+from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.history import History
@@ -116,9 +116,7 @@ class OfflineApplication:
         place = self._place = Place(home=home, connection=connection)
 
         def settle(sink: str) -> Offsets:
-            return (
-                place.topics.end_positions(sink) if runs else settled_ends(place, (topic := LogId(sink),), sink)[topic]
-            )
+            return readable_ends(place, sink) if runs else settle_at_rest(place, sink)
 
         files = {LogId.of_files(name): FileLog(name, folder, home.store) for name, folder in app.folders.items()}
         batches = {logs.name: BatchAtRest(logs, place, epoch_log_of(logs, place), files) for logs in shape.batches}

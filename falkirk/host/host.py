@@ -29,16 +29,14 @@ from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
-from falkirk.runtime import fence
 from falkirk.runtime.batches import batches_of
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.retry import FAILURES_MAX
-from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks import copying, writing
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.history import History
-from falkirk.theory.ids import Incarnation
 
 log = logging.getLogger("falkirk")
 
@@ -65,7 +63,7 @@ class Host:
         #: Batches that have completed an epoch since the last poll.
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         watch = Watch(context=context, failures=self._failures, say=say)
-        self._batches = batches_of(plan.batches, context, partial(copying.settle, context), self._completed.put)
+        self._batches = batches_of(plan.batches, context, partial(writing.settle, context), self._completed.put)
         self._regions = {
             region.name: SupervisedRegion(
                 LiveRegion(
@@ -114,7 +112,7 @@ class Host:
 
     def _govern(self, shape: Shape) -> RecoveryProtocol:
         context = self._context
-        topics = KafkaLogs(shape.layout, context, partial(copying.settle, context), partial(copying.copy, context))
+        topics = KafkaLogs(shape.layout, context, partial(writing.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
@@ -137,14 +135,11 @@ class Host:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
-        prefix, flushed = (
-            fence.client_id(self._context.home.identity, "", Incarnation(0)).removesuffix("-0"),
-            threading.Event(),
-        )
+        flushed = threading.Event()
 
         def flush() -> None:
             with contextlib.suppress(SparkError, Py4JError):
-                fence.flush_lingering(self._context.session, lambda client: client.startswith(prefix))
+                writing.flush(self._context)
                 for unit in self._units.values():
                     unit.flush()
                 flushed.set()
@@ -240,7 +235,7 @@ class Host:
         if error.condition == "WRITER_STILL_RUNNING":
             raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
         self._releases_failed += 1
-        elsewhere = writes_elsewhere(self._context.session)
+        elsewhere = writes_elsewhere(self._context.session) and not self._context.fenced
         if error.condition != "RELEASE_FAILED" or elsewhere or self._releases_failed > FAILURES_MAX:
             raise error
         self._say(error.message)

@@ -24,6 +24,7 @@ from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.host import Host
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
+from falkirk.plan.mechanisms import is_fenced
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
@@ -163,7 +164,10 @@ def run_here(
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
         plan = plan_application(app, session, opened.identity)
-        context = Context(session=session, connection=connection, home=opened, state_partitions=app.state_partitions)
+        context = Context(
+            session=session, connection=connection, home=opened, state_partitions=app.state_partitions,
+            fenced=is_fenced(app, session),
+        )  # fmt: skip
         claim = Claim(connection, opened)
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)

@@ -15,7 +15,7 @@ from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
-from falkirk.theory.ids import LogId, Offset, Offsets
+from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
 
 log = logging.getLogger("falkirk")
 
@@ -141,12 +141,26 @@ class Place:
         return decided is not None and record.offset < int(decided.content.get(str(record.partition), 0))
 
 
+@dataclass(slots=True, kw_only=True)
+class Writers:
+    """An incarnation of the writers of a topic. Args: token: see lanes.py; None: not fenced. jobs: their number."""
+
+    incarnation: Incarnation
+    lanes: int
+    token: str | None
+    jobs: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Context(Place):
     """A place, with the Spark session in which the application runs."""
 
     session: SparkSession
     state_partitions: int
+    #: The broker refuses former writers of outputs: see `mechanisms.is_fenced`.
+    fenced: bool = False
+    #: The present writers of each topic that jobs write (sinks/writing.py); None: the last job failed.
+    writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
 
     def kafka_options(self) -> dict[str, str]:
         """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""

@@ -31,6 +31,15 @@ from falkirk.theory.ids import Incarnation
 LANES = "lanes"
 #: A transaction ends when its first record is this old, in milliseconds.
 COMMIT_MS = 5
+#: The same, of a job.
+JOB_COMMIT_MS = 100
+#: The Java class with which a job writes in lanes.
+JOB = "org.falkirk.LaneSink"
+#: The options of a fenced lane's producer.
+_FENCED = {
+    "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
+    "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
+}
 #: How often to take the gate again if another process takes it at the same time.
 _TRIES = 5
 
@@ -40,13 +49,21 @@ def is_fenced(place: Place, region: str) -> bool:
     return place.home.store.newest_decision(LANES, region) is not None
 
 
+def of_jobs(topic: str) -> str:
+    """Return the name under which the jobs that write a topic have their lanes. No region has such a name."""
+    return f"release:{topic}"
+
+
 def fenced_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
     """Return the incarnations of a region that may have written in lanes."""
     return frozenset(Incarnation(decision.number) for decision in store.decisions(LANES, region))
 
 
 def record(place: Place, region: str, incarnation: Incarnation, lanes: int) -> None:
-    """Record that an incarnation writes in lanes, and their number, before it opens one."""
+    """Record that an incarnation writes in lanes, and their number, before it opens one.
+
+    Incarnations of jobs have no number that lasts. Instead of it they give the number of lanes.
+    """
     place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
 
 
@@ -125,17 +142,34 @@ def writer(
     context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
 ) -> Any:
     """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
-    fenced = {} if token is None else {
-        "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
-        "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
-    }  # fmt: skip
-    properties = _properties(context, {**options, **fenced})
+    properties = _properties(context, options if token is None else {**options, **_FENCED})
     made = _jvm(context).org.falkirk.KafkaWriter(
         key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
     )
     if token is None:
         return made
     return made.fenced(_prefix(context, region), _gate(context, region), token, COMMIT_MS)
+
+
+def job_options(
+    context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
+) -> dict[str, str]:
+    """Return the options of a job that writes in lanes with the format `JOB`, except its number. Args: as of `writer`.
+
+    A task commits when it ends, so a transaction need not be short.
+    """
+    made = {
+        "region": key(context.home.identity, region),
+        "incarnation": str(incarnation),
+        "lanes": str(lanes),
+        "headerKey": HEADER_KEY,
+        **options,
+    }
+    if token is None:
+        return made
+    ids = {"ids": _prefix(context, region), "gate": _gate(context, region)}
+    fenced = {f"kafka.{name}": value for name, value in _FENCED.items()}
+    return {**made, **fenced, **ids, "token": token, "commitMs": str(JOB_COMMIT_MS)}
 
 
 def key(identity: str, region: str) -> str:
@@ -146,6 +180,11 @@ def key(identity: str, region: str) -> str:
 def are_used(context: Context, region: str) -> bool:
     """Return whether a task of this JVM uses a lane of a region."""
     return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context.home.identity, region)))
+
+
+def refuse_before(context: Context, region: str, incarnation: Incarnation) -> None:
+    """Refuse tasks of older incarnations in this JVM. After that, `are_used` reports all that have a lane."""
+    _jvm(context).org.falkirk.Lanes.refuseBefore(key(context.home.identity, region), incarnation)
 
 
 def close(context: Context, region: str) -> None:

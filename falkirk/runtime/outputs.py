@@ -25,7 +25,7 @@ from falkirk.kafka.tail import Tail, read_tail
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Place
-from falkirk.runtime.lanes import is_fenced
+from falkirk.runtime.lanes import is_fenced, of_jobs
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
 from falkirk.theory.ids import BatchId, LogId, Offset, Offsets, Positions
@@ -141,7 +141,7 @@ def last_records(place: Place, topic: str, ends: Offsets) -> Iterator[tuple[int,
     Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
     """
     begin = _beginning(place, topic, ends)
-    found, foreign = last_own(place, topic, begin, ends)
+    found, foreign = last_own(place, topic, begin, ends, committed=is_fenced(place, of_jobs(topic)))
     place.note_foreign(topic, foreign)
     for partition, (_, header) in found.items():
         yield partition, stamp_of(header.numbers)
@@ -173,11 +173,12 @@ def own_back_to(
     """
     verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
     found: dict[int, list[Stamp]] = {p: [] for p in ends}
+    committed = is_fenced(place, of_jobs(topic))
     while any(last[p] > begin[p] for p in last):
         first = {p: Offset(max(begin[p], o - step)) for p, o in last.items()}
         behind: dict[int, list[Stamp]] = {p: [] for p in ends}
         reached = set()
-        for record in read_range(place.connection, topic, first, last):
+        for record in read_range(place.connection, topic, first, last, committed=committed):
             what = verifier.verify_record(record)
             if isinstance(what, RejectedHeader):
                 continue
@@ -194,21 +195,28 @@ def own_back_to(
 
 
 def last_own(
-    place: Place, topic: str, begin: Mapping[int, Offset], ends: Mapping[int, Offset], reach: int | None = None
+    place: Place,
+    topic: str,
+    begin: Mapping[int, Offset],
+    ends: Mapping[int, Offset],
+    reach: int | None = None,
+    *,
+    committed: bool = False,
 ) -> tuple[dict[int, tuple[LogRecord, VerifiedHeader]], ForeignTally]:
     """Return this home's last record in [begin, ends) of each partition, if any, and later records of others.
 
     It reads backwards, in growing steps. So a topic without records of others costs one record per partition.
-    Args: reach: read no more records per partition than this, or ten times as many; None: all.
+    Args: reach: read no more records per partition than this, or ten times as many; None: all. committed: omit records
+        of aborted transactions; `ends` must then be readable.
     """
     verifier = place.verifier(topic)
     found: dict[int, tuple[LogRecord, VerifiedHeader]] = {}
     foreign = ForeignTally()
-    last, step, looked = dict(ends), 1, 0
+    last, step, looked = dict(ends), 2 if committed else 1, 0  # the end of a transaction takes an offset
     while any(last[p] > begin[p] for p in last) and (reach is None or looked < reach):
         first = {p: Offset(max(begin[p], o - step)) for p, o in last.items()}
         behind: list[Foreign] = []
-        for record in read_range(place.connection, topic, first, last):
+        for record in read_range(place.connection, topic, first, last, committed=committed):
             what = verifier.verify_record(record)
             if isinstance(what, RejectedHeader):
                 behind.append(Foreign(partition=record.partition, offset=record.offset, reason=what))

@@ -20,7 +20,7 @@ from falkirk.frames.topics import dead_letter
 from falkirk.kafka.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.attempts import first_attempt_only
-from falkirk.runtime.signed import signed_headers
+from falkirk.runtime.signed import signed_header
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId
 from falkirk.theory.stamp import Stamp
@@ -108,7 +108,7 @@ def without(raw: DataFrame, void: Void) -> DataFrame:
 
 
 def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
-    """Return the DataFrame of Kafka rows (topic, partition, key, value, headers) that the region publishes."""
+    """Return the DataFrame of Kafka rows (topic, partition, key, value, header) that the region publishes."""
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
     value, text, unfit = encoded(frame.columns, region.output)
@@ -148,7 +148,7 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
         partition.alias("partition"),
         key.alias("key"),
         value.alias("value"),
-        signed_headers(signing_key, header, partition, key, value).alias("headers"),
+        signed_header(signing_key, header, partition, key, value).alias("header"),
     )
 
 

@@ -3,13 +3,13 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from falkirk.kafka.header import HEADER_KEY, TAG_DIGITS
+from falkirk.kafka.header import TAG_DIGITS
 
 _EMPTY = b""
 
 
-def signed_headers(key: Column, text: Column, partition: Column, record_key: Column, value: Column) -> Column:
-    """Return the headers of a record, signed as by `tag_of`.
+def signed_header(key: Column, text: Column, partition: Column, record_key: Column, value: Column) -> Column:
+    """Return the header of a record as binary, signed as by `tag_of`.
 
     Args: key: from `SigningKey.of`, as a binary literal. text: the header without a tag. partition: the record's
         partition. record_key, value: the record's key and value, binary.
@@ -22,5 +22,4 @@ def signed_headers(key: Column, text: Column, partition: Column, record_key: Col
         F.coalesce(record_key, F.lit(_EMPTY)),
         F.coalesce(value, F.lit(_EMPTY)),
     )
-    header = F.concat(unsigned, F.substring(F.sha2(covered, 256), 1, TAG_DIGITS))
-    return F.array(F.struct(F.lit(HEADER_KEY).alias("key"), header.cast("binary").alias("value")))
+    return F.concat(unsigned, F.substring(F.sha2(covered, 256), 1, TAG_DIGITS)).cast("binary")

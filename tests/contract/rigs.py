@@ -20,7 +20,7 @@ from falkirk.protocol.ports import LogsPort, RegionPort
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import KafkaLogs
-from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks import copying, writing
 from falkirk.store import Store
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
@@ -121,7 +121,7 @@ class LiveRig:
             held={self.output: self.sink},
         )
 
-        settle = partial(copying.settle, context)
+        settle = partial(writing.settle, context)
         self.logs: LogsPort = KafkaLogs(self.layout, context, settle, partial(copying.copy, context))
         self._fed = 0
 

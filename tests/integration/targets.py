@@ -20,7 +20,7 @@ from falkirk.errors.location import caller
 from falkirk.local.spark import observing
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks import writing
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
@@ -94,7 +94,7 @@ def place(
                 there = sql.inspect(db).has_table(endpoint.table)
                 return list(db.execute(sql.text(f"SELECT id FROM {endpoint.table}")).scalars()) if there else []
 
-    settle = partial(copying.settle, context)
+    settle = partial(writing.settle, context)
 
     def make() -> Target:
         to = endpoint if sink is None else as_endpoint(sink(str(folder / name)), caller())

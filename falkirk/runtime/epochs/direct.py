@@ -9,7 +9,7 @@ Three cases could break this:
     another program does not continue a partly published epoch.
   - An epoch of the same batch still waits in its log for its sink. Then the next epoch is not decided as direct.
   - A job of a former attempt still sends. Falkirk waits for it or restarts the Spark application
-    (`BatchRegion.fence`), and flushes the producers before it reads the topic's end (`TopicTarget`).
+    (`BatchRegion.fence`), and ends all writers before it reads the topic's end (sinks/writing.py).
 """
 
 from dataclasses import fields

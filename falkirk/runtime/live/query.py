@@ -94,16 +94,12 @@ class LiveQuery:
         own = lanes.writer(
             self.context, self.region.name, self.release.incarnation, self.lanes, self._producer_options(), self.token
         )
-        header = F.get(F.col("headers"), F.lit(0))["value"].alias("header")
-        return data.select("topic", "partition", "key", "value", header)._jdf.writeStream().foreach(own)
+        return data.select("topic", "partition", "key", "value", "header")._jdf.writeStream().foreach(own)
 
     def _producer_options(self) -> dict[str, str]:
-        release, context = self.release, self.context
-        options = context.kafka_options()
-        limit_bytes = min(topic.size_limit_bytes for topic in (release.main, release.dead))
-        own = fence.producer_options(context.home.identity, self.region.name, release.incarnation, options, limit_bytes)
-        largest = str(release.main.size_limit_bytes + rows.RAW_BYTES_MAX * 2)
-        return {**options, **own, "kafka.max.request.size": largest}
+        release = self.release
+        limits = [topic.size_limit_bytes for topic in (release.main, release.dead)]
+        return fence.producer_options(self.context, self.region.name, release.incarnation, min(limits), limits[0])
 
     def _jvm(self) -> Any:
         return self.context.session._jvm

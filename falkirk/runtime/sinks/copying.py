@@ -14,9 +14,9 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.context import Context
-from falkirk.runtime.outputs import settled_ends
-from falkirk.runtime.rows import RAW_BYTES_MAX, without
-from falkirk.runtime.signed import signed_headers
+from falkirk.runtime.rows import without
+from falkirk.runtime.signed import signed_header
+from falkirk.runtime.sinks.writing import write
 from falkirk.theory.ids import LogId, Offsets
 
 
@@ -28,14 +28,13 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
     if first == last:
         return
     identity, void = context.home.identity, context.void(held).within(first, last)
-    header = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
+    stamp = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
     key = F.lit(context.signing_key.of(sink, fence.RELEASE))
-    headers = signed_headers(key, header, F.col("partition"), F.col("key"), F.col("value"))
-    options, limit_bytes = context.kafka_options(), context.topics.facts(sink).max_message_bytes
+    header = signed_header(key, stamp, F.col("partition"), F.col("key"), F.col("value")).alias("header")
     try:
         records = (
             context.session.read.format("kafka")
-            .options(**options)
+            .options(**context.kafka_options())
             .option("subscribe", held)
             .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
             .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
@@ -43,32 +42,8 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
             .option("failOnDataLoss", "true")
             .load()
         )
-        counting = without(records, void)
-        (
-            counting.select(
-                first_attempt_only(F.lit(sink)).alias("topic"),
-                "partition",
-                "key",
-                "value",
-                headers.alias("headers"),
-            )
-            .write.format("kafka")
-            .options(**options)
-            .options(**fence.producer_options(identity, f"release-{sink}", fence.RELEASE, options, limit_bytes))
-            .option("kafka.max.request.size", str(limit_bytes + RAW_BYTES_MAX * 2))
-            .option("includeHeaders", "true")
-            .save()
-        )
+        to = first_attempt_only(F.lit(sink)).alias("topic")
+        rows = without(records, void).select(to, "partition", "key", "value", header)
+        write(context, sink, rows, context.topics.facts(sink).max_message_bytes)
     except SPARK_ERRORS as error:
         raise RELEASE_FAILED_COPY.error(topic=sink, held=held, reason=first_line(error)) from error
-
-
-def settle(context: Context, sink: str) -> Offsets:
-    """Return the ends of a sink, once no record of an earlier copy can still arrive.
-
-    It flushes the producer of an earlier copy in this process. Raises: as `flush_lingering` and `settled_ends`.
-    """
-    mine = fence.client_id(context.home.identity, f"release-{sink}", fence.RELEASE)
-    fence.flush_lingering(context.session, lambda client: client == mine)
-    topic = LogId(sink)
-    return settled_ends(context, (topic,), sink)[topic]

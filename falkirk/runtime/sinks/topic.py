@@ -18,9 +18,10 @@ from falkirk.runtime.context import Context, Place
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.observed import observed
 from falkirk.runtime.outputs import last_records, own_back_to
-from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, RAW_BYTES_MAX, TOO_LARGE, encoded
-from falkirk.runtime.signed import signed_headers
+from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, TOO_LARGE, encoded
+from falkirk.runtime.signed import signed_header
 from falkirk.runtime.sinks.target import letters, release_failed
+from falkirk.runtime.sinks.writing import write
 from falkirk.theory.ids import EpochNumber, Offsets
 
 _ALL_ROWS = (1 << 63) - 1
@@ -134,24 +135,10 @@ class TopicTarget:
         stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
         signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
         key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
-        headers = signed_headers(signing_key, stamp, F.col("partition"), key, value)
-        options = self._context.kafka_options()
-        writer = fence.producer_options(
-            identity, f"release-{self._topic}", fence.RELEASE, options, facts.max_message_bytes
-        )
-        (
-            data.select(
-                first_attempt_only(F.lit(self._topic)).alias("topic"), "partition",
-                key.alias("key"), value.alias("value"), headers.alias("headers"),
-            )
-            .write.format("kafka")
-            .options(**options)
-            .options(**writer)
-            .option("kafka.max.request.size", str(facts.max_message_bytes + RAW_BYTES_MAX * 2))
-            .option("includeHeaders", "true")
-            .mode("append")
-            .save()
-        )  # fmt: skip
+        header = signed_header(signing_key, stamp, F.col("partition"), key, value).alias("header")
+        to = first_attempt_only(F.lit(self._topic)).alias("topic")
+        records = data.select(to, "partition", key.alias("key"), value.alias("value"), header)
+        write(self._context, self._topic, records, facts.max_message_bytes)
         # If this is an older epoch that is sent again, the topic may already have later ones.
         self._last = {p: max(there.get(p, (epoch, 0)), (epoch, _ALL_ROWS)) for p in range(facts.partitions)}
 

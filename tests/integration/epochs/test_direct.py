@@ -33,7 +33,7 @@ from falkirk.runtime.epochs.direct import _around
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks import writing
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import Store
 from tests.integration.cutting import Place, run_until_cut_off
@@ -282,7 +282,7 @@ def test_rows_that_are_alike_are_there_as_often(spark: "SparkSession", broker: B
     out = wire.topic("out", partitions=2)
     with open_home(home, "alike") as opened:
         context = Context(session=spark, connection=Connection.of(broker.bootstrap), home=opened, state_partitions=2)
-        settle = partial(copying.settle, context)
+        settle = partial(writing.settle, context)
         rows = observing(spark).range(60).select((F.col("id") % 3).alias("n"))
         real = TopicTarget._send
         with pytest.MonkeyPatch.context() as patch:

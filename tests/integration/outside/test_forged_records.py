@@ -15,7 +15,7 @@ from falkirk.kafka.header import header_value
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
 from falkirk.local.broker import Broker
-from falkirk.runtime.signed import signed_headers
+from falkirk.runtime.signed import signed_header
 from tests.integration.live import Wire, settle
 from tests.integration.live_regions.test_live import counted, events_of, versions
 
@@ -55,12 +55,12 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
     frame = spark.createDataFrame(records, "partition INT, offset LONG, key BINARY, value BINARY").coalesce(1)
     text = F.concat(F.lit("deadbeef/2/0."), F.concat_ws(".", "partition", "offset"), F.lit("/3"))
     key = F.when(F.col("partition") == 0, F.lit(signing.of("out", 2))).otherwise(F.lit(signing.of("dead", 2)))
-    headers = signed_headers(key, text, F.col("partition"), F.col("key"), F.col("value"))
-    rows = frame.select("*", F.get(headers, F.lit(0))["value"].alias("header")).collect()
+    header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value"))
+    rows = frame.select("*", header.alias("header")).collect()
     verifiers = {0: Verifier("out", "deadbeef", signing), 11: Verifier("dead", "deadbeef", signing)}
     found = [verifiers[r.partition].verify(r.partition, r.offset, r.header, r.key, r.value) for r in rows]
     assert found == [VerifiedHeader(2, (0, r.partition, r.offset), "3", True) for r in rows]
-    printed = frame.select(headers.alias("headers"))._jdf.queryExecution().toString()
+    printed = frame.select(header.alias("header"))._jdf.queryExecution().toString()
     assert KEY_MARK.hex().upper() not in printed, "a plan shows a key"
 
 

@@ -17,7 +17,7 @@ from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.logs import KafkaLogs
-from falkirk.runtime.sinks import copying
+from falkirk.runtime.sinks import copying, writing
 from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
@@ -138,7 +138,7 @@ def test_what_a_copy_has_left_out_follows(
 
     with open_home(home, "copied") as opened:
         context = Context(session=spark, connection=Connection.of(wire.bootstrap), home=opened, state_partitions=2)
-        made = partial(KafkaLogs, layout, context, partial(copying.settle, context), partial(copying.copy, context))
+        made = partial(KafkaLogs, layout, context, partial(writing.settle, context), partial(copying.copy, context))
         assert made().copied(held, sink) == upto(0, 0)
         for partition, count in enumerate((12, 6)):
             wire.send(held, range(count), partition=partition)

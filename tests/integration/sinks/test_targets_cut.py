@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
-from falkirk.runtime import fence
+from falkirk.runtime import fence, lanes
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks import folder, table
+from falkirk.runtime.sinks import folder, table, topic
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.topic import TopicTarget
 from tests.integration.targets import FORMATS, ROWS, CutOff, Place, deliver, epoch
@@ -225,15 +225,14 @@ def test_without_one_transaction_half_an_epoch_shows_and_is_there_twice(
 def test_what_a_task_that_was_cancelled_has_not_sent_yet(
     settled: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows wait in the producer that the next try takes. They are sent before it looks what is there; else they are
-    there twice."""
+    """Its rows wait in its lane. They are sent before the next try looks what is there; else they are there twice."""
     monkeypatch.setitem(fence._PRODUCER, "kafka.linger.ms", "600000")  # longer than anything here takes
     out = place_of("topic")
     out.make().deliver(0, epoch(spark, 0))
     out.make().deliver(1, epoch(spark, 1, upto=4))
     hand_over(spark, out, monkeypatch)
     if not settled:
-        monkeypatch.setattr(fence, "flush_lingering", lambda *arguments: None)
+        monkeypatch.setattr(lanes, "close", lambda *arguments: None)
     out.make().deliver(1, epoch(spark, 1))
     there = sorted(out.read())
     assert (there == list(range(2 * ROWS))) is settled
@@ -241,25 +240,24 @@ def test_what_a_task_that_was_cancelled_has_not_sent_yet(
 
 
 def hand_over(spark: "SparkSession", out: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hand the rest of epoch 1 to the producer, without waiting until it has sent it."""
+    """Hand the rest of epoch 1 to the lane, without waiting until it has sent it."""
     handed: list[Any] = []
-
-    def hand(writer: Any) -> None:
-        handed.extend(writer._df.collect())
-
     target = out.make()
     assert isinstance(target, TopicTarget)
     with monkeypatch.context() as patch:
-        patch.setattr(type(spark.range(1).write), "save", hand)
+        patch.setattr(topic, "write", lambda context, to, rows, limit_bytes: handed.extend(rows.collect()))
         target.deliver(1, epoch(spark, 1))
-    mine = fence.client_id(target._context.home.identity, f"release-{target._topic}", 1)
-    (entry,) = [entry for name, entry in fence._pooled(spark) if name == mine]
-    jvm = spark._jvm
-    assert jvm is not None
-    kafka = jvm.org.apache.kafka
-    for row in handed:
-        record = kafka.clients.producer.ProducerRecord(row.topic, row.partition, bytes(row.key), bytes(row.value))
-        for header in row.headers:
-            record.headers().add(header.key, bytes(header.value))
-        entry.producer().producer().send(record)
+    context, to, jvm = target._context, target._topic, spark._jvm
+    writers = context.writers[to]
     assert handed
+    assert writers is not None
+    assert jvm is not None
+    producer = fence.producer_options(context, "cancelled", writers.incarnation, 1_000_000, 1_000_000)
+    task = lanes.writer(context, lanes.of_jobs(to), writers.incarnation, 1, producer, None)
+    task.open(0, 1)
+    for row in handed:
+        values = spark.sparkContext._gateway.new_array(jvm.java.lang.Object, 5)
+        for place, value in enumerate(row):
+            values[place] = bytes(value) if isinstance(value, bytearray) else value
+        task.process(jvm.org.apache.spark.sql.RowFactory.create(values))
+    task.close(jvm.java.lang.RuntimeException("cancelled"))

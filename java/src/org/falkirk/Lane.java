@@ -136,6 +136,17 @@ final class Lane implements Callback {
     check();
   }
 
+  /** Sends what a failed task has handed over, if no successor can fence it. The lane sends nothing more. */
+  void abandon() {
+    if (failure == null) failure = new IllegalStateException("its task has failed");
+    if (fence != null) return;
+    try {
+      producer.flush();
+    } catch (RuntimeException error) {
+      // The task is being cancelled. Its successor flushes before it looks where the topic ends.
+    }
+  }
+
   private void commit() throws InterruptedException {
     lock.lockInterruptibly();
     try {

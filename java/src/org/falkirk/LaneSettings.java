@@ -8,6 +8,7 @@ import java.util.Properties;
 /** The settings that all lanes of one incarnation of a region share. */
 final class LaneSettings implements Serializable {
   private static final long serialVersionUID = 1L;
+  private static final String PRODUCER = "kafka.";
 
   final String region;
   final int incarnation;
@@ -26,6 +27,25 @@ final class LaneSettings implements Serializable {
     this.lanes = lanes;
     this.headerKey = headerKey;
     this.producer = new HashMap<>(producer);
+  }
+
+  /**
+   * Returns the settings that a job's options name: region, incarnation, lanes, headerKey and `kafka.*`, and for fenced
+   * lanes ids, gate, token and commitMs.
+   */
+  static LaneSettings of(Map<String, String> options) {
+    Map<String, String> producer = new HashMap<>();
+    options.forEach((name, value) -> {
+      if (name.startsWith(PRODUCER)) producer.put(name.substring(PRODUCER.length()), value);
+    });
+    int incarnation = Integer.parseInt(options.get("incarnation")), lanes = Integer.parseInt(options.get("lanes"));
+    LaneSettings made =
+        new LaneSettings(options.get("region"), incarnation, lanes, options.get("headerKey"), producer);
+    if (options.containsKey("token")) {
+      long commitMs = Long.parseLong(options.get("commitMs"));
+      made.fence = new Fence(options.get("ids"), options.get("gate"), options.get("token"), commitMs);
+    }
+    return made;
   }
 
   /** The producer's options. */

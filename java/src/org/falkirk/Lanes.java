@@ -6,6 +6,8 @@ import java.util.concurrent.ConcurrentHashMap;
 /** The lanes of this JVM. A lane stays open between the batches of its incarnation. */
 public final class Lanes {
   private static final Map<String, Place> PLACES = new ConcurrentHashMap<>();
+  /** By region: tasks of older incarnations get no lane. */
+  private static final Map<String, Integer> OLDEST = new ConcurrentHashMap<>();
 
   private Lanes() {}
 
@@ -27,6 +29,9 @@ public final class Lanes {
     Place place = PLACES.computeIfAbsent(settings.region + "/" + number, name -> new Place());
     synchronized (place) {
       Lane known = place.lane;
+      if (settings.incarnation < OLDEST.getOrDefault(settings.region, 0)) {
+        throw new IllegalStateException("FALKIRK_FENCED: " + settings.incarnation + " has been replaced");
+      }
       if (known != null && known.incarnation > settings.incarnation) {
         throw new IllegalStateException("incarnation " + known.incarnation + " has replaced " + settings.incarnation);
       }
@@ -38,6 +43,17 @@ public final class Lanes {
       known.enter(batch);
       return known;
     }
+  }
+
+  /** Refuses tasks of older incarnations of a region. After that, {@link #inUse} reports all that have a lane. */
+  public static void refuseBefore(String region, int incarnation) {
+    OLDEST.put(region, incarnation);
+    PLACES.forEach((name, place) -> {
+      if (!isOf(name, region)) return;
+      synchronized (place) {
+        // A task that was taking a lane has it by now.
+      }
+    });
   }
 
   /** Returns whether a task uses a lane of this region. */

@@ -1,0 +1,134 @@
+package org.falkirk;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.Table;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.catalog.TableProvider;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * Writes the rows of a job to Kafka: `write.format("org.falkirk.LaneSink")`.
+ *
+ * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. When a task ends without an error, its
+ * records are visible to readers. The options are those of {@link LaneSettings#of}; `job` numbers the jobs of an
+ * incarnation from 1.
+ *
+ * <p>Each task of a fenced writer has a {@link Lane}. All tasks of a JVM share one if it is not fenced: then a lane is
+ * only a producer.
+ */
+public final class LaneSink implements TableProvider {
+  @Override
+  public StructType inferSchema(CaseInsensitiveStringMap options) {
+    return new StructType();
+  }
+
+  @Override
+  public Table getTable(StructType schema, Transform[] partitioning, Map<String, String> properties) {
+    return new Topic(schema);
+  }
+
+  private record Topic(StructType columnsOfNone) implements SupportsWrite {
+    @Override
+    public String name() {
+      return "lanes";
+    }
+
+    @Override
+    public StructType schema() {
+      return columnsOfNone;
+    }
+
+    @Override
+    public Set<TableCapability> capabilities() {
+      return Set.of(TableCapability.BATCH_WRITE, TableCapability.ACCEPT_ANY_SCHEMA);
+    }
+
+    @Override
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+      Map<String, String> options = new HashMap<>(info.options().asCaseSensitiveMap());
+      Job job = new Job(new Tasks(LaneSettings.of(options), Long.parseLong(options.get("job"))));
+      return new WriteBuilder() {
+        @Override
+        public Write build() {
+          return new Write() {
+            @Override
+            public BatchWrite toBatch() {
+              return job;
+            }
+          };
+        }
+      };
+    }
+  }
+
+  private record Job(Tasks tasks) implements BatchWrite {
+    @Override
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+      return tasks;
+    }
+
+    @Override
+    public boolean useCommitCoordinator() {
+      return false; // records are sent before a task ends
+    }
+
+    @Override
+    public void commit(WriterCommitMessage[] messages) {}
+
+    @Override
+    public void abort(WriterCommitMessage[] messages) {}
+  }
+
+  private record Tasks(LaneSettings settings, long job) implements DataWriterFactory {
+    @Override
+    public DataWriter<InternalRow> createWriter(int number, long task) {
+      return new Task(Lanes.take(settings, settings.fence == null ? 0 : number, job), settings.headerKey);
+    }
+  }
+
+  private record Task(Lane lane, String headerKey) implements DataWriter<InternalRow> {
+    @Override
+    public void write(InternalRow row) {
+      String topic = row.getUTF8String(0).toString();
+      ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(topic, row.getInt(1), bytes(row, 2), bytes(row, 3));
+      record.headers().add(headerKey, bytes(row, 4));
+      lane.send(record);
+    }
+
+    private static byte[] bytes(InternalRow row, int column) {
+      return row.isNullAt(column) ? null : row.getBinary(column);
+    }
+
+    @Override
+    public WriterCommitMessage commit() {
+      lane.finish();
+      return null;
+    }
+
+    /** Sends what was accepted, so that no record of a failed task arrives later. Its successor fences a fenced one. */
+    @Override
+    public void abort() {
+      lane.abandon();
+    }
+
+    @Override
+    public void close() {
+      lane.leave();
+    }
+  }
+}
