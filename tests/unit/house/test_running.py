@@ -1,6 +1,7 @@
 """A run of tests leaves no process behind: not after its end, after kill -9, or after a signal. It measures each test,
 and makes an expensive fixture once."""
 
+import itertools
 import os
 import re
 import signal
@@ -102,14 +103,22 @@ def test_the_tests_of_an_expensive_fixture_go_to_one_worker() -> None:
     assert set(lanes.HEAVY) <= sharing
 
 
-def workers_of(root: Path, *folders: str) -> list[tuple[str, str]]:
-    """Run twelve tests in each of these folders in two workers; return the folder and the worker of each test."""
+def workers_of(root: Path, *folders: str, late: str = "", until: int = 0) -> list[tuple[str, str]]:
+    """Run twelve tests in each of these folders in two workers; return the folder and the worker of each test.
+
+    Args: late: the tests of this folder wait until `until` tests have run.
+    """
+    (root / "told").touch()
     for folder in folders:
         (root / folder).mkdir(parents=True)
         lines = (
-            "import os, pytest",
+            "import os, time, pytest",
             "@pytest.mark.parametrize('n', range(12))",
             "def test_worker(n):",
+            f"    end, least = time.monotonic() + 60, {until if folder == late else 0}",
+            f"    while len(open({str(root / 'told')!r}).readlines()) < least:",
+            "        assert time.monotonic() < end",
+            "        time.sleep(0.01)",
             f"    with open({str(root / 'told')!r}, 'a') as told:",
             f"        told.write('{folder} ' + os.environ['PYTEST_XDIST_WORKER'] + chr(10))",
         )
@@ -130,9 +139,16 @@ def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
 
 def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) -> None:
     """So it does not start a session of its own after the lane, while there is other work."""
-    ran = workers_of(tmp_path, "tests/chaos", "tests/integration", "tests/theory", "tests/unit")
+    folders = ("tests/chaos", "tests/integration", "tests/theory", "tests/unit")
+    ran = workers_of(tmp_path, *folders, late="tests/integration", until=14)
     (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}
     order = [folder for folder, worker in ran if worker == of_lane]
     assert order[:12] == ["tests/chaos"] * 12
-    # The other worker may have taken those of one folder meanwhile.
     assert order[12:14] in (["tests/theory"] * 2, ["tests/unit"] * 2)
+
+
+def test_a_worker_stays_in_a_folder(tmp_path: Path) -> None:
+    ran = workers_of(tmp_path, "tests/integration/plans", "tests/integration/sinks")
+    for worker in {worker for _, worker in ran}:
+        folders = [folder for folder, each in ran if each == worker]
+        assert len([*itertools.groupby(folders)]) == len({*folders}), folders
