@@ -31,7 +31,6 @@ from falkirk.host.settings import HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.spark import session as spark_session
-from falkirk.plan.mechanisms import is_fenced
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
@@ -143,7 +142,7 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
     plan = plan_application(app, session, home.identity)
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,
-        fenced=is_fenced(app, session),
+        fenced=plan.fenced,
     )  # fmt: skip
     prepare_topics(plan, topics, create_missing=settings.create_topics)
     slots = slots_needed(plan, topics)

@@ -24,7 +24,6 @@ from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.host import Host
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
-from falkirk.plan.mechanisms import is_fenced
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import prepare_topics
@@ -166,7 +165,7 @@ def run_here(
         plan = plan_application(app, session, opened.identity)
         context = Context(
             session=session, connection=connection, home=opened, state_partitions=app.state_partitions,
-            fenced=is_fenced(app, session),
+            fenced=plan.fenced,
         )  # fmt: skip
         claim = Claim(connection, opened)
         prepare_topics(plan, context.topics, create_missing=create_topics)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
+from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink
@@ -182,6 +183,7 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         held=None if region.released_to is None else region.output.topic,
         reasons=merged(reasons),
         redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
+        costs=(*common.costs, *_of_fence(plan, region.name, ", and see a result about 5 ms later" * region.fenced)),
     )
 
 
@@ -211,6 +213,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             release="behind a checkpoint" if awaited else "with its epoch",
             cut=batch.cut,
             reasons=merged([*reasons, *_of_sink(sink), _of_epoch(batch)]),
+            costs=(*common.costs, *(_of_fence(plan, sink.name) if isinstance(sink.to, Kafka) else ())),
         )
 
 
@@ -232,6 +235,11 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
         durable=tuple(dict.fromkeys(text for each in path for text in each.durable())),
         costs=tuple(text for each in path for text in each.costs()),
     )
+
+
+def _of_fence(plan: Plan, sink: str, more: str = "") -> Iterator[str]:
+    if plan.fenced:
+        yield f"{sink}: fenced: readers must use isolation.level=read_committed{more}"
 
 
 def _of_epoch(batch: Batch) -> Reason:

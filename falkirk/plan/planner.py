@@ -88,6 +88,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         properties=planner.properties | {batch.name: batch.properties for batch in batches},
         state_partitions=app.state_partitions,
         spare_checkpoints=app.spare_checkpoints,
+        fenced=mechanisms.is_fenced(app, session),
     )
 
 

@@ -196,11 +196,6 @@ class Region:
             yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
-        if self.fenced:
-            yield (
-                f"{self.name}: fenced: readers must use isolation.level=read_committed, and see a result about 5 "
-                "ms later"
-            )
         yield f"{self.name}: records wait tenths of a second during a checkpoint, every {seconds(self.interval_s)}"
 
     def awaited_s(self, spare: int) -> float:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.cli import main
 from falkirk.plan import mechanisms
+from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 
 if TYPE_CHECKING:
@@ -51,6 +52,19 @@ def test_regions_that_write_a_topic_of_users_are_fenced(
     found = {region.name for region in plan.regions if region.fenced}
     assert len(plan.regions) > 2
     assert found == ({"counts"} if (cluster if fenced is None else fenced) else set())
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, fenced: bool) -> None:
+    """Copies from held logs and epochs of batches are fenced, too; a table has no readers who could be told."""
+    app = _app(fenced=fenced)
+    app.add_processor("daily", lambda orders: orders, reads=("orders",), policy=fk.Eager())
+    app.sink("days", "daily", fk.Kafka("days", key="id"))
+    app.sink("printed", "daily", fk.Console())
+    costs = {promise.sink: " ".join(promise.costs) for promise in promises_of(plan_application(app, spark, "deadbeef"))}
+    told = {sink for sink, text in costs.items() if f"{sink}: fenced: readers must use isolation" in text}
+    assert told == ({"counts", "draws", "days"} if fenced else set())
+    assert {sink for sink, text in costs.items() if "5 ms later" in text} == ({"counts"} if fenced else set())
 
 
 @pytest.mark.usefixtures("spark")
