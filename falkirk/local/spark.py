@@ -20,6 +20,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import KEY_PATTERN
 from falkirk.local import exposure
 from falkirk.local.archive import driver_class_path, options
+from falkirk.local.garbage import collect_in_batches
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
 from falkirk.local.module import application_jars, key, module_jar
@@ -154,6 +155,7 @@ def session(
         with nullcontext() if shows_log else unseen():
             active = builder.getOrCreate()
         remember_names(active)
+        collect_in_batches(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
