@@ -112,13 +112,12 @@ def workers_of(root: Path, *folders: str, late: str = "", until: int = 0) -> lis
     for folder in folders:
         (root / folder).mkdir(parents=True)
         lines = (
-            "import os, time, pytest",
+            "import os, pytest",
+            "from tests.support import wait_until",
             "@pytest.mark.parametrize('n', range(12))",
             "def test_worker(n):",
-            f"    end, least = time.monotonic() + 60, {until if folder == late else 0}",
-            f"    while len(open({str(root / 'told')!r}).readlines()) < least:",
-            "        assert time.monotonic() < end",
-            "        time.sleep(0.01)",
+            f"    least = {until if folder == late else 0}",
+            f"    wait_until(lambda: len(open({str(root / 'told')!r}).readlines()) >= least, 60, 'others')",
             f"    with open({str(root / 'told')!r}, 'a') as told:",
             f"        told.write('{folder} ' + os.environ['PYTEST_XDIST_WORKER'] + chr(10))",
         )
