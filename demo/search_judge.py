@@ -222,7 +222,7 @@ def _views(
         faults.append(Fault(flaw=Flaw.LOST, subject=output, due=f"{len(modules)} modules read", found=before))
     return Finding(
         output=output,
-        claim="every epoch is what the modules up to then give",
+        claim="every epoch equals a recomputation from all modules so far",
         checked=len(epochs),
         faults=tuple(faults),
     )

@@ -157,7 +157,7 @@ def ends(cut: Cut | ByTime | None) -> str:
         over = f"; it covers the last {seconds(cut.over * slice_s)}" if cut.over > 1 else ""
         late = f"; rows may be up to {seconds(cut.late_us / 1e6)} late" if cut.late_us else ""
         return f"when event time `{cut.column}` passes a multiple of {seconds(slice_s)}{over}{late}"
-    return "as soon as a record arrives"
+    return "as soon as it has a record"
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:

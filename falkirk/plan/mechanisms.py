@@ -86,7 +86,7 @@ def why_logged(processor: Processor, draft: Draft) -> str:
         return f"{processor.name} logs its results before any reader gets them (fk.LogSends)"
     if isinstance(processor.policy, Ephemeral):
         return f"{processor.name} has several readers, and {draft.apart}"
-    return f"{processor.name} is not fk.Ephemeral, and other processors read it"
+    return f"other processors read {processor.name}, and only fk.Ephemeral processors run in the region of their reader"
 
 
 def before_keyed(draft: Draft, processor: Processor) -> str | None:

@@ -183,7 +183,8 @@ class _Planner:
         fused = direct or isinstance(processor.policy, Ephemeral)
         if fused and not logged and not mechanisms.is_logged(processor.policy, draft, shared=shared):
             return draft
-        reason = f"{name} is read by a batch, which reads logs" if logged else mechanisms.why_logged(processor, draft)
+        for_batch = f"a batch reads {name}, and needs its results in a topic"
+        reason = for_batch if logged else mechanisms.why_logged(processor, draft)
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
 

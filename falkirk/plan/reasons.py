@@ -98,9 +98,9 @@ def background(operations: Iterable[str]) -> str:
     return "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
 
 
-def listed(names: "list[str] | tuple[str, ...]") -> str:
+def listed(names: "list[str] | tuple[str, ...]", word: str = "and") -> str:
     """Return names as a list in a sentence."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

@@ -133,7 +133,7 @@ def _requests(plan: Plan) -> Iterator[str]:
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        provided = ". On one machine, Falkirk provides them even if it has fewer cores."
+        provided = ". On one machine, Falkirk provides them even if the machine has fewer cores."
         has = provided if shown.is_provided else f", {shown.available} available."
         yield f"Core slots: {sum(need.total for need in shown.slots)} needed{has}"
 

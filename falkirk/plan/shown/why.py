@@ -39,7 +39,7 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     yield "promise", f"{promise.promise}: {promise.meaning}"
     yield "when", promise.waiting
     if promise.held is not None:
-        yield "when", f"Until then it waits in the held log {promise.held}."
+        yield "when", f"Until then it waits in {promise.held}, an internal topic (its held log)."
     for reason in promise.reasons:
         if reason.kind != "epoch":
             yield "why", reason.text
@@ -71,7 +71,7 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 
 def _written(region: Region) -> str:
     if region.released_to is not None:
-        return f"writes the held log of topic {region.released_to.topic}"
+        return f"writes the held log, from which Falkirk copies to topic {region.released_to.topic}"
     return f"writes {f'hop {region.name}' if region.hop is not None else f'topic {region.output.topic}'}"
 
 
@@ -104,6 +104,7 @@ def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[st
 def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
     called = {name: with_processors(name, processors) for name, processors in promise.within.items()}
+    called |= {region.name: with_steps(plan, region) for region in plan.regions}
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
     kinds = (
@@ -112,8 +113,7 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     )
     for restart, names in kinds:
         if names:
-            failed = names[0] if len(names) == 1 else f"one of {listed(names)}"
-            yield f"If {failed} fails, only {restart}."
+            yield f"If {listed(names, 'or')} fails, only {restart}."
     for name, others in promise.goes_back.items():
         if others != (name,):
             yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."

@@ -48,7 +48,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert "Core slots: 8 needed. On one machine, Falkirk provides them even if it has fewer cores." in lines
+    assert "Core slots: 8 needed. On one machine, Falkirk provides them even if the machine has fewer cores." in lines
     assert any(line.startswith("index-by-word (words, start of index)  live") for line in lines)
     assert any(line.startswith("index (copies its input)  ") for line in lines)
     assert "--why" in lines[-1]
@@ -131,7 +131,7 @@ def test_too_few_slots_and_what_waits_are_told(spark: "SparkSession") -> None:
 CUTS = [
     (ByClock(every_s=60), "every 1 min", "every 1 min of wall-clock time", "every 60 s, by the clock"),
     (ByRows(rows=1_000), "every 1,000 records", "after 1,000 records", "with 1,000 records"),
-    (OnArrival(), "on arrival", "as soon as a record arrives", "as soon as a record arrives"),
+    (OnArrival(), "on arrival", "as soon as it has a record", "as soon as a record arrives"),
     (
         ByTime(column="at", every_us=60_000_000, late_us=10_000_000, over=5),
         "every 1 min of at",
