@@ -12,22 +12,22 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OBJECTS = 500
+OBJECTS = 100
 
 
-def _bindings(spark: "SparkSession") -> int:
-    """Return how many objects the JVM keeps for Python."""
-    return int(spark.sparkContext._gateway.java_gateway_server.getGateway().getBindings().size())
+def _kept(spark: "SparkSession", ids: list[str]) -> int:
+    """Return how many of these objects the JVM keeps for Python."""
+    bindings = spark.sparkContext._gateway.java_gateway_server.getGateway().getBindings()
+    return sum(bindings.containsKey(each) for each in ids)
 
 
 def test_the_jvm_forgets_what_python_no_longer_uses(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     sent: Counter[str] = Counter()
     monkeypatch.setattr(GatewayClient, "garbage_collect_object", lambda *_: sent.update(["one by one"]))
-    gc.collect()
-    before = _bindings(spark)
     objects = [spark._jvm.java.util.ArrayList() for _ in range(OBJECTS)]
-    assert _bindings(spark) >= before + OBJECTS
+    ids = [each._target_id for each in objects]
+    assert _kept(spark, ids) == OBJECTS
     objects.clear()
     gc.collect()
-    wait_until(lambda: _bindings(spark) < before + OBJECTS / 10, 10, "the JVM to forget the objects")
+    wait_until(lambda: _kept(spark, ids) == 0, 10, "the JVM to forget the objects")
     assert not sent, "py4j sends a command for each object"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -54,13 +55,16 @@ def test_regions_that_write_a_topic_of_users_are_fenced(
     assert found == ({"counts"} if (cluster if fenced is None else fenced) else set())
 
 
+def daily(orders: DataFrame) -> DataFrame:
+    return orders
+
+
 @pytest.mark.parametrize("fenced", [True, False])
 def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, fenced: bool) -> None:
-    """Copies from held logs and epochs of batches are fenced, too; a table has no readers who could be told."""
+    """Copies from held logs and epochs of batches are fenced, too."""
     app = _app(fenced=fenced)
-    app.add_processor("daily", lambda orders: orders, reads=("orders",), policy=fk.Eager())
+    app.batch(every="1 minute")(daily)
     app.sink("days", "daily", fk.Kafka("days", key="id"))
-    app.sink("printed", "daily", fk.Console())
     costs = {promise.sink: " ".join(promise.costs) for promise in promises_of(plan_application(app, spark, "deadbeef"))}
     told = {sink for sink, text in costs.items() if f"{sink}: fenced: readers must use isolation" in text}
     assert told == ({"counts", "draws", "days"} if fenced else set())

@@ -21,7 +21,7 @@ LAYERS = (
 #: The modules that users import, and what only they lead to.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 #: Java files import these packages alone.
-JAVA_IMPORTS = ("java.", "org.falkirk.", "org.apache.spark.", "org.apache.kafka.", "org.slf4j.", "scala.")
+JAVA_IMPORTS = ("java.", "org.falkirk.", "org.apache.spark.", "org.apache.kafka.", "org.slf4j.", "py4j.", "scala.")
 #: What is in the repository and not in the package. It may import all of the package.
 OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples")
 
