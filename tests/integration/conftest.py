@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
+def wire(broker: Broker, tag: str) -> Wire:
+    """Topics of the test's own."""
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+@pytest.fixture
 def plan(spark: "SparkSession") -> Callable[..., Plan]:
     """Plan one processor between a source and a sink."""
 

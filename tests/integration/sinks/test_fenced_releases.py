@@ -18,7 +18,6 @@ import falkirk as fk
 from falkirk.errors import SparkError
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Context
@@ -83,11 +82,6 @@ def _copies(wire: Wire, out: str, contexts: list[Context]) -> Releases:
 
 
 KINDS = {"an epoch": (_epochs, topic), "a copy": (_copies, copying)}
-
-
-@pytest.fixture
-def wire(broker: Broker, tag: str) -> Wire:
-    return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
 @pytest.fixture

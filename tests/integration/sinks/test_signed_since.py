@@ -13,7 +13,6 @@ from falkirk.errors import LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import tag_of
-from falkirk.local.broker import Broker
 from falkirk.runtime.context import Context, Place
 from falkirk.runtime.outputs import last_records
 from falkirk.store import RegionRecord
@@ -34,12 +33,6 @@ def old(home: Path) -> Iterator[Home]:
     with open_home(home, "shop") as opened:
         assert not opened.store.signing_key().since_birth
         yield opened
-
-
-@pytest.fixture
-def wire(broker: Broker, tag: str) -> Wire:
-    """Topics of the test's own."""
-    return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
 def put(wire: Wire, topic: str, *headers: bytes | None, partition: int = 0) -> None:

@@ -12,7 +12,6 @@ from falkirk.errors import LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.region import RegionLogs
 from falkirk.redrive.sending import Notes
 from falkirk.runtime.context import Place
@@ -24,12 +23,6 @@ from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def wire(broker: Broker, tag: str) -> Wire:
-    """Topics of the test's own."""
-    return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
 @pytest.fixture
