@@ -18,6 +18,7 @@ from benchmarks.pairs import PAIRS
 from benchmarks.planning import run_planning
 from benchmarks.plots import draw_latency, draw_monitor
 from benchmarks.pressure import PressureSettings, run_pressure
+from benchmarks.recovery import RecoverySettings, run_recovery
 from benchmarks.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
 from benchmarks.report import Report
 from falkirk.commands.group import Group
@@ -195,6 +196,19 @@ def iterate(quick: bool, inputs: tuple[Path, ...], file: Path | None, plots: Pat
     _write(run.report, file, console)
     if plots is not None:
         console.print(f"plot in {draw_iterate(run, plots)}")
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="One kill of each variant: about two minutes.")
+@_json
+def recovery(quick: bool, file: Path | None) -> None:
+    """Kill the host of a keyed count with -9, without and with a standby, and time the next result."""
+    console = Terminal()
+    settings = RecoverySettings.quick() if quick else RecoverySettings()
+    report = run_recovery(settings, lambda text: console.print(text, soft_wrap=True))
+    for name, value in sorted(report.figures.items()):
+        console.print(f"{name} = {value:,}")
+    _write(report, file, console)
 
 
 def _write(report: Report, file: Path | None, console: Terminal) -> None:

@@ -22,6 +22,8 @@ pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.runni
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
+#: A standby costs as much processor time as a start. Tests of it ask for one.
+os.environ.setdefault("FALKIRK_STANDBY", "0")
 #: The session of a test process lives longer than others. A larger young generation collects garbage less often.
 LARGE_YOUNG = "-Xms1g -Xmn512m"
 

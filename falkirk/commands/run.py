@@ -26,7 +26,8 @@ def run_application(app: Application, **options: Any) -> None:
         from falkirk.host.query import start_application  # needs Spark; the coordinator does not
 
         # Under spark-submit the session, and so the host, is this process.
-        query = start_application(app, **{name: value for name, value in options.items() if name != "master"})
+        own = ("master", "standby")  # of a coordinator, which spark-submit has not
+        query = start_application(app, **{name: value for name, value in options.items() if name not in own})
         stop_on_signals(query.stop)
         query.awaitTermination()
         return

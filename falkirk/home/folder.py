@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from dataclasses import asdict, dataclass
@@ -37,6 +38,8 @@ from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
 
 FORMAT = 1
+#: The record of a standby, and how the name of its scratch folder begins.
+STANDBY, SCRATCH = "standby.json", "falkirk-standby-"
 #: The time between two checks whether a killed process has ended.
 _LOOK_S = 0.05
 
@@ -100,10 +103,12 @@ class Home:
         """Kill all remaining processes of a former run, including stopped ones; return those that were found.
 
         Args: spare_pid, spare_application: the JVM and Spark application that this process continues to use, as a
-            notebook does. Producers that linger there are flushed instead (falkirk/runtime/fence.py).
+            notebook does. Producers that linger there are flushed instead (falkirk/runtime/fence.py). A coordinator
+            spares its standby.
         Raises: HomeError: `LEFTOVER_ALIVE` if one survives, for example a process of another user; `HOME_DAMAGED`.
         """
         hosts = self._kill_former_host(timeout_s)  # first, because it may start others
+        hosts += self._kill_standby(spare_pid, timeout_s)
         file = self.path / "processes.json"
         if not file.exists():
             return hosts
@@ -148,6 +153,37 @@ class Home:
         finally:
             os.close(lock)
         return tuple(killed.values())
+
+    def record_standby(self, record: ProcessRecord, folder: Path) -> None:
+        """Record, durably, a standby and its scratch folder. It may not write for this home."""
+        content = {"process": asdict(record), "folder": str(folder)}
+        write_atomically(self.path / STANDBY, json.dumps(content, indent=1))
+
+    def forget_standby(self) -> None:
+        """Delete the record of a standby that has ended."""
+        (self.path / STANDBY).unlink(missing_ok=True)
+
+    def _kill_standby(self, spare_pid: int | None, timeout_s: float) -> tuple[ProcessRecord, ...]:
+        """Kill the standby of a former run with its JVM, unless it is to be spared, and delete its scratch folder."""
+        killed: tuple[ProcessRecord, ...] = ()
+        try:
+            content = parse_json((self.path / STANDBY).read_text())
+            record, folder = ProcessRecord(**content["process"]), Path(content["folder"])
+        except FileNotFoundError:
+            return ()
+        except (ValueError, KeyError, TypeError):  # it writes nothing, and ends because its coordinator has ended
+            self.forget_standby()
+            return ()
+        if record.pid == spare_pid:
+            return ()
+        if (process := record.find()) is not None:
+            if alive := processes.kill_tree(process, timeout_s):
+                raise self._left_alive(alive)
+            killed = (record,)
+        if folder.name.startswith(SCRATCH):
+            shutil.rmtree(folder, ignore_errors=True)
+        self.forget_standby()
+        return killed
 
     def _left_alive(self, pids: list[int]) -> HomeError:
         named = f"process {pids[0]}" if pids else "a process"
@@ -266,6 +302,11 @@ def _identify(path: Path, application: str, store: str | None) -> str:
     if kind != ("file" if store is None else "database"):
         raise HOME_STORE_CHANGED.error(where=path, found=kind, named="no database" if store is None else "a database")
     return identity
+
+
+def identity_of(path: Path) -> str:
+    """Return the identity of a home that exists, without opening it. Raises: OSError, ValueError, KeyError."""
+    return str(parse_json((path / "falkirk.json").read_text())["identity"])
 
 
 def write_atomically(file: Path, text: str) -> None:

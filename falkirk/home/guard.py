@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 import psutil
 
@@ -25,14 +26,18 @@ EXIT_FATAL = 3
 EXIT_ORPHANED = 1
 
 
-def die_with_parent(parent: int, stopping: threading.Event) -> None:
+def die_with_parent(
+    parent: int, stopping: threading.Event, take: Callable[[str], None] = lambda line: None
+) -> None:
     """Set `stopping` when the coordinator closes standard input; end this process at once when the coordinator dies.
 
     Args: parent: the coordinator's process id, from the coordinator. The present parent may have adopted this process.
+        take: called with each further line of standard input.
     """
 
     def watch() -> None:
-        sys.stdin.read()  # returns when the coordinator closes the pipe or dies
+        for line in sys.stdin:  # ends when the coordinator closes the pipe or dies
+            take(line)
         stopping.set()
         while os.getppid() == parent:  # a process closes its pipes before it ends
             time.sleep(_ORPHANED_S)
@@ -70,7 +75,7 @@ def is_replaced(error: BaseException | None) -> bool:
     return isinstance(error, FalkirkError) and error.condition in ("HOME_TAKEN_OVER", "HOME_COPIED")
 
 
-def end_at_once(code: int) -> None:
+def end_at_once(code: int) -> NoReturn:
     """Kill the processes that this one has started, and end this one."""
     # Only own children: by now the home may have another owner, and its files may name the processes of that owner.
     for child in psutil.Process().children(recursive=True):

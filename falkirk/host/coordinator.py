@@ -24,7 +24,9 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import EXIT_UNUSABLE, HostSettings
+from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
+from falkirk.host.standby import Standby
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
@@ -52,7 +54,8 @@ SPACE_BYTES = 1_000_000
 class RunSettings:
     """The settings of a run: file, broker, home and Spark master. None: as the file declares.
 
-    Args: force: recover once even if published results depend on a damaged checkpoint.
+    Args: force: recover once even if published results depend on a damaged checkpoint. standby: keep a second Spark
+        application ready. None: if the machine has memory for it.
     """
 
     file: Path
@@ -61,6 +64,7 @@ class RunSettings:
     master: str | None = None
     create_topics: bool = False
     force: bool = False
+    standby: bool | None = None
 
 
 class Coordinator:
@@ -83,6 +87,7 @@ class Coordinator:
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
+        self._standby = Standby(self._start_standby, say, wanted=settings.standby, master=settings.master)
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
@@ -107,12 +112,13 @@ class Coordinator:
         with (
             open_home(self._path, self._app.name, self._app.store) as home,
             self._entrance(home) as self._gateway,
+            self._standby,
         ):
             home.store.fail_taken("stop", "the application ended before it could answer")
             stop_asked(home.store)  # clear the stop request of a former run
             fruitless = 0
             while not self._stopping.is_set():
-                for record in home.kill_leftovers():
+                for record in home.kill_leftovers(spare_pid=self._standby.pid):
                     self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
                 self._await_space()
@@ -120,6 +126,9 @@ class Coordinator:
                 reason = self._run_host(home)
                 if self._stopping.is_set():
                     break
+                if reason is None:
+                    self._say("the standby can't take over (host.log has the reason); starting without it")
+                    continue
                 if self._waits_for in AWAY:  # wait for it without a limit
                     self._stopping.wait(AWAY_PAUSE_S)
                 elif self._commits != before:
@@ -130,7 +139,13 @@ class Coordinator:
                     raise HOST_KEEPS_FAILING.error(where=self._path / "host.log", fruitless=fruitless, reason=reason)
                 self.restarts += 1
                 self._say(f"the Spark application is gone ({reason}); starting it again")
+            self._standby.end()
             home.kill_leftovers()
+
+    def _start_standby(self, home: Home, folder: Path) -> "subprocess.Popen[str]":
+        process = self._start_process()
+        _send(process, self._host_settings(home, standby=str(folder)))
+        return process
 
     def _entrance(self, home: Home) -> "contextlib.AbstractContextManager[Gateway | None]":
         """Return the gateway of requests, if there are any. Its import takes long, and most applications need none."""
@@ -171,15 +186,30 @@ class Coordinator:
             waited = True
             self._stopping.wait(1.0)
 
-    def _run_host(self, home: Home) -> str:
-        """Run one host to its end; return why it ended."""
+    def _run_host(self, home: Home) -> str | None:
+        """Run one host to its end; return why it ended. None: it was a standby, and can't be used."""
         status_file = self._path / "status.json"
         status_file.unlink(missing_ok=True)
         log_file = self._path / "host.log"
         if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
             log_file.replace(self._path / "host.log.1")
+        standby = self._standby.take()
+        process = self._start_process() if standby is None else standby
+        limit_s = SILENT_AT_START_S if standby is None else STANDBY_SILENT_S
+        try:
+            self._watch(process, status_file, home, silent_at_start_s=limit_s)
+        finally:
+            if self._stopping.is_set() and self._gateway is not None:
+                self._gateway.stop()  # first, so that no client waits for a host that stops
+            _end(process)
+        if standby is not None and process.returncode == EXIT_UNUSABLE:
+            return None
+        return self._reason(process, status_file, home)
+
+    def _start_process(self) -> "subprocess.Popen[str]":
+        """Start a host that waits for its settings."""
         printed, pipe = os.pipe()
-        with open(log_file, "ab") as log:
+        with open(self._path / "host.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "falkirk.host.process"],
                 stdin=subprocess.PIPE,
@@ -192,18 +222,11 @@ class Coordinator:
             )
         os.close(pipe)
         threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
-        try:
-            self._watch(process, status_file, home)
-        finally:
-            if self._stopping.is_set() and self._gateway is not None:
-                self._gateway.stop()  # first, so that no client waits for a host that stops
-            _end(process)
-        return self._reason(process, status_file, home)
+        return process
 
-    def _watch(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> None:
-        assert process.stdin is not None
+    def _host_settings(self, home: Home, standby: str | None = None) -> HostSettings:
         assert home.store.generation is not None, "the holder of the home's lock has become its owner"
-        settings = HostSettings(
+        return HostSettings(
             coordinator=os.getpid(),
             generation=home.store.generation,
             file=str(self._settings.file.resolve()),
@@ -213,13 +236,19 @@ class Coordinator:
             create_topics=self._settings.create_topics,
             force=self._force,
             failures=self._failures,
+            standby=standby,
         )
-        process.stdin.write(settings.to_json() + "\n")
-        process.stdin.flush()
-        seen_at_s, last, limit_s = time.monotonic(), 0.0, SILENT_AT_START_S
+
+    def _watch(
+        self, process: "subprocess.Popen[str]", status_file: Path, home: Home, *,
+        silent_at_start_s: float = SILENT_AT_START_S,
+    ) -> None:  # fmt: skip
+        _send(process, self._host_settings(home))
+        seen_at_s, last, limit_s = time.monotonic(), 0.0, silent_at_start_s
         while process.poll() is None and not self._stopping.wait(0.2):
             status = read_status(status_file)
             if status is not None and status["at_s"] != last:
+                limit_s = SILENT_AT_START_S if last == 0.0 else limit_s
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
@@ -234,6 +263,7 @@ class Coordinator:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
                 return
+            self._standby.watch(home, status)
             if stop_asked_if_reachable(home.store):
                 self._say("asked to stop")
                 self.stop()
@@ -302,6 +332,13 @@ def _show(printed: int) -> None:
     with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             print(plain(line), end="", flush=True)
+
+
+def _send(process: "subprocess.Popen[str]", settings: HostSettings) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code shows
+        process.stdin.write(settings.to_json() + "\n")
+        process.stdin.flush()
 
 
 def _end(process: "subprocess.Popen[str]", *, timeout_s: float = 30.0) -> None:

@@ -7,6 +7,7 @@ because nobody would fence a host that nobody watches.
 import contextlib
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -26,14 +28,14 @@ from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host
+from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import EXIT_UNUSABLE, HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
-from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.values import as_json
-from falkirk.plan.slots import SPARE_SLOTS, check_slots, slots_needed
+from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
 from falkirk.plan.topics import prepare_topics
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
@@ -95,14 +97,17 @@ def main() -> int:
     line = sys.stdin.readline()
     if not line.endswith("\n"):
         return guard.EXIT_ORPHANED  # the coordinator died before it sent the settings
-    settings = HostSettings(**json.loads(line))
-    stopping = threading.Event()
-    guard.die_with_parent(settings.coordinator, stopping)
+    settings = HostSettings.of(line)
+    stopping, lines = threading.Event(), queue.SimpleQueue[str]()
+    guard.die_with_parent(settings.coordinator, stopping, lines.put)
     stop_on_signals(stopping.set, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
+    prepared = None
+    if settings.standby is not None:
+        prepared, settings = _stand_by(settings, lines, stopping)
     home_path, failures = Path(settings.home), Failures(settings.failures)
     try:
-        return _run(settings, home_path, stopping, failures)
+        return _run(settings, home_path, stopping, failures, prepared)
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
         write_status(home_path, (), failures=failures, error=error)
@@ -115,8 +120,32 @@ def main() -> int:
         return EXIT_RESTART
 
 
-def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures) -> int:
-    app = load_application(Path(settings.file))
+def _stand_by(
+    settings: HostSettings, lines: "queue.SimpleQueue[str]", stopping: threading.Event
+) -> tuple[Prepared, HostSettings]:
+    """Prepare a host; return it, and its settings, once it is to take charge. Else end this process."""
+    try:
+        prepared = Prepared(settings)
+        found = prepared.await_settings(lines, stopping)
+        if found is None:
+            guard.end_at_once(0)
+        if reason := prepared.difference(found):
+            _end_unused(reason)
+        return prepared, found
+    except Exception:  # not into the status, which belongs to the host
+        _end_unused(traceback.format_exc())
+
+
+def _end_unused(reason: str) -> NoReturn:
+    _say(f"this standby is not used: {reason}")
+    guard.end_at_once(EXIT_UNUSABLE)
+
+
+def _run(
+    settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures,
+    prepared: Prepared | None = None,
+) -> int:  # fmt: skip
+    app = load_application(Path(settings.file)) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
     home = _attach(app, settings, stopping)
     topics = Topics(connection)
@@ -125,21 +154,13 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
         return 0  # the coordinator has stopped or died, so this host must not start anything
     claim = Claim(connection, home)
     guard.watch_owner(claim.look, _say)
-    named = [source.topic.topic for source in app.sources.values()]
-    widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
-    readers = len(app.processors) + len(
-        app.sinks
-    )  # each may be a region, with a hop before it: slots cost nothing here
-    guess = readers * (widest + 2 * app.state_partitions) + SPARE_SLOTS
-    session = spark_session(
-        app.name,
-        master=settings.master or f"local[{guess}]",
-        buffer_timeout=app.buffer_timeout,
-        state_partitions=app.state_partitions,
-    )
+    wanted = slots_to_have(app, topics)
+    if prepared is not None and prepared.slots != wanted:
+        _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
+    session = application_session(app, settings.master, wanted) if prepared is None else prepared.session
     record_processes(home, session)
     exposed = exposure(session)
-    plan = plan_application(app, session, home.identity)
+    plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,
         fenced=plan.fenced,
@@ -159,6 +180,8 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
         foreign = [*host.foreign, *claim.foreign_records()]
         write_status(home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures)
 
+    if prepared is not None:
+        prepared.await_rest()
     host.start(on_progress=publish, force=settings.force)
     try:
         while not host.wait(POLL_S, stopping):

@@ -5,13 +5,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: The file in a standby's scratch folder that says how far it is, and what it says. Before, it is of no use.
+STATE, PLANNED, WARM = "state", "planned", "warm"
+#: The exit code of a standby that has failed, or no longer fits: its coordinator starts a host without it.
+EXIT_UNUSABLE = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:
     """The settings that the coordinator gives its host, as JSON in the first line of standard input.
 
     Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
-        counts of the host before it. Others: as `RunSettings`.
+        counts of the host before it. standby: the scratch folder of a host that first waits for a second line of
+        settings, with which it takes charge (falkirk/host/standby.py). Others: as `RunSettings`.
     """
 
     coordinator: int
@@ -23,7 +29,13 @@ class HostSettings:
     create_topics: bool
     force: bool = False
     failures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    standby: str | None = None
 
     def to_json(self) -> str:
         """Return the settings as one line."""
         return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, line: str) -> "HostSettings":
+        """Return the settings of a line."""
+        return cls(**json.loads(line))

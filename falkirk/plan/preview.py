@@ -1,10 +1,10 @@
 """Preview: plans an application without running it, and asks a broker for partitions if there is one."""
 
-import json
 from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.errors import LogError
+from falkirk.home.folder import identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
@@ -42,7 +42,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
 def _identity(home: Path) -> str:
     """Return the home's identity, which is part of internal topics' names, or a placeholder before its first run."""
     try:
-        return str(json.loads((home / "falkirk.json").read_text())["identity"])
+        return identity_of(home)
     except (OSError, ValueError, KeyError):
         return IDENTITY_UNKNOWN
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from falkirk.declare.application import Application
 from falkirk.errors.conditions.plan import SLOTS_MISSING
 from falkirk.kafka.topics import Topics
 from falkirk.local.exposure import is_local
@@ -47,6 +48,16 @@ def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
         region_slots(region, topics.facts(region.source.topic.topic).partitions, plan.state_partitions)
         for region in plan.regions
     )
+
+
+def slots_to_have(app: Application, topics: Topics) -> int:
+    """Return enough local slots for any plan of an application. Slots cost nothing there.
+
+    Each processor and each sink may be a region, with a hop before it. Raises: LogError.
+    """
+    named = [source.topic.topic for source in app.sources.values()]
+    widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
+    return (len(app.processors) + len(app.sinks)) * (widest + 2 * app.state_partitions) + SPARE_SLOTS
 
 
 def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int:

@@ -34,6 +34,18 @@ def find(pid: int, since: str) -> psutil.Process | None:
     return None
 
 
+def kill_tree(process: psutil.Process, timeout_s: float) -> list[int]:
+    """Kill a process and its descendants; return those that are still alive after the timeout."""
+    tree = [process]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        tree += process.children(recursive=True)
+    for each in tree:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            each.kill()
+    _, alive = psutil.wait_procs(tree, timeout=timeout_s)
+    return [p.pid for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
 def machine() -> str:
     """Return the identity of this machine's boot and process namespace, within which process numbers are unique.
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.frames import stamped as frames
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
 from falkirk.kafka.void import Range, Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
@@ -53,40 +54,23 @@ class LiveQuery:
         """
         data = self._rows(begin, restored, skips)
         name = f"{self.context.home.identity}.{self.region.name}"
-        writer: Any = self._writer(data).option("checkpointLocation", str(self.checkpoint)).queryName(name)
-        trigger = self._jvm().org.apache.spark.sql.streaming.Trigger
-        trigger = trigger.RealTime(f"{round(self.region.interval_s * 1000)} milliseconds")
-        spark, conf = self.context.session.sparkContext, self.context.session.conf
-        pool = spark.getLocalProperty("spark.scheduler.pool")
-        spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
+        conf = self.context.session.conf
         kept = conf.get(RETAIN) or str(SPARE_BATCHES)
         conf.set(RETAIN, str(max(int(kept), self.retain)))  # a query reads it when it is started
         try:
-            return StreamingQuery(writer.outputMode("update").trigger(trigger).start())
+            writer = self._writer(data).queryName(name)
+            return begin_query(self.context.session, writer, self.checkpoint, self.region.interval_s)
         finally:
             conf.set(RETAIN, kept)
-            spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it
 
     def _rows(self, begin: Mapping[int, Offset], restored: Mapping[int, Offset], skips: tuple[Range, ...]) -> DataFrame:
         region, context = self.region, self.context
         source = region.source.topic.log
         late = context.void(source) if region.reads_hop else Void()
         void = Void((*skips, *late.ranges), late.fences).within(restored)
-        reader = (
-            context.session.readStream.format("kafka")
-            .options(**context.kafka_options())
-            .option("subscribe", source)
-            .option("startingOffsets", json.dumps({source: {str(p): o for p, o in begin.items()}}))
-            .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
-            .option("includeHeaders", str(bool(void.fences)).lower())
-            .option("failOnDataLoss", "true")
-        )
-        steps = region.steps()
-        timed = any(step.operation == "withWatermark" for step in steps)
-        frame = parse(without(reader.load(), void), parsing(region.source.topic), timed=timed)
-        for step in steps:
-            frame = frames.apply(frame, step)
-        data = rows.rows(frame, region, self.release)
+        options = {"includeHeaders": str(bool(void.fences)).lower(), "failOnDataLoss": "true"}
+        raw = records(context.session, context.kafka_options(), source, begin, **options)
+        data = rows.rows(results(region, without(raw, void)), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))
 
     def _writer(self, data: DataFrame) -> Any:
@@ -94,12 +78,53 @@ class LiveQuery:
         own = lanes.writer(
             self.context, self.region.name, self.release.incarnation, self.lanes, self._producer_options(), self.token
         )
-        return data.select("topic", "partition", "key", "value", "header")._jdf.writeStream().foreach(own)
+        return writing(data, own)
 
     def _producer_options(self) -> dict[str, str]:
         release = self.release
         limits = [topic.size_limit_bytes for topic in (release.main, release.dead)]
         return fence.producer_options(self.context, self.region.name, release.incarnation, min(limits), limits[0])
 
-    def _jvm(self) -> Any:
-        return self.context.session._jvm
+
+def records(
+    session: SparkSession, kafka: Mapping[str, str], topic: str, begin: Mapping[int, Offset], **options: str
+) -> DataFrame:
+    """Return the records of a topic as they arrive. Args: begin: the first offset to read, per partition."""
+    return (
+        session.readStream.format("kafka")
+        .options(**kafka)
+        .option("subscribe", topic)
+        .option("startingOffsets", json.dumps({topic: {str(p): o for p, o in begin.items()}}))
+        .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
+        .options(**options)
+        .load()
+    )
+
+
+def results(region: Region, raw: DataFrame) -> Frame:
+    """Return the results of a region's steps on the records of its input."""
+    steps = region.steps()
+    timed = any(step.operation == "withWatermark" for step in steps)
+    frame = parse(raw, parsing(region.source.topic), timed=timed)
+    for step in steps:
+        frame = frames.apply(frame, step)
+    return frame
+
+
+def writing(data: DataFrame, to: Any) -> Any:
+    """Return the JVM's writer of a query. Args: data: as of `rows.rows`. to: a `ForeachWriter` of the Java module."""
+    return data.select("topic", "partition", "key", "value", "header")._jdf.writeStream().foreach(to)
+
+
+def begin_query(session: SparkSession, writer: Any, checkpoint: Path, interval_s: float) -> StreamingQuery:
+    """Start a Real-time Mode query in the pool of live regions. Args: writer: as of `writing`."""
+    jvm: Any = session._jvm
+    trigger = jvm.org.apache.spark.sql.streaming.Trigger.RealTime(f"{round(interval_s * 1000)} milliseconds")
+    writer = writer.option("checkpointLocation", str(checkpoint)).outputMode("update").trigger(trigger)
+    spark = session.sparkContext
+    pool = spark.getLocalProperty("spark.scheduler.pool")
+    spark.setLocalProperty("spark.scheduler.pool", LIVE_POOL)  # the query's own thread inherits it
+    try:
+        return StreamingQuery(writer.start())
+    finally:
+        spark.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]  # None unsets it

@@ -32,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with a process of its own in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
-from falkirk.host import process as host
+from falkirk.host import prepared, process as host
 
 def session(*args, **settings):
     child = subprocess.Popen(["sleep", "1000"])
@@ -40,7 +40,7 @@ def session(*args, **settings):
     while True:
         signal.pause()
 
-host.spark_session = session
+prepared.spark_session = session
 sys.exit(host.main())
 """
 

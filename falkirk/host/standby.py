@@ -1,0 +1,172 @@
+"""Standby: a second host that has started Spark and planned already, and waits to take over from the first.
+
+A kill of the host costs a new JVM, a Spark session, planning, and the first query of each region with cold code. All
+this happens before a host takes charge of its home, so a standby can do it while the first host runs (prepared.py).
+When that host has ended and its processes are killed, the coordinator sends the standby the settings of a host. From
+then on it is a host like any other.
+
+A standby never ends an application. One that ends or hangs is started again, a few times.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from falkirk.home.folder import SCRATCH, Home, ProcessRecord
+from falkirk.host.settings import STATE
+from falkirk.local.exposure import is_local
+from falkirk.system.memory import available_bytes
+from falkirk.system.processes import kill_tree
+
+#: The environment variable that decides if the command does not: 0 or 1.
+VARIABLE = "FALKIRK_STANDBY"
+#: A standby starts by itself only if this much memory is available. It uses a third of it.
+NEEDED_BYTES = 2_500_000_000
+#: The time until memory is looked at again.
+_LOOK_S = 60.0
+#: Results flow once a region has made a checkpoint, or all have run for this time.
+STEADY_S = 30.0
+#: A standby that has not planned after this time hangs.
+READY_S = 180.0
+#: A standby that has taken charge writes its first status within this time, or it hangs.
+SILENT_S = 20.0
+#: After this many standbys in a row that ended or hung, there is none. Before each, a longer pause.
+TRIES_MAX = 3
+PAUSE_S = 30.0
+_KILL_S = 20.0
+
+
+class Standby:
+    """At most one standby of a coordinator; a context manager that ends it. Not thread-safe.
+
+    Args: start: starts a process with the settings of a standby that has this scratch folder. say: receives a line for
+        the user. wanted: True, False, or None: if the machine has memory for it. master: of Spark.
+    """
+
+    def __init__(
+        self, start: "Callable[[Home, Path], subprocess.Popen[str]]", say: Callable[[str], None], *,
+        wanted: bool | None, master: str | None,
+    ) -> None:  # fmt: skip
+        self._start, self._say, self._master = start, say, master
+        told = os.environ.get(VARIABLE, "")
+        self._wanted = wanted if wanted is not None or told not in ("0", "1") else told == "1"
+        self._is_possible = master is None or is_local(master)
+        self._process: subprocess.Popen[str] | None = None
+        #: The home that records it.
+        self._home: Home | None = None
+        self._folder: Path | None = None
+        #: The folder of the standby that has become the host.
+        self._former: Path | None = None
+        self._began_s, self._next_s, self._tries = 0.0, 0.0, 0
+        self._first: dict[str, int] | None = None
+        self._running_since_s = 0.0
+
+    def __enter__(self) -> "Standby":
+        if self._wanted and not self._is_possible:
+            self._say(f"there is no standby with the master {self._master}: it needs a local one")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if there is one."""
+        return None if self._process is None else self._process.pid
+
+    def watch(self, home: Home, status: dict[str, Any] | None) -> None:
+        """Start a standby once results flow, and replace one that has failed. Call it a few times a second.
+
+        Args: home: records the standby. status: of the host, its newest.
+        """
+        if self._process is None:
+            if self._may_start() and status is not None and self._is_steady(status) and self._has_memory():
+                self._begin(home)
+        elif self._process.poll() is not None:
+            self._fail(f"ended with exit code {self._process.returncode}")
+        elif not self._is_ready() and time.monotonic() - self._began_s > READY_S:
+            self._fail(f"was not ready after {READY_S:.0f} s")
+
+    def take(self) -> "subprocess.Popen[str] | None":
+        """Return the standby if it is ready, else kill it. Call it when the host has ended: another one begins."""
+        self._first = None
+        if self._process is None or self._process.poll() is not None or not self._is_ready():
+            self.end()
+            return None
+        self._forget_former()
+        self._former, self._folder = self._folder, None
+        process, self._process, self._tries = self._process, None, 0
+        return process
+
+    def end(self) -> None:
+        """Kill the standby, if there is one. No host that was one may run."""
+        self._kill()
+        self._forget_former()
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                kill_tree(psutil.Process(process.pid), _KILL_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it writes nothing
+                process.wait(_KILL_S)
+            if process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
+            if self._home is not None:
+                self._home.forget_standby()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _forget_former(self) -> None:
+        if self._former is not None:
+            shutil.rmtree(self._former, ignore_errors=True)
+            self._former = None
+
+    def _may_start(self) -> bool:
+        waits = time.monotonic() < self._next_s or self._tries >= TRIES_MAX
+        return self._is_possible and self._wanted is not False and not waits
+
+    def _is_steady(self, status: dict[str, Any]) -> bool:
+        """Return whether results flow, so that a standby delays none by its start."""
+        regions = status["regions"]
+        if not regions or any(r["state"] not in ("running", "failed") for r in regions):
+            return False
+        commits = {r["name"]: int(r["last_commit"]) for r in regions}
+        if self._first is None:
+            self._first, self._running_since_s = commits, time.monotonic()
+        return commits != self._first or time.monotonic() - self._running_since_s > STEADY_S
+
+    def _has_memory(self) -> bool:
+        if self._wanted or available_bytes() >= NEEDED_BYTES:
+            return True
+        self._next_s = time.monotonic() + _LOOK_S
+        return False
+
+    def _is_ready(self) -> bool:
+        return self._folder is not None and (self._folder / STATE).exists()
+
+    def _begin(self, home: Home) -> None:
+        self._began_s, self._home = time.monotonic(), home
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
+            self._process = self._start(home, self._folder)
+            home.record_standby(ProcessRecord.of(self._process.pid, "standby"), self._folder)
+        except (OSError, psutil.NoSuchProcess) as error:
+            self._fail(f"could not be started ({error})")
+
+    def _fail(self, reason: str) -> None:
+        self._kill()
+        self._tries += 1
+        self._next_s = time.monotonic() + PAUSE_S * self._tries
+        if self._tries == 1:
+            self._say(f"the standby {reason}; host.log has more. The application runs on")

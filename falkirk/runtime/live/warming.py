@@ -1,0 +1,121 @@
+"""Warming: runs the queries of live regions in a standby, so that its JVM has compiled their code before it is needed.
+
+Each query has the region's own steps. It reads the last records of the region's input and those that arrive, and saves
+into a scratch checkpoint, once a second. `MutedWriter` drops its results, so there is no producer, no transaction and
+no lane. A warming gets neither the home nor its store, so it can't write for the home.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from falkirk.errors import FalkirkError
+from falkirk.errors.spark import first_line
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.local.spark import kafka_options
+from falkirk.plan.plan import Plan
+from falkirk.plan.region import Region
+from falkirk.runtime import rows
+from falkirk.runtime.live.losses import Losses
+from falkirk.runtime.live.query import begin_query, records, results, writing
+from falkirk.runtime.rows import Barrier, OutputTopic, Release
+from falkirk.theory.channel import Channel, ReleasedTail
+from falkirk.theory.ids import Incarnation, LogId, Offset
+from falkirk.theory.stamp import Stamp
+
+log = logging.getLogger("falkirk")
+
+#: After this many batches, the code of a start and of a checkpoint is compiled.
+BATCHES = 10
+INTERVAL_S = 1.0
+#: How many records to read from the end of each partition: a quiet topic has no others.
+_RECORDS = 1_000
+#: A key of the right length. It signs nothing that leaves the JVM.
+_NO_KEY = bytes(19)
+
+
+class Warming:
+    """The queries of all live regions of a plan. Args: folder: for their checkpoints. Its user deletes it."""
+
+    def __init__(self, plan: Plan, session: SparkSession, connection: Connection, folder: Path) -> None:
+        self._plan, self._session, self._folder = plan, session, folder
+        self._connection, self._topics = connection, Topics(connection)
+        self._queries: list[StreamingQuery] = []
+
+    def start(self, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Start the queries. One that can't start stays cold. Args: interrupted: returns whether to start no more."""
+        for region in self._plan.regions:
+            if interrupted():
+                return
+            try:
+                self._queries.append(self._start(region))
+            except (FalkirkError, PySparkException, Py4JError) as error:
+                log.warning("standby: %s stays cold: %s", region.name, first_line(error))
+
+    def is_done(self) -> bool:
+        """Return whether each query has run long enough, or has ended."""
+        return all(not query.isActive or _batches(query) >= BATCHES for query in self._queries)
+
+    def stop(self) -> None:
+        """Stop the queries."""
+        queries, self._queries = self._queries, []
+        for query in queries:
+            try:
+                if (error := query.exception()) is not None:
+                    log.warning("standby: a query failed: %s", first_line(error))
+                query.stop()
+            except (PySparkException, Py4JError) as error:
+                log.warning("standby: a query could not be stopped: %s", first_line(error))
+
+    def _start(self, region: Region) -> StreamingQuery:
+        topic, jvm = region.source.topic.topic, self._jvm()
+        ends, first = self._topics.end_positions(topic), self._topics.first_positions(topic)
+        begin = {p: Offset(max(first.get(p, 0), end - _RECORDS)) for p, end in ends.items()}
+        options = kafka_options(self._session, self._connection)
+        raw = records(self._session, options, topic, begin, includeHeaders="false", failOnDataLoss="false")
+        frame = results(region, raw)
+        data = rows.rows(frame, region, self._release(region, frame.depth, len(ends)))
+        data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
+        return begin_query(
+            self._session, writing(data, jvm.org.falkirk.MutedWriter()), self._folder / region.name, INTERVAL_S
+        )
+
+    def _release(self, region: Region, depth: int, source_partitions: int) -> Release:
+        """Return constants as after a restart, so that the plan has the same form. The barrier drops nothing."""
+        none = {
+            Channel(source=0, source_partition=0, state_partition=0, output_partition=0): Stamp(
+                0, 0, Offset(-1), (0,) * depth
+            )
+        }
+        return Release(
+            application="standby",
+            incarnation=Incarnation(1),
+            source_partitions=source_partitions,
+            state_partitions=self._plan.state_partitions if region.stateful else 1,
+            main=self._output(region.output.log),
+            dead=self._output(region.dead_letter_topic),
+            barrier=None if region.repeats else Barrier(main=ReleasedTail(greatest=none), dead=ReleasedTail()),
+            main_key=_NO_KEY,
+            dead_key=_NO_KEY,
+        )
+
+    def _output(self, name: LogId) -> OutputTopic:
+        facts = self._topics.facts(name)
+        return OutputTopic(name=name, partitions=facts.partitions, size_limit_bytes=facts.max_message_bytes)
+
+    def _jvm(self) -> Any:
+        return self._session._jvm
+
+
+def _batches(query: StreamingQuery) -> int:
+    """Return the number of completed batches of a query."""
+    progress = query.lastProgress
+    return 0 if progress is None else int(progress["batchId"]) + 1

@@ -1,0 +1,53 @@
+"""kill -9 of the host and its JVM under load: the standby takes over, and each result is published exactly once."""
+
+import json
+from pathlib import Path
+
+import psutil
+from confluent_kafka.admin import AdminClient
+
+from falkirk.home.folder import STANDBY, ProcessRecord
+from falkirk.host.settings import STATE, WARM
+from falkirk.kafka.topics import Topics
+from falkirk.local.broker import Broker
+from tests.chaos.harness import LIGHT, Counting, Load, assert_exactly_once, await_results_behind, counting
+
+
+def standby_of(run: Counting) -> psutil.Process:
+    """Wait for a standby that is warm, and return it."""
+    file = run.application.home / STANDBY
+
+    def is_warm() -> bool:
+        if not file.exists():
+            return False
+        state = Path(json.loads(file.read_text())["folder"], STATE)
+        return state.exists() and state.read_text() == WARM
+
+    run.application.wait(is_warm, 180, "a standby that is warm")
+    found = ProcessRecord(**json.loads(file.read_text())["process"]).find()
+    assert found is not None
+    return found
+
+
+def test_the_standby_takes_over_under_load(broker: Broker, home: Path, tag: str) -> None:
+    with counting(broker, home, tag, "--standby") as run:
+        with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
+            run.application.wait_committed(0)
+            standby = standby_of(run)
+            host, jvm = run.application.host(), run.application.jvm()
+            assert standby.pid != host.pid
+            assert jvm not in standby.children(recursive=True)
+            assert "cold" not in run.application.log(), "each query was warmed up"
+            await_results_behind(run)
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+            claims = Topics(broker.bootstrap).end_positions(f"{run.prefix()}owner.claims")
+            assert sum(claims.values()) == 1, "the standby has claimed nothing"
+            assert not [t for t in admin.list_topics(timeout=10).topics if "standby" in t]
+            run.application.forget_status()
+            for process in (host, jvm):
+                process.kill()
+            run.application.wait(lambda: run.application.last_commits(), 60, "the next host")
+            assert run.application.host() == standby
+            assert sum(run.suppressed().values()) > 0, "results were published that no checkpoint had covered"
+            run.application.wait_next_commit()
+        assert_exactly_once(run, load.sent)

@@ -1,0 +1,269 @@
+"""The coordinator's standby, with stub processes: it takes over from the host, and no failure of it ends anything."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import falkirk as fk
+from falkirk.home import folder as homes
+from falkirk.home.folder import STANDBY, Home, ProcessRecord, open_home
+from falkirk.host import coordinator as supervise
+from falkirk.host import standby as standbys
+from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.standby import TRIES_MAX, VARIABLE, Standby
+from falkirk.system.memory import available_bytes
+from tests.support import wait_until
+
+#: Stands for a host. `argv`: its folder, in which `standby` names what a standby does.
+HOST = """
+import json, os, pathlib, sys, threading
+
+folder = pathlib.Path(sys.argv[1])
+settings = json.loads(sys.stdin.readline())
+
+def note(what):
+    with open(folder / "notes", "a") as notes:
+        notes.write(f"{os.getpid()} {what}\\n")
+
+if settings["standby"]:
+    note("standby")
+    does = (folder / "standby").read_text()
+    if does == "fails":
+        sys.exit(7)
+    if does != "hangs":
+        pathlib.Path(settings["standby"], "state").write_text("warm")
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    if does == "is outdated":
+        sys.exit(5)
+    if does == "is silent":
+        threading.Event().wait()
+note("host")
+home, ended = pathlib.Path(settings["home"]), threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+count = 0
+while not ended.wait(0.02):
+    count += 1
+    region = {"name": "counts", "state": "running", "last_commit": count // 5}
+    text = json.dumps({"at_s": float(count), "pid": os.getpid(), "regions": [region], "push": [], "error": None})
+    (home / ".next").write_text(text)
+    os.replace(home / ".next", home / "status.json")
+"""
+
+
+class Run:
+    """A coordinator in a thread, with stub processes."""
+
+    def __init__(self, folder: Path, *, does: str = "waits") -> None:
+        self.folder, self.home, self.said = folder, folder / "home", list[str]()
+        (folder / "standby").write_text(does)
+        settings = RunSettings(file=Path(__file__), standby=True)
+        app = fk.App("shop", kafka="127.0.0.1:1", home=self.home)
+        self.coordinator = Coordinator(app, settings, say=self.said.append)
+        self.thread = threading.Thread(target=self.coordinator.run)
+
+    def start_process(self) -> "subprocess.Popen[str]":
+        """Stand for `Coordinator._start_process`."""
+        command = [sys.executable, "-c", HOST, str(self.folder)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
+
+    def pids(self, role: str) -> list[int]:
+        """Return the processes that have noted a role, oldest first."""
+        notes = self.folder / "notes"
+        lines = notes.read_text().splitlines() if notes.exists() else []
+        return [int(line.split()[0]) for line in lines if line.split()[1] == role]
+
+    def record(self) -> dict[str, Any]:
+        """Return the home's record of a standby, or an empty one."""
+        file = self.home / STANDBY
+        return json.loads(file.read_text()) if file.exists() else {}
+
+    def ready(self) -> int:
+        """Wait for a standby that is ready; return its pid."""
+
+        def is_ready() -> bool:
+            record = self.record()
+            return bool(record) and Path(record["folder"], "state").exists()
+
+        wait_until(is_ready, 30, lambda: f"a standby: {self.said}")
+        return int(self.record()["process"]["pid"])
+
+    def await_hosts(self, number: int) -> None:
+        wait_until(lambda: len(self.pids("host")) >= number, 30, lambda: f"host {number}: {self.said}")
+
+    def kill_host(self) -> None:
+        psutil.Process(self.pids("host")[-1]).kill()
+
+
+@pytest.fixture
+def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
+    """Return a function that starts a run."""
+    runs: list[Run] = []
+
+    def start(**options: Any) -> Run:
+        run = Run(tmp_path, **options)
+        monkeypatch.setattr(run.coordinator, "_start_process", run.start_process)
+        runs.append(run)
+        run.thread.start()
+        run.await_hosts(1)
+        return run
+
+    yield start
+    for run in runs:
+        run.coordinator.stop()
+        run.thread.join()
+        assert not [pid for role in ("host", "standby") for pid in run.pids(role) if psutil.pid_exists(pid)]
+        assert not (run.home / STANDBY).exists()
+
+
+def test_it_becomes_the_host_and_another_one_is_started(begin: Callable[..., Run]) -> None:
+    run = begin()
+    for number in (1, 2):
+        standby, folder = run.ready(), Path(run.record()["folder"])
+        assert standby not in run.pids("host")
+        run.kill_host()
+        run.await_hosts(number + 1)
+        assert run.pids("host")[-1] == standby
+        wait_until(lambda standby=standby: run.record().get("process", {}).get("pid") != standby, 30, "the next one")
+    run.ready()
+    assert folder.exists(), "its queries may still be in memory, and want to save"
+    assert len(run.pids("standby")) == 3
+    assert run.coordinator.restarts == 2
+    run.coordinator.stop()
+    run.thread.join()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(("does", "says"), [("is outdated", "can't take over"), ("is silent", "silent for")])
+def test_one_that_can_not_take_over_is_replaced_by_a_new_host(
+    does: str, says: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "STANDBY_SILENT_S", 0.5)
+    run = begin(does=does)
+    standby = run.ready()
+    run.kill_host()
+    run.await_hosts(2)
+    assert run.pids("host")[-1] != standby
+    assert any(says in text for text in run.said)
+    assert not psutil.pid_exists(standby)
+
+
+@pytest.mark.parametrize(("does", "says"), [("fails", "ended with exit code 7"), ("hangs", "was not ready after")])
+def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
+    does: str, says: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standbys, "PAUSE_S", 0.05)
+    monkeypatch.setattr(standbys, "READY_S", 0.3)
+    run = begin(does=does)
+    wait_until(lambda: len(run.pids("standby")) >= TRIES_MAX, 30, "all tries")
+    wait_until(lambda: not run.record(), 30, "the last one to end")
+    seen = run.home.joinpath("status.json").read_text()
+    wait_until(lambda: run.home.joinpath("status.json").read_text() != seen, 30, "the host to go on")
+    assert (len(run.pids("standby")), len(run.pids("host"))) == (TRIES_MAX, 1)
+    assert [text for text in run.said if "standby" in text] == [text for text in run.said if says in text]
+    assert len(run.said) == 1
+    run.kill_host()
+    run.await_hosts(2)
+
+
+def status(commit: int, state: str = "running") -> dict[str, Any]:
+    return {"regions": [{"name": "counts", "state": state, "last_commit": commit}]}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "variable", "master", "available", "starts"),
+    [
+        (None, None, None, 3e9, True),
+        (None, None, "local[4]", 3e9, True),
+        (None, None, None, 2e9, False),
+        (True, None, None, 2e9, True),
+        (False, None, None, 3e9, False),
+        (None, "0", None, 3e9, False),
+        (True, "0", None, 2e9, True),
+        (None, "1", None, 2e9, True),
+        (None, None, "spark://host:7077", 3e9, False),
+        (True, None, "local-cluster[2,1,512]", 3e9, False),
+    ],
+)
+def test_when_there_is_one(
+    wanted: bool | None, variable: str | None, master: str | None, available: float, *, starts: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(standbys, "available_bytes", lambda: available)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(VARIABLE, variable)
+    said: list[str] = []
+
+    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    with (
+        open_home(tmp_path / "home", "shop") as home,
+        Standby(start, said.append, wanted=wanted, master=master) as standby,
+    ):
+        for commit in (1, 1, 2):
+            assert standby.pid is None, "results do not flow yet"
+            standby.watch(home, status(commit))
+        assert (standby.pid is not None) == starts
+    assert len(said) == bool(wanted and master)
+
+
+def test_results_must_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standbys, "STEADY_S", 0.0)
+    started: list[Path] = []
+
+    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
+        started.append(folder)
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    with open_home(tmp_path / "home", "shop") as home, Standby(start, print, wanted=True, master=None) as standby:
+        standby.watch(home, None)
+        standby.watch(home, {"regions": []})
+        standby.watch(home, status(1, "starting"))
+        standby.watch(home, status(2, "restarting"))
+        assert started == []
+        standby.watch(home, status(-1))
+        assert len(started) == 1, "all run for a while, although no checkpoint is due yet"
+
+
+def test_the_next_owner_kills_the_standby_of_a_former_run(tmp_path: Path) -> None:
+    scratch = tmp_path / f"{homes.SCRATCH}x"
+    scratch.mkdir()
+    child = "import subprocess, sys; subprocess.Popen(['cat'], stdin=subprocess.PIPE); print(1, flush=True); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+    assert len(tree) == 2
+    with open_home(tmp_path / "home", "shop") as home:
+        record = ProcessRecord.of(process.pid, "standby")
+        home.record_standby(record, scratch)
+        assert home.kill_leftovers(spare_pid=process.pid) == ()
+        assert all(each.is_running() for each in tree)
+        assert home.kill_leftovers() == (record,)
+        assert not [each for each in tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+        assert not scratch.exists()
+        assert home.kill_leftovers() == ()
+        (home.path / STANDBY).write_text("{")
+        assert home.kill_leftovers() == ()
+        assert not (home.path / STANDBY).exists()
+    process.wait()
+
+
+def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
+    free = available_bytes(tmp_path / "none")
+    assert 0 < free <= psutil.virtual_memory().total
+    for name, text in (("memory.max", "900"), ("memory.current", "500"), ("memory.stat", "anon 400\ninactive_file 50\n")):
+        (tmp_path / name).write_text(text)
+    assert available_bytes(tmp_path) == 450
+    (tmp_path / "memory.max").write_text("max")
+    assert available_bytes(tmp_path) > 450
