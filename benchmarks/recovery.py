@@ -1,8 +1,8 @@
 """Recovery: the time from a kill -9 of the host until the next result, without and with a standby.
 
-`falkirk run` runs an application of its own, in processes of its own, under a steady load. All processes of its host are
-killed; the coordinator and, if there is one, the standby live. The clock runs until the first result that was not on its
-way already. At the end every result is counted: none may be lost or repeated.
+`falkirk run` runs a keyed count in separate processes, under a steady load. The bench kills all processes of its host,
+but neither the coordinator nor the standby. The clock runs until the first result that was not on its way already. At
+the end the bench counts every result: none may be lost or repeated.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ START_S = 240.0
 #: Results that were on their way at the kill arrive within this time.
 IN_FLIGHT_S = 0.3
 _KEYS = 40
-_APPLICATION = '''
+_APPLICATION = """
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -51,7 +51,7 @@ def counts(records):
 
 
 app.sink("counts", counts, fk.Kafka({sink!r}, key="word"))
-'''
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,7 @@ EXIT_FATAL = 3
 EXIT_ORPHANED = 1
 
 
-def die_with_parent(
-    parent: int, stopping: threading.Event, take: Callable[[str], None] = lambda line: None
-) -> None:
+def die_with_parent(parent: int, stopping: threading.Event, take: Callable[[str], None] = lambda line: None) -> None:
     """Set `stopping` when the coordinator closes standard input; end this process at once when the coordinator dies.
 
     Args: parent: the coordinator's process id, from the coordinator. The present parent may have adopted this process.

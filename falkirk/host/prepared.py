@@ -11,7 +11,6 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -54,7 +53,7 @@ class Prepared:
         self._ends = threading.Thread(target=self._warming.stop, name="falkirk-warming", daemon=True)
 
     def await_settings(self, lines: "queue.SimpleQueue[str]", stopping: threading.Event) -> HostSettings | None:
-        """Warm up until the settings of a host arrive, and return them. None: the coordinator wants no standby any more.
+        """Warm up until the settings of a host arrive, and return them. None: this standby is to end.
 
         Args: lines: further lines of standard input. Raises: SparkError: `SESSION_LOST`: the JVM died.
         """

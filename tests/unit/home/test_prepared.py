@@ -1,4 +1,4 @@
-"""A standby's own process, with Spark and Kafka replaced: it touches nothing, and takes charge only if it still fits."""
+"""A standby's process, with Spark and Kafka replaced: it writes nothing, and takes charge only if it still fits."""
 
 import os
 import subprocess

@@ -25,8 +25,8 @@ CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
 #: Words in capitals in the docs that are not conditions: environment variables, and words of Spark and Kafka.
 OTHER_CAPITALS = {
     "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_BUILD_PYTHON", "FALKIRK_CACHE", "FALKIRK_HTTP_TOKEN",
-    "FALKIRK_IVY_SETTINGS", "FALKIRK_LOOPS", "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD", "SASL_PLAINTEXT",
-    "SASL_SSL",
+    "FALKIRK_IVY_SETTINGS", "FALKIRK_LOOPS", "FALKIRK_STANDBY", "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD",
+    "SASL_PLAINTEXT", "SASL_SSL",
 }  # fmt: skip
 
 
