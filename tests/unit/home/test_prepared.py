@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import psutil
 import pytest
 
 from falkirk.home.folder import Home, open_home
+from falkirk.host import prepared
+from falkirk.host.prepared import Prepared, digests
 from falkirk.host.settings import EXIT_UNUSABLE, STATE, WARM, HostSettings
 from tests.support import wait_until
 from tests.unit.home.test_orphaned_host import COORDINATOR, ROOT
@@ -126,17 +129,61 @@ def test_it_takes_charge_with_the_settings_of_a_host(waiting: Waiting) -> None:
     assert (waiting.folder / "stopped").exists()
 
 
-@pytest.mark.parametrize("changed", ["app.py", "beside.py", "partitions", "master", "kafka"])
-def test_it_does_not_take_charge_if_something_has_changed(changed: str, waiting: Waiting) -> None:
-    settings = waiting.settings
-    if changed in ("master", "kafka"):
-        settings = replace(settings, **{changed: "local[9]"})
-    else:
-        file = waiting.folder / changed
-        file.write_text(file.read_text() + ("1" if changed == "partitions" else "# a change\n"))
-    waiting.send(settings)
+@pytest.mark.parametrize(("changed", "text"), [("app.py", "# a change"), ("partitions", "1")])
+def test_it_does_not_take_charge_if_something_has_changed(changed: str, text: str, waiting: Waiting) -> None:
+    file = waiting.folder / changed
+    file.write_text(file.read_text() + text)
+    waiting.send(waiting.settings)
     assert waiting.process.wait(60) == EXIT_UNUSABLE
     assert not waiting.took_charge()
+
+
+class FakeTopics:
+    """Topics that do not exist."""
+
+    def __init__(self, connection: object) -> None:
+        pass
+
+    def exists(self, topic: str) -> bool:
+        """See Topics."""
+        return False
+
+
+def test_what_counts_as_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+    monkeypatch.setattr(prepared, "Topics", FakeTopics)
+    for name in ("spark_session", "plan_application", "Warming"):
+        monkeypatch.setattr(prepared, name, MagicMock())
+    with open_home(tmp_path / "home", "shop") as home:
+        waiting = Waiting(tmp_path, home)
+    try:
+        made = Prepared(replace(waiting.settings, standby=str(waiting.scratch)))
+    finally:
+        sys.modules.pop("beside", None)
+    wanted = waiting.settings
+    assert made.difference(wanted) == ""
+    assert made.difference(replace(wanted, force=True, failures={"out": {"failures": 1}}, generation=9)) == ""
+    for changed in ({"master": "local[9]"}, {"kafka": "other:1"}, {"home": "other"}, {"create_topics": True}):
+        assert "other settings" in made.difference(replace(wanted, **changed)), changed  # type: ignore[arg-type]
+    for name, text in (("app.py", APPLICATION), ("beside.py", "name = 'out'\n")):
+        (tmp_path / name).write_text(text + "# a change\n")
+        assert name in made.difference(wanted)
+        (tmp_path / name).write_text(text)
+        assert made.difference(wanted) == "", "the content counts"
+    (tmp_path / "other.py").write_text("nobody imports it")
+    assert made.difference(wanted) == ""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.driver.memory 3g")
+    assert "spark-defaults.conf" in made.difference(wanted)
+
+
+def test_a_file_that_changed_while_it_was_loaded_counts_as_changed(tmp_path: Path) -> None:
+    file = tmp_path / "app.py"
+    file.write_text("")
+    before_s = file.stat().st_mtime
+    assert digests(file, before_s)[str(file)] != ""
+    assert digests(file, before_s - 1)[str(file)] == ""
 
 
 def test_it_ends_if_its_jvm_has_died(waiting: Waiting) -> None:
