@@ -1,7 +1,7 @@
 """Warming: runs the queries of live regions in a standby, so that its JVM has compiled their code before it is needed.
 
 Each query has the region's own steps. It reads the last records of the region's input and those that arrive, and saves
-into a scratch checkpoint, once a second. `MutedWriter` drops its results, so there is no producer, no transaction and
+into a scratch checkpoint, once a second. Then it starts once more from that checkpoint, as after a death. `MutedWriter` drops its results, so there is no producer, no transaction and
 no lane. A warming gets neither the home nor its store, so it can't write for the home.
 """
 
@@ -33,8 +33,8 @@ from falkirk.theory.stamp import Stamp
 
 log = logging.getLogger("falkirk")
 
-#: After this many batches, the code of a start and of a checkpoint is compiled.
-BATCHES = 10
+#: After this many batches, the code of a batch and of a checkpoint is compiled. Then as many that begin with a saved state.
+BATCHES, AGAIN = 8, 3
 INTERVAL_S = 1.0
 #: How many records to read from the end of each partition: a quiet topic has no others.
 _RECORDS = 1_000
@@ -48,7 +48,7 @@ class Warming:
     def __init__(self, plan: Plan, session: SparkSession, connection: Connection, folder: Path) -> None:
         self._plan, self._session, self._folder = plan, session, folder
         self._connection, self._topics = connection, Topics(connection)
-        self._queries: list[StreamingQuery] = []
+        self._queries: list[_Query] = []
 
     def start(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Start the queries. One that can't start stays cold. Args: interrupted: returns whether to start no more."""
@@ -61,22 +61,20 @@ class Warming:
                 log.warning("standby: %s stays cold: %s", region.name, first_line(error))
 
     def is_done(self) -> bool:
-        """Return whether each query has run long enough, or has ended."""
-        return all(not query.isActive or _batches(query) >= BATCHES for query in self._queries)
+        """Return whether each query has run long enough, or has ended. Call it at intervals: it starts them again."""
+        return all([query.is_done() for query in self._queries])
 
     def stop(self) -> None:
         """Stop the queries."""
         queries, self._queries = self._queries, []
         for query in queries:
             try:
-                if (error := query.exception()) is not None:
-                    log.warning("standby: a query failed: %s", first_line(error))
                 query.stop()
             except (PySparkException, Py4JError) as error:
                 log.warning("standby: a query could not be stopped: %s", first_line(error))
 
-    def _start(self, region: Region) -> StreamingQuery:
-        topic, jvm = region.source.topic.topic, self._jvm()
+    def _start(self, region: Region) -> "_Query":
+        topic = region.source.topic.topic
         ends, first = self._topics.end_positions(topic), self._topics.first_positions(topic)
         begin = {p: Offset(max(first.get(p, 0), end - _RECORDS)) for p, end in ends.items()}
         options = kafka_options(self._session, self._connection)
@@ -84,9 +82,8 @@ class Warming:
         frame = results(region, raw)
         data = rows.rows(frame, region, self._release(region, frame.depth, len(ends)))
         data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
-        return begin_query(
-            self._session, writing(data, jvm.org.falkirk.MutedWriter()), self._folder / region.name, INTERVAL_S
-        )
+        writer = writing(data, self._jvm().org.falkirk.MutedWriter())
+        return _Query(lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S))
 
     def _release(self, region: Region, depth: int, source_partitions: int) -> Release:
         """Return constants as after a restart, so that the plan has the same form. The barrier drops nothing."""
@@ -115,7 +112,27 @@ class Warming:
         return self._session._jvm
 
 
-def _batches(query: StreamingQuery) -> int:
-    """Return the number of completed batches of a query."""
-    progress = query.lastProgress
-    return 0 if progress is None else int(progress["batchId"]) + 1
+class _Query:
+    """The query of one region. Args: begin: starts it."""
+
+    def __init__(self, begin: Callable[[], StreamingQuery]) -> None:
+        self._begin, self._query, self._due, self._is_first = begin, begin(), BATCHES, True
+
+    def is_done(self) -> bool:
+        """Return whether it has run long enough, or has ended."""
+        if not self._query.isActive:
+            return True
+        progress = self._query.lastProgress
+        if progress is None or int(progress["batchId"]) + 1 < self._due:
+            return False
+        if self._is_first:
+            self.stop()
+            self._query, self._due, self._is_first = self._begin(), int(progress["batchId"]) + 1 + AGAIN, False
+            return False
+        return True
+
+    def stop(self) -> None:
+        """Stop it. Raises: PySparkException, Py4JError."""
+        if (error := self._query.exception()) is not None:
+            log.warning("standby: a query failed: %s", first_line(error))
+        self._query.stop()
