@@ -1,8 +1,9 @@
 """Warming: runs the queries of live regions in a standby, so that its JVM has compiled their code before it is needed.
 
 Each query has the region's own steps. It reads the last records of the region's input and those that arrive, and saves
-into a scratch checkpoint, once a second. Then it starts once more from that checkpoint, as after a death. `MutedWriter` drops its results, so there is no producer, no transaction and
-no lane. A warming gets neither the home nor its store, so it can't write for the home.
+into a scratch checkpoint, once a second. Then it starts once more from that checkpoint, as after a death. `MutedWriter`
+drops its results, so there is no producer, no transaction and no lane. A warming gets neither the home nor its store,
+so it can't write for the home.
 """
 
 import logging
@@ -33,8 +34,10 @@ from falkirk.theory.stamp import Stamp
 
 log = logging.getLogger("falkirk")
 
-#: After this many batches, the code of a batch and of a checkpoint is compiled. Then as many that begin with a saved state.
-BATCHES, AGAIN = 8, 3
+#: After this many batches, the code of a batch and of a checkpoint is compiled.
+BATCHES = 8
+#: The number of batches after the second start, which loads a state.
+AGAIN = 3
 INTERVAL_S = 1.0
 #: How many records to read from the end of each partition: a quiet topic has no others.
 _RECORDS = 1_000
@@ -62,7 +65,15 @@ class Warming:
 
     def is_done(self) -> bool:
         """Return whether each query has run long enough, or has ended. Call it at intervals: it starts them again."""
-        return all([query.is_done() for query in self._queries])
+        done = [self._is_done(query) for query in self._queries]
+        return all(done)
+
+    def _is_done(self, query: "_Query") -> bool:
+        try:
+            return query.is_done()
+        except (PySparkException, Py4JError) as error:
+            log.warning("standby: a query was not started again: %s", first_line(error))
+            return True
 
     def stop(self) -> None:
         """Stop the queries."""
