@@ -129,7 +129,10 @@ class _Run:
         self._await(lambda: self.seen_at_s, "the first result")
 
     def _produce(self, rate: float) -> None:
-        producer, began_s = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0}), time.monotonic()
+        producer, began_s = (
+            Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 0, "log_level": 0}),
+            time.monotonic(),
+        )
         while not self._stopping.wait(max(0.0, began_s + len(self.sent_at_s) / rate - time.monotonic())):
             n = len(self.sent_at_s)
             self.sent_at_s.append(time.monotonic())
@@ -139,7 +142,8 @@ class _Run:
         producer.flush()
 
     def _consume(self) -> None:
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "bench", "enable.auto.commit": False})
+        options = {"bootstrap.servers": self._bootstrap, "group.id": "bench", "log_level": 0}
+        consumer = Consumer({**options, "enable.auto.commit": False})
         consumer.assign([TopicPartition(self._sink, p, 0) for p in range(2)])
         while not self._ends.is_set():
             message = consumer.poll(0.1)
@@ -163,16 +167,25 @@ class _Run:
                 content = json.loads((self._home / STANDBY).read_text())
                 found = ProcessRecord(**content["process"]).find()
                 if found is not None and found != self.host():
-                    tree[:] = [found, *found.children(recursive=True)]
+                    java = [p for p in found.children(recursive=True) if p.name() == "java"]
+                    tree[:] = [found, *java]
                     return Path(content["folder"], STATE).read_text() == WARM
             return False
 
         self._await(is_warm, "a standby")
         time.sleep(2.0)
-        before_s, began_s = _processor_s(tree), time.monotonic()
-        time.sleep(rest_s)
-        share = (_processor_s(tree) - before_s) / (time.monotonic() - began_s)
-        return tree[0].pid, round(share, 4), round(sum(p.memory_info().rss for p in tree) / 1e6)
+        try:
+            before_s, began_s = _processor_s(tree), time.monotonic()
+            time.sleep(rest_s)
+            share = (_processor_s(tree) - before_s) / (time.monotonic() - began_s)
+            return tree[0].pid, round(share, 4), round(sum(p.memory_info().rss for p in tree) / 1e6)
+        except psutil.NoSuchProcess as error:
+            raise _incomplete(f"the standby has ended ({error})\n{self._log()}") from error
+
+    def _log(self) -> str:
+        return "".join(
+            f.read_text(errors="replace")[-3000:] for f in (self._home.parent / "log", self._home / "host.log")
+        )
 
     def kill(self) -> float:
         """Kill all processes of the host; return the seconds until the next result."""
