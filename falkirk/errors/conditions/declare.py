@@ -314,6 +314,20 @@ WATERMARK_MISSING = Condition(
     "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
 )
+WINDOW_INVALID = Condition(
+    "WINDOW_INVALID",
+    DefinitionError,
+    "the window {window!r} can't have an event time: {reason}.",
+    hint="Group by one window of the column of withWatermark(), with constant intervals: "
+    'groupBy(F.window("at", "10 minutes"), "id").',
+)
+OUTPUT_MODE_INVALID = Condition(
+    "OUTPUT_MODE_INVALID",
+    DefinitionError,
+    "outputMode({mode!r}) can't be used here.",
+    hint='Windows after withWatermark() have "append" (one result when a window closes) and "update" (a result for '
+    'each record); other groups have "update" alone.',
+)
 AGGREGATE_MISSING = Condition(
     "AGGREGATE_MISSING",
     DefinitionError,
