@@ -82,7 +82,7 @@ def _has(wire: Wire, topic: str, count: int) -> bool:
     return wire.count(topic) >= count
 
 
-@pytest.mark.parametrize("kind", ["tumbling"])
+@pytest.mark.parametrize("kind", ["sliding", "session"])
 def test_both_engines_give_the_results_of_the_model_over_a_restart(wire: Wire, home: Path, kind: str) -> None:
     records = drawn(11, RECORDS, ids=6)
     wanted = windows.expected(records, kind)

@@ -105,9 +105,9 @@ public final class Aggregates implements Serializable {
     return columns;
   }
 
-  /** Compile the functions. Call it in each task, before all other methods. */
+  /** Compile the functions, once in each task. Call it before all other methods. */
   void open(StructType records) {
-    run = new Run(records);
+    if (run == null) run = new Run(records);
   }
 
   /** Return the buffers of no record. */

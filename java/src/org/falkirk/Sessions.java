@@ -88,7 +88,7 @@ final class Sessions extends OpenWindows {
     if (sorted.isEmpty()) {
       starts.remove(RowFactory.create(key));
     } else {
-      starts.put(RowFactory.create(key), RowFactory.create((Object) sorted.toArray(Long[]::new)));
+      starts.put(RowFactory.create(key), RowFactory.create(Scala.<Long>seq(sorted)));
     }
   }
 }
