@@ -67,3 +67,15 @@ def _of_partition(records: Iterable[Mapping[str, Any]], kind: str, found: Window
             before = windows.get(key, (0, 0))
             windows[key] = (before[0] + count, before[1] + total)
             found.updates.append((*key, *windows[key]))
+
+
+def results(rows: Iterable[Mapping[str, Any]]) -> list[Result]:
+    """Return the results in the values of a topic, with their repetitions, sorted."""
+    return sorted(
+        (row["id"], *(_seconds(row["window"][side]) for side in ("start", "end")), row["count"], row["total"])
+        for row in rows
+    )
+
+
+def _seconds(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp())

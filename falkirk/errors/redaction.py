@@ -19,7 +19,7 @@ _HARMLESS = frozenset(
         r"\w+",
         """source sink stream batch iterate add_processor Kafka Files Console Lazy Eager Ephemeral Snapshots LogSends
         Acknowledged FullHistory Latest select where filter withColumn withColumnRenamed drop dropDuplicates groupBy agg
-        join alias cast col expr latest explode count sum min max avg stateful sessions counted map_rows fixpoint
+        outputMode window session_window withWatermark join alias cast col expr latest explode count sum min max avg stateful sessions counted map_rows fixpoint
         distinct""",
     )
 )

@@ -96,11 +96,11 @@ public final class Aggregates implements Serializable {
     return new IllegalArgumentException("Windows can't compute these aggregates record by record: " + plan + ".");
   }
 
-  /** Return the columns of the results. */
+  /** Return the columns of the results. All their parts may be null, as in a state or a log that is read again. */
   StructType results() {
     StructType columns = new StructType();
     for (NamedExpression each : results) {
-      columns = columns.add(each.name(), ((Expression) each).dataType(), true);
+      columns = columns.add(each.name(), ((Expression) each).dataType().asNullable(), true);
     }
     return columns;
   }

@@ -10,7 +10,7 @@ abstract class OpenWindows {
   /** A window of a key: [start, end) in microseconds. */
   record Window(long start, long end, byte[] buffers) {}
 
-  /** Is called for each window that is due: the agenda's end, which may be before the window's end. */
+  /** Is told when a window is due, which may be before its end. */
   interface Agendas {
     void add(long end, Row key);
   }
@@ -33,6 +33,16 @@ abstract class OpenWindows {
 
   /** Return the windows of a key that end at an end of the agenda, and forget them. */
   abstract List<Window> close(Row key, long end, Agendas agenda);
+
+  /** Add a window that another epoch has left. */
+  void restore(Row key, Window window) {
+    put(key, window, window.end, 0);
+  }
+
+  /** Forget a window without the agenda. */
+  void forget(Row key, Window window) {
+    remove(key, window.start);
+  }
 
   final Row get(Row key, long start, int partition) {
     Row found = open.get(RowFactory.create(key, start));

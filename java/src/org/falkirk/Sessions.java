@@ -79,6 +79,21 @@ final class Sessions extends OpenWindows {
     return closed;
   }
 
+  @Override
+  void restore(Row key, Window window) {
+    super.restore(key, window);
+    List<Long> mine = new ArrayList<>(startsOf(key));
+    mine.add(window.start());
+    mine.sort(null);
+    save(key, mine);
+  }
+
+  @Override
+  void forget(Row key, Window window) {
+    super.forget(key, window);
+    save(key, startsOf(key).stream().filter(each -> each != window.start()).toList());
+  }
+
   private List<Long> startsOf(Row key) {
     Row found = starts.get(RowFactory.create(key));
     return found == null ? List.of() : found.getList(0);
