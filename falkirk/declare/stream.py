@@ -14,7 +14,7 @@ from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration
 from falkirk.declare.watermark import Watermark, watermark
-from falkirk.declare.windows import Window, divided, unchanged
+from falkirk.declare.windows import divided, without_time
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
@@ -330,7 +330,10 @@ class GroupedStream(Generic[_S]):
         timed = _timed_by(self._node) if windows else None
         arguments: tuple[Any, ...] = (self._keys,) if operation == "count" else (self._keys, aggregates)
         if timed is not None:
-            _check_window(windows, timed, self._node, where)
+            since = steps_of(self._node)[len(steps_of(timed)) :]
+            reason = without_time(windows, timed.arguments[0].column, since)
+            if reason is not None:
+                raise WINDOW_INVALID.error(where=where, window=windows[0].name, reason=reason)
             operation, arguments = "windows", (self._keys, aggregates, self._mode or "append", timed.arguments[0])
         elif self._mode == "append":
             raise OUTPUT_MODE_INVALID.error(where=where, mode=self._mode)
@@ -347,23 +350,6 @@ def _timed_by(node: Node) -> Step | None:
             return node
         node = node.parent
     return None
-
-
-def _check_window(windows: Sequence[Window], timed: Step, node: Node, where: SourceLocation) -> None:
-    """Refuse windows that are not of the event time. Raises: DefinitionError: `WINDOW_INVALID`."""
-    window, column = windows[0], timed.arguments[0].column
-    since = steps_of(node)[len(steps_of(timed)) :]
-    if len(windows) > 1:
-        reason = "groupBy() has two windows"
-    elif not window.size:
-        reason = "its gap is no constant"
-    elif window.column != column:
-        reason = f"it is of {window.column or 'an expression'}, and withWatermark() is of {column}"
-    elif column not in unchanged({column}, since):
-        reason = f"a step after withWatermark() may change column {column}"
-    else:
-        return
-    raise WINDOW_INVALID.error(where=where, window=window.name, reason=reason)
 
 
 def _watermark_of(node: Node, where: SourceLocation) -> Watermark:

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from falkirk.declare.stream import Step
 
 _FUNCTIONS = ("window", "session_window")
+#: The arguments of these functions after the time, as `Window` names them.
+_INTERVALS = ("size", "slide", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,26 @@ def window_of(key: Any) -> Window | None:
     return Window(name=name or str(node.functionName()), column=column, **dict(zip(_INTERVALS, texts, strict=False)))
 
 
-_INTERVALS = ("size", "slide", "offset")
-
-
 def divided(keys: Sequence[Any]) -> tuple[list[Window], list[Any]]:
     """Return the windows among keys, and the other keys."""
     found = [(window_of(key), key) for key in keys]
     return [window for window, _ in found if window is not None], [key for window, key in found if window is None]
+
+
+def without_time(windows: Sequence[Window], column: str, since: "Sequence[Step]") -> str | None:
+    """Return why windows are not of the event time, or None.
+
+    Args: column: of `withWatermark`. since: the steps after it.
+    """
+    if len(windows) > 1:
+        return "groupBy() has two windows"
+    if not windows[0].size:
+        return "its gap is no constant"
+    if windows[0].column != column:
+        return f"it is of {windows[0].column or 'an expression'}, and withWatermark() is of {column}"
+    if column not in unchanged({column}, since):
+        return f"a step after withWatermark() may change column {column}"
+    return None
 
 
 def is_in_one_partition(step: "Step", before: "Sequence[Step]", keys: Collection[str]) -> bool:

@@ -75,7 +75,9 @@ def results(wire: Wire, name: str) -> list[windows.Result]:
 
 def dead(wire: Wire, name: str) -> str:
     """Return the name of the topic with a processor's dead letters."""
-    return f"{name}-out-{wire.tag}.dead-letters" if name.startswith("live") else f"windows-{wire.tag}-{name}.dead-letters"
+    return (
+        f"{name}-out-{wire.tag}.dead-letters" if name.startswith("live") else f"windows-{wire.tag}-{name}.dead-letters"
+    )
 
 
 def letters(wire: Wire, name: str) -> Counter[tuple[str, int, int]]:
@@ -156,7 +158,9 @@ def test_keys_from_several_partitions_close_by_the_least_time(wire: Wire, home: 
     clicks, out = wire.topic("clicks"), wire.topic("total", 1)
 
     def send(seconds: int, partition: int) -> None:
-        wire.send(clicks, [{"id": "a", "at": f"2026-03-01T00:{seconds // 60:02}:{seconds % 60:02}Z", "n": 1}], partition)
+        wire.send(
+            clicks, [{"id": "a", "at": f"2026-03-01T00:{seconds // 60:02}:{seconds % 60:02}Z", "n": 1}], partition
+        )
 
     for partition in range(PARTITIONS):
         send(5, partition)

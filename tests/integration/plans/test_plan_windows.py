@@ -84,7 +84,9 @@ def test_windows_of_other_columns_and_other_modes_are_refused(planned: Planned) 
         assert part in str(caught.value)
 
     rejected(lambda s: timed(s).groupBy(F.window("other", "1 day"), "id").count(), "WINDOW_INVALID", "it is of other")
-    rejected(lambda s: timed(s).withColumn("at", F.col("other")).groupBy(window(), "id").count(), "WINDOW_INVALID", "at")
+    rejected(
+        lambda s: timed(s).withColumn("at", F.col("other")).groupBy(window(), "id").count(), "WINDOW_INVALID", "at"
+    )
     rejected(
         lambda s: timed(s).groupBy(F.session_window("at", F.expr("make_dt_interval(n)")), "id").count(),
         "WINDOW_INVALID", "no constant",
