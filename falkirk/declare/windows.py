@@ -2,10 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from falkirk.declare.stream import Step
+from typing import Any, Protocol
 
 _FUNCTIONS = ("window", "session_window")
 #: The arguments of these functions after the time, as `Window` names them.
@@ -26,6 +23,15 @@ class Window:
     size: str
     slide: str = ""
     offset: str = ""
+
+
+class Recorded(Protocol):
+    """A step of a stream: the method, and its arguments."""
+
+    @property
+    def operation(self) -> str: ...
+    @property
+    def arguments(self) -> tuple[Any, ...]: ...
 
 
 def window_of(key: Any) -> Window | None:
@@ -50,7 +56,7 @@ def divided(keys: Sequence[Any]) -> tuple[list[Window], list[Any]]:
     return [window for window, _ in found if window is not None], [key for window, key in found if window is None]
 
 
-def without_time(windows: Sequence[Window], column: str, since: "Sequence[Step]") -> str | None:
+def without_time(windows: Sequence[Window], column: str, since: Sequence[Recorded]) -> str | None:
     """Return why windows are not of the event time, or None.
 
     Args: column: of `withWatermark`. since: the steps after it.
@@ -66,7 +72,7 @@ def without_time(windows: Sequence[Window], column: str, since: "Sequence[Step]"
     return None
 
 
-def is_in_one_partition(step: "Step", before: "Sequence[Step]", keys: Collection[str]) -> bool:
+def is_in_one_partition(step: Recorded, before: Sequence[Recorded], keys: Collection[str]) -> bool:
     """Return whether all records with the same key of a step are certainly in one partition of the source.
 
     Args: step: `dropDuplicates`, or windows. before: the steps from the source on. keys: by which it is partitioned.
@@ -76,7 +82,7 @@ def is_in_one_partition(step: "Step", before: "Sequence[Step]", keys: Collection
     return bool(keys) and set(keys) <= unchanged(keys, before) & named
 
 
-def unchanged(names: Collection[str], steps: "Sequence[Step]") -> set[str]:
+def unchanged(names: Collection[str], steps: Sequence[Recorded]) -> set[str]:
     """Return those of some columns that steps certainly pass on unchanged, under their names."""
     kept = set(names)
     for step in steps:

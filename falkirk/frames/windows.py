@@ -34,8 +34,12 @@ def spec_of(data: DataFrame, window: Window, watermark: Watermark, aggregates: S
 
 
 def with_key(data: DataFrame, keys: Sequence[Column]) -> tuple[DataFrame, list[Column]]:
-    """Return records with the columns of a key added, and these. Without any, all records have the same key."""
-    added = {f"{_KEY}{i}": key for i, key in enumerate(keys or [F.lit(0)])}
+    """Return records with the columns of a key added, and these. Without any, all records have the same key.
+
+    Each column may be null, as in a state that is read again.
+    """
+    is_there = F.col(STAMP).isNotNull()
+    added = {f"{_KEY}{i}": F.when(is_there, key) for i, key in enumerate(keys or [F.lit(0)])}
     keyed = data.withColumns(added)
     return keyed, [as_key(keyed, name) for name in added]
 

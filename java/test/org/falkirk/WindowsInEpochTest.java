@@ -8,7 +8,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.types.StructType;
 
-/** Windows in epochs give the results of the model of {@link WindowsTest}, wherever epochs are cut. */
+/** Windows in epochs give the results of the model in WindowsTest, wherever epochs are cut. */
 public final class WindowsInEpochTest {
     private static final int SEEDS = 15;
     private static final StructType COLUMNS = StructType.fromDDL("key STRUCT<id: STRING>")
