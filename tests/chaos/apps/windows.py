@@ -14,7 +14,7 @@ app.source("clicks", fk.Kafka(os.environ["CLICKS"], schema="id STRING NOT NULL, 
 
 def counted(clicks: fk.Stream, mode: str) -> fk.Stream:
     timed = clicks.withWatermark("at", "10 seconds").where("n % 7 <> 0")
-    grouped = timed.groupBy(F.window("at", "20 seconds", "5 seconds"), "id").outputMode(mode)
+    grouped = timed.groupBy(F.window("at", "6 seconds", "4 seconds"), "id").outputMode(mode)
     return grouped.agg(F.count("*").alias("count"), F.sum("n").alias("total"))
 
 
