@@ -147,6 +147,7 @@ def test_without_time_rows_windows_stay_open(wire: Wire, home: Path, monkeypatch
     assert results(wire, name) != due
 
 
+@SOAK
 def test_keys_from_several_partitions_close_by_the_least_time(wire: Wire, home: Path) -> None:
     """In micro-batches. A window closes once, when all partitions have passed it, and later records of it are late."""
     app = fk.App(f"windows-{wire.tag}", home=home)
