@@ -8,27 +8,28 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sql
+from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import EpochFault, EpochsVerdict, Guarantee
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
-from falkirk.errors import FalkirkError
-from falkirk.host.query import run_here
+from falkirk.commands.verify import outputs
+from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from tests.integration.live import Wire
-from tests.support import wait_until
+from falkirk.store import ForgottenEpochs
+from falkirk.theory.ids import EpochNumber
+from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    Plant = Callable[[Path], None]
 
 ROWS, EPOCHS, WORDS = 12, 4, ("ash", "birch", "cedar", "dill")
 
@@ -95,7 +96,7 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
         for number in range(EPOCHS):
             rows = [{"word": WORDS[i % 4], "n": 100 * number + i} for i in range(ROWS)]
             wire.send(events, [b"no json", *rows][number > 0 :][:ROWS], partition=number % 2)
-            wait_until(lambda n=number: _is_out(app, n), 120, lambda: f"epoch {number}: {query.status}")  # type: ignore[misc]
+            await_one(query, partial(_is_out, query, number), f"epoch {number}")
     finally:
         query.stop()
     with ExitStack() as stack:
@@ -103,13 +104,10 @@ def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPath
         yield Run(app=app, judge=judge, wire=wire, database=database, folder=folder)
 
 
-def _is_out(app: fk.App, number: int) -> bool:
-    folders = [Path(app.sinks[name].to.path) for name in ("csv", "drawn")]  # type: ignore[union-attr]
-    with sql.create_engine(app.sinks["latest"].to.url).begin() as db:  # type: ignore[union-attr]
-        if not sql.inspect(db).has_table("falkirk_marks"):
-            return False
-        marks = db.execute(sql.text("SELECT min(epoch), count(*) FROM falkirk_marks")).one()
-    return tuple(marks) == (number, 2) and all((f / f"epoch={number:010d}").exists() for f in folders)
+def _is_out(query: Query, number: int) -> bool:
+    """Return whether the home knows that an epoch of each batch is published."""
+    released = [query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn")]
+    return all(r and r[0].released_exclusive > number for r in released)
 
 
 def test_a_clean_run_is_clean(run: Run) -> None:
@@ -120,3 +118,173 @@ def test_a_clean_run_is_clean(run: Run) -> None:
         assert verdict.compared.due == verdict.compared.found == (4 if name == "latest" else 4 * EPOCHS)
     assert [batch.name for batch in run.judge.logs] == ["weights"]
     assert run.judge.judge_log(run.judge.logs[0]).guarantee is Guarantee.EXACTLY_ONCE
+
+
+def kinds(verdict: EpochsVerdict) -> dict[str, int]:
+    """Return how many rows have each kind of fault."""
+    return {str(kind): rows for kind, rows in verdict.compared.counts.items() if rows}
+
+
+def named(verdict: EpochsVerdict, kind: EpochFault) -> Any:
+    """Return the only fault of a kind."""
+    (found,) = [fault for fault in verdict.compared.faults if fault.kind is kind]
+    return found
+
+
+def test_faults_of_a_topic(run: Run) -> None:
+    records = run.wire.records(run.app.sinks["topic"].topic.topic)
+    rows = [(r.partition, json.loads(r.value or b"")) for r in records]
+    second = [row for row in rows if 300 <= row[1]["n"] < 600]
+    assert len(second) == 4
+
+    def judged(name: str, sent: list[tuple[int, dict[str, Any]]]) -> EpochsVerdict:
+        topic = run.wire.topic(name)
+        for partition in (0, 1):
+            run.wire.send(topic, [row for at, row in sent if at == partition], partition=partition)
+        return run.verdict("topic", fk.Kafka(topic, key="word"))
+
+    (lost, changed), (at, foreign) = (rows[1], rows[-1]), rows[0]
+    bad = {**changed[1], "n": -1}, {**foreign, "word": "yew", "n": -2, "mean": 0, "at": None, "of": []}
+    sent = [rows[0], *[r for r in rows if r not in (lost, changed)], (changed[0], bad[0]), (at, bad[1])]
+    verdict = judged("bad", sent)
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 1}
+    assert verdict.guarantee is Guarantee.BROKEN
+    assert named(verdict, EpochFault.CHANGED).expected["n"] == changed[1]["n"]
+    assert named(verdict, EpochFault.CHANGED).explanation.endswith("in n")
+    assert named(verdict, EpochFault.MISSING).expected["n"] == lost[1]["n"]
+    assert named(verdict, EpochFault.DUPLICATE).found["n"] == foreign["n"]
+    assert named(verdict, EpochFault.FOREIGN).found["word"] == "yew"
+
+    verdict = judged("again", [*rows, *second])
+    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 1)
+    assert "epoch 1 is there twice" in named(verdict, EpochFault.DUPLICATE).explanation
+    assert verdict.guarantee is Guarantee.REPEATED_DELIVERY
+    verdict = judged("less", [row for row in rows if row not in second])
+    assert (kinds(verdict), named(verdict, EpochFault.MISSING).epoch) == ({"missing": 4}, 1)
+    assert verdict.guarantee is Guarantee.AT_MOST_ONCE
+    assert "out of order" in kinds(judged("late", [row for row in rows if row not in second] + second))
+
+
+def test_faults_of_a_table(run: Run) -> None:
+    def judged(name: str, *statements: str) -> EpochsVerdict:
+        with sql.create_engine(run.database).begin() as db:
+            db.execute(sql.text(f"CREATE TABLE {name} AS SELECT * FROM weights"))
+            for statement in statements:
+                db.execute(sql.text(statement.format(t=name)))
+        return run.verdict("table", fk.Sql(run.database, name))
+
+    rows = "word = 'ash' AND n BETWEEN {} AND {}"
+    verdict = judged(
+        "bad",
+        f"INSERT INTO {{t}} SELECT * FROM weights WHERE {rows.format(0, 299)}",
+        f"DELETE FROM {{t}} WHERE {rows.format(300, 599)}",
+        f"UPDATE {{t}} SET mean = '0.00' WHERE {rows.format(600, 899)}",
+        "INSERT INTO {t} (word, n) VALUES ('yew', 1)",
+    )
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 1}
+    assert [named(verdict, EpochFault(k)).epoch for k in ("duplicate", "missing", "changed")] == [0, 1, 2]
+    assert named(verdict, EpochFault.CHANGED).explanation.endswith("in mean")
+    verdict = judged("again", "INSERT INTO {t} SELECT * FROM weights WHERE n BETWEEN 600 AND 899")
+    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 2)
+
+
+def test_faults_of_a_table_with_a_key(run: Run) -> None:
+    with sql.create_engine(run.database).begin() as db:
+        for statement in (
+            "CREATE TABLE latest AS SELECT * FROM totals WHERE word <> 'ash'",
+            "UPDATE latest SET total = -1 WHERE word = 'birch'",
+            "UPDATE latest SET total = (SELECT n FROM weights WHERE word = 'cedar' AND n < 300) WHERE word = 'cedar'",
+            "INSERT INTO latest SELECT 'yew', 1 UNION ALL SELECT * FROM totals WHERE word = 'dill'",
+        ):
+            db.execute(sql.text(statement))
+    verdict = run.verdict("latest", fk.Sql(run.database, "latest", key="word"))
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 2}
+    assert "row of an earlier epoch" in " ".join(f.explanation for f in verdict.compared.faults)
+
+
+def _other(line: str) -> str:
+    """Return a row with another word."""
+    for word in WORDS:
+        line = line.replace(word, "yew")
+    return line
+
+
+#: A row twice, a row less, and a row with another word.
+CHANGES: tuple["Callable[[list[str]], list[str]]", ...] = (
+    lambda rows: [rows[0], *rows],
+    lambda rows: rows[1:],
+    lambda rows: [_other(rows[0]), *rows[1:]],
+)
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_faults_of_a_folder(run: Run, kind: str) -> None:
+    folder = run.folder_copy(kind, "bad")
+    for number, change in enumerate(CHANGES):
+        (file, *_) = [f for f in (folder / f"epoch={number:010d}").glob("part-*") if f.stat().st_size > 40]
+        lines = file.read_text().splitlines()
+        header, rows = (lines[:1], lines[1:]) if kind == "csv" else ([], lines)
+        file.write_text("\n".join([*header, *change(rows)]) + "\n")
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    shutil.copytree(folder / "epoch=0000000003", folder / "epoch=0000000099")
+    (folder / f"stray.{kind}").write_text("{}")
+    verdict = run.verdict(kind, fk.Files(str(folder), kind))  # type: ignore[arg-type]  # one of them
+    assert kinds(verdict) == {"changed": 1, "duplicate": 5, "foreign": 1, "missing": 1}
+    assert "in the place of epoch 99" in " ".join(f.explanation for f in verdict.compared.faults)
+    assert named(verdict, EpochFault.MISSING).epoch == 1
+    assert named(verdict, EpochFault.CHANGED).epoch == 2
+    assert named(verdict, EpochFault.FOREIGN).places == (f"stray.{kind}",)
+    shutil.rmtree(folder / "epoch=0000000003")
+    assert "epoch 3 is missing" in str(run.verdict(kind, fk.Files(str(folder), kind)))  # type: ignore[arg-type]
+
+
+def test_results_that_differ_each_time_are_compared_with_the_log_or_counted(run: Run) -> None:
+    verdict = run.verdict("drawn")
+    assert (verdict.guarantee, verdict.compared.faults) == (Guarantee.UNDECIDED, [])
+    assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)
+    assert verdict.satisfies(Guarantee.EXACTLY_ONCE, partial=True)
+    (judged,) = verdict.judged
+    assert (judged.how, judged.epochs) == ("compared with the log", (0, 1, 2, 3))
+    assert "may differ each time" in judged.reason
+
+    folder = Path(run.app.sinks["drawn"].to.path)  # type: ignore[union-attr]
+    copy = run.folder_copy("drawn", "bad")
+    shutil.rmtree(copy / "epoch=0000000001")
+    shutil.copytree(folder / "epoch=0000000000", copy / "epoch=0000000001")
+    verdict = run.verdict("drawn", fk.Files(str(copy)))
+    assert kinds(verdict) == {"duplicate": 11, "missing": 12}  # one record did not fit
+    assert {fault.epoch for fault in verdict.compared.faults} == {0, 1}
+
+
+def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: Path) -> None:
+    store = run.judge._context.home.store
+    run.wire.topics.delete_below(f"events-{run.wire.tag}", {0: 6})
+    store.forget_epochs("epoch", "weights", EpochNumber(1))
+    assert store.forgotten_epochs("weights") == ForgottenEpochs(first=0, below=1, epochs=1, rows=4)
+    with sql.create_engine(run.database).begin() as db:
+        db.execute(sql.text("CREATE TABLE before AS SELECT * FROM weights"))
+        db.execute(sql.text("DELETE FROM weights WHERE n < 300 AND word = 'ash'"))
+    file = tmp_path / "judged.py"
+    arguments = f"{run.wire.tag!r}, Path({str(run.app.home)!r}), {run.database!r}"
+    file.write_text(f"from pathlib import Path\nfrom {__name__} import application\n\napp = application({arguments})\n")
+    said = CliRunner().invoke(outputs, [str(file), "--kafka", run.wire.bootstrap, "--json"], catch_exceptions=False)
+    assert said.exit_code == 1
+    found, text = {}, said.output
+    while text.strip():
+        each, end = json.JSONDecoder().raw_decode(text.lstrip())
+        found[each.get("sink", "the log")], text = each, text.lstrip()[end:]
+    assert set(found) == {*run.app.sinks, "the log"}
+
+    def ways(name: str) -> dict[str, Any]:
+        return {way["how"]: (way["ranges"], way["reason"]) for way in found[name]["epochs"]}
+
+    assert found["topic"]["guarantee"] == "undecided"
+    gone = ([[0, 0]], "the home has deleted their records")
+    assert ways("topic") == {"computed again": ([[1, 3]], ""), "only counted, all together": gone}
+    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 16, "found": 16}, [])
+    assert found["table"]["counts"]["missing"] == 1
+    assert "have 4 rows by record, and 3 are there" in found["table"]["faults"][0]["explanation"]
+    assert found["latest"]["guarantee"] == "undecided"
+    assert ways("latest")["computed again"] == ([[1, 3]], "")
+    assert "epochs of 'weights' that it has read were deleted" in ways("latest")["compared with the log"][1]
+    assert found["the log"]["guarantee"] == "exactly-once"
