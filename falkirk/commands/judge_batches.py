@@ -12,6 +12,7 @@ from falkirk.check import (
     EpochsVerdict,
     Forgotten,
     Judged,
+    Values,
     compare_latest,
     compare_rows,
 )
@@ -40,6 +41,8 @@ class BatchJudge:
         self._plan = plan_application(app, context.session, context.home.identity)
         self._recomputation = Recomputation(self._plan, context, folder)
         self._done: dict[str, RecomputedBatch] = {}
+        #: For each batch, what was published when its recomputation began.
+        self._before: dict[str, tuple[int, int]] = {}
 
     @property
     def logs(self) -> tuple[Batch, ...]:
@@ -59,8 +62,8 @@ class BatchJudge:
         place = place_of(sink.to, batch, self._context.session, self._context.connection)
         if isinstance(place, str):
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=place)
-        before = self._released(batch)
         found = self._recomputed(batch)
+        before = self._before[batch.name]
         open_ = [e.number for e in found.log.epochs() if e.may_be_out and not e.is_complete]
         if open_:
             reason = f"epoch {open_[0]} was interrupted while it was published. Start the application, and let it end"
@@ -109,6 +112,7 @@ class BatchJudge:
                     record = self._context.home.store.region(unit.name)
                     if record is not None:
                         compare(unit, record, {})
+                    self._before[unit.name] = self._released(unit)
                     self._done[unit.name] = self._recomputation.of(unit)
         return self._done[batch.name]
 
@@ -127,7 +131,7 @@ class BatchJudge:
             for e in found.epochs
         }
 
-    def _rows(self, found: RecomputedBatch, place: Place, numbers: list[EpochNumber]) -> dict[int, list[object] | None]:
+    def _rows(self, found: RecomputedBatch, place: Place, numbers: list[EpochNumber]) -> dict[int, list[Values] | None]:
         log, wanted = found.log.real, [e for e in found.epochs if e.number in numbers]
         folders = {e.number: found.results.get(e.number) or log.results(e) for e in wanted}
         rows = due_rows(rows_of(self._context.session, found.batch, folders), place) if folders else {}

@@ -125,7 +125,7 @@ def _of_rows(rows: DataFrame) -> list[str]:
 class TopicPlace:
     """A topic with JSON objects."""
 
-    keys = ()
+    keys: tuple[str, ...] = ()
 
     def __init__(self, to: Kafka, schema: StructType, connection: Connection) -> None:
         self.name, self._to, self.types = f"topic {to.topic}", to, _types(schema)
@@ -152,7 +152,7 @@ class TopicPlace:
 class FolderPlace:
     """A folder with a folder of files per epoch."""
 
-    keys = ()
+    keys: tuple[str, ...] = ()
 
     def __init__(self, to: Files, schema: StructType, session: SparkSession) -> None:
         self.name, self._to, self._schema, self._session = f"folder {to.path}", to, schema, session
@@ -234,7 +234,7 @@ class TablePlace:
             with engine.begin() as db:
                 if not sql.inspect(db).has_table(self._to.table):
                     return
-                columns = [sql.column(name) for name in self._kinds]
+                columns: list[sql.ColumnClause[object]] = [sql.column(name) for name in self._kinds]
                 rows = db.execute(sql.select(*columns).select_from(sql.table(self._to.table)))
                 for n, row in enumerate(rows.mappings()):
                     values = {name: self._read(row[name], kind) for name, kind in self._kinds.items()}
@@ -267,7 +267,7 @@ class TablePlace:
 class LogPlace:
     """The log of a batch in the home, from which other batches read. Args: folders: of the epochs that are kept."""
 
-    keys = ()
+    keys: tuple[str, ...] = ()
 
     def __init__(self, batch: Batch, session: SparkSession, folders: Folders) -> None:
         self.name, self._batch, self._session, self._folders = f"log of {batch.name}", batch, session, folders
