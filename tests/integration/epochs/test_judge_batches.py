@@ -4,6 +4,7 @@ One run serves all cases. Faults are planted into copies of its places.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -31,7 +32,9 @@ from tests.integration.live import Wire, await_one
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS, EPOCHS, WORDS = 12, 3, ("ash", "birch", "cedar", "dill")
+ROWS, EPOCHS, WORDS = 12, 2, ("ash", "birch", "cedar", "dill")
+#: The formats of folders. A CSV file costs 2 s more, so it is not part of each landing.
+FORMATS = ("json", "csv") if os.environ.get("FALKIRK_STRIKES") else ("json",)
 
 
 def application(tag: str, home: Path, database: str) -> fk.App:
@@ -54,7 +57,7 @@ def application(tag: str, home: Path, database: str) -> fk.App:
 
     app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
     app.sink("table", weights, fk.Sql(database, "weights"))
-    for kind in ("json", "csv"):
+    for kind in FORMATS:
         app.sink(kind, weights, fk.Files(f"{home}-{kind}", kind))
     app.sink("latest", totals, fk.Sql(database, "totals", key="word"))
     app.sink("drawn", drawn, fk.Files(f"{home}-drawn"))
@@ -111,7 +114,7 @@ def _is_out(query: Query, number: int) -> bool:
 
 
 def test_a_clean_run_is_clean(run: Run) -> None:
-    rows = dict.fromkeys(("topic", "table", "json", "csv"), 4 * EPOCHS)
+    rows = dict.fromkeys(("topic", "table", *FORMATS), 4 * EPOCHS)
     for name, count in {**rows, "latest": 4}.items():
         verdict = run.verdict(name)
         assert verdict.compared.faults == [], name
@@ -178,15 +181,15 @@ def test_faults_of_a_table(run: Run) -> None:
     verdict = judged(
         "bad",
         f"INSERT INTO {{t}} SELECT * FROM weights WHERE {rows.format(0, 299)}",
-        f"DELETE FROM {{t}} WHERE {rows.format(300, 599)}",
-        f"UPDATE {{t}} SET mean = '0.00' WHERE {rows.format(600, 899)}",
+        f"DELETE FROM {{t}} WHERE {rows.format(300, 900)}",
+        "UPDATE {t} SET mean = '0.00' WHERE word = 'birch' AND n >= 300",
         "INSERT INTO {t} (word, n) VALUES ('yew', 1)",
     )
     assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 1}
-    assert [named(verdict, EpochFault(k)).epoch for k in ("duplicate", "missing", "changed")] == [0, 1, 2]
+    assert [named(verdict, EpochFault(k)).epoch for k in ("duplicate", "missing", "changed")] == [0, 1, 1]
     assert named(verdict, EpochFault.CHANGED).explanation.endswith("in mean")
-    verdict = judged("again", "INSERT INTO {t} SELECT * FROM weights WHERE n BETWEEN 600 AND 899")
-    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 2)
+    verdict = judged("again", "INSERT INTO {t} SELECT * FROM weights WHERE n >= 300")
+    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 1)
 
 
 def test_faults_of_a_table_with_a_key(run: Run) -> None:
@@ -210,15 +213,14 @@ def _other(line: str) -> str:
     return line
 
 
-#: A row twice, a row less, and a row with another word.
+#: Of each epoch: a row twice; a row less, and one with another word.
 CHANGES: tuple["Callable[[list[str]], list[str]]", ...] = (
     lambda rows: [rows[0], *rows],
-    lambda rows: rows[1:],
-    lambda rows: [_other(rows[0]), *rows[1:]],
+    lambda rows: [_other(rows[0]), *rows[2:]],
 )
 
 
-@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize("kind", FORMATS)
 def test_faults_of_a_folder(run: Run, kind: str) -> None:
     folder = run.folder_copy(kind, "bad")
     shutil.copytree(folder / "epoch=0000000000", folder / "epoch=0000000099")
@@ -233,10 +235,10 @@ def test_faults_of_a_folder(run: Run, kind: str) -> None:
     assert kinds(verdict) == {"changed": 1, "duplicate": 5, "foreign": 1, "missing": 1}
     assert "in the place of epoch 99" in " ".join(f.explanation for f in verdict.compared.faults)
     assert named(verdict, EpochFault.MISSING).epoch == 1
-    assert named(verdict, EpochFault.CHANGED).epoch == 2
+    assert named(verdict, EpochFault.CHANGED).epoch == 1
     assert named(verdict, EpochFault.FOREIGN).places == (f"stray.{kind}",)
-    shutil.rmtree(folder / "epoch=0000000002")
-    assert "epoch 2 is missing" in str(run.verdict(kind, fk.Files(str(folder), kind)))  # type: ignore[arg-type]
+    shutil.rmtree(folder / "epoch=0000000001")
+    assert "epoch 1 is missing" in str(run.verdict(kind, fk.Files(str(folder), kind)))  # type: ignore[arg-type]
 
 
 def test_results_that_differ_each_time_are_compared_with_the_log_or_counted(run: Run) -> None:
@@ -245,7 +247,7 @@ def test_results_that_differ_each_time_are_compared_with_the_log_or_counted(run:
     assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)
     assert verdict.satisfies(Guarantee.EXACTLY_ONCE, partial=True)
     (judged,) = verdict.judged
-    assert (judged.how, judged.epochs) == ("compared with the log", (0, 1, 2))
+    assert (judged.how, judged.epochs) == ("compared with the log", (0, 1))
     assert "may differ each time" in judged.reason
 
     folder = Path(run.app.sinks["drawn"].to.path)  # type: ignore[union-attr]
@@ -282,10 +284,10 @@ def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: 
 
     assert found["topic"]["guarantee"] == "undecided"
     gone = ([[0, 0]], "the home has deleted their records")
-    assert ways("topic") == {"computed again": ([[1, 2]], ""), "only counted, all together": gone}
-    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 12, "found": 12}, [])
+    assert ways("topic") == {"computed again": ([[1, 1]], ""), "only counted, all together": gone}
+    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 8, "found": 8}, [])
     assert found["table"]["counts"]["missing"] == 1
     assert "have 4 rows by record, and 3 are there" in found["table"]["faults"][0]["explanation"]
     assert found["latest"]["guarantee"] == "undecided"
-    assert ways("latest")["computed again"] == ([[1, 2]], "")
+    assert ways("latest")["computed again"] == ([[1, 1]], "")
     assert "epochs of 'weights' that it has read were deleted" in ways("latest")["compared with the log"][1]
