@@ -27,6 +27,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.record import compare
 from falkirk.theory.ids import EpochNumber
 
@@ -72,11 +73,7 @@ class BatchJudge:
         how = self._how(found)
         rows = self._rows(found, place, [n for n, text in how.items() if text != _COUNTED])
         due = [
-            Due(
-                epoch=e.number, count=e.rows if rows[e.number] is None else len(rows[e.number] or ()),
-                rows=rows[e.number], waits=e.number >= before[0], refused=refused[e.number],
-            )
-            for e in found.epochs
+            _due(e, rows[e.number], waits=e.number >= before[0], refused=refused[e.number]) for e in found.epochs
         ]  # fmt: skip
         forgotten, told = self._forgotten(found), list(_judged(found, how, before[0]))
         if forgotten is not None:
@@ -99,7 +96,7 @@ class BatchJudge:
         how = {n: _AGAIN if n in found.results else _COUNTED for n in kept}
         place = LogPlace(batch, self._context.session, kept)
         rows = self._rows(found, place, [n for n, text in how.items() if text == _AGAIN])
-        due = [Due(epoch=e.number, count=e.rows, rows=rows[e.number]) for e in found.epochs if e.number in kept]
+        due = [_due(e, rows[e.number]) for e in found.epochs if e.number in kept]
         compared = compare_rows(due, place.found())
         end = EpochNumber(max(kept, default=-1) + 1)
         return EpochsVerdict(place=place.name, judged=tuple(_judged(found, how, end)), compared=compared)
@@ -143,6 +140,11 @@ class BatchJudge:
             return None
         is_sum = known.first == 0 and known.below == found.log.known_from
         return Forgotten(below=found.log.known_from, rows=known.rows if is_sum else None)
+
+
+def _due(epoch: Epoch, rows: list[Values] | None, *, waits: bool = False, refused: int = 0) -> Due:
+    count = epoch.rows if rows is None else len(rows)
+    return Due(epoch=epoch.number, count=count, rows=rows, waits=waits, refused=refused)
 
 
 def _judged(found: RecomputedBatch, how: dict[EpochNumber, str], released: int) -> Iterator[Judged]:

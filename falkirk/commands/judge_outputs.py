@@ -107,7 +107,9 @@ class OutputsJudge:
             try:
                 self._batches = self._open.enter_context(made)
             except HomeError as error:
-                raise (error if refusal is None else refusal) from None
+                if refusal is None or error.condition != "NEVER_RAN":
+                    raise
+                raise refusal from error
         batch = self._batches.batch_of(sink)
         if batch is None:
             assert refusal is not None, "a live region writes only topics"
