@@ -140,7 +140,7 @@ def test_epochs_are_forgotten_below_a_number_with_their_checkpoints(store: Store
 def test_a_sum_of_forgotten_epochs_stays_without_the_void_ones(store: Store) -> None:
     for number in range(6):
         store.record_decision("epoch", "rank", number, None)
-        store.add_checkpoint("rank", number, {"rows": 10 ** number})
+        store.add_checkpoint("rank", number, {"rows": 10**number})
     store.void_range(LogId.of_epochs("rank"), 0, Offset(1), Offset(2))
     assert store.forgotten_epochs("rank") is None
     store.forget_epochs("epoch", "rank", 2)
