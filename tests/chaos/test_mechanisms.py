@@ -22,18 +22,8 @@ from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
-from tests.chaos.harness import (
-    LANES,
-    LIGHT,
-    Counting,
-    Load,
-    assert_exactly_once,
-    await_results_behind,
-    counting,
-    is_alive,
-    judge_counts,
-    repeated,
-)
+from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
+from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts
 from tests.support import suspend, wait_until
 
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
@@ -45,7 +35,7 @@ MORE_STRIKES_MAX = 4
 
 
 def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path, tag: str) -> None:
-    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and an output without the barrier.
+    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and one without the barrier.
 
     The transactions of the fenced output are so long that one is always open.
     """

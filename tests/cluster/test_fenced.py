@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from falkirk.local.broker import Broker
-from tests.chaos.harness import LANES, START_S, Application, Counting, Load, counting, repeated, visible
+from tests.chaos.counting import LANES, Counting, counting, repeated, visible
+from tests.chaos.harness import START_S, Application, Load
 from tests.support import suspend, wait_until
 
 _REFUSED = ("ProducerFencedException", "InvalidProducerEpochException")
