@@ -7,6 +7,7 @@ the application itself: test_secured_broker.py. Rights in PostgreSQL: tests/unit
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,16 @@ from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
+from falkirk.runtime import outputs
 from falkirk.runtime.context import Place
-from tests.cluster.secured import PASSWORD, Secured, secured
+from falkirk.theory.ids import PointNumber
+from tests.cluster.past import BATCHES, Past
+from tests.cluster.secured import PASSWORD, Secured, right_of, secured
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-CREATE = AclOperation.CREATE
+CREATE, DELETE = AclOperation.CREATE, AclOperation.DELETE
 TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
@@ -41,7 +45,7 @@ class Right:
 
 
 def rights(kind: ResourceType, name: str, *operations: AclOperation, is_prefix: bool = False) -> list[Right]:
-    return [Right(kind=kind, name=name, operation=o, is_prefix=is_prefix) for o in operations]
+    return [Right(kind=kind, name=str(name), operation=o, is_prefix=is_prefix) for o in operations]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +62,18 @@ def stage(guarded: Secured, home: Path, tag: str) -> Iterator[Stage]:
         yield Stage(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
 
 
+@pytest.fixture
+def past(guarded: Secured, home: Path, tag: str) -> Iterator[Past]:
+    """An application at rest, with live regions that it can roll back."""
+    with open_home(home, "again") as opened:
+        yield Past(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
+
+
 def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytest.MonkeyPatch) -> Connection:
     """Return the connection of a new user with these rights alone."""
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     broker.add_user(user)
-    for right in given:
-        broker.allow(right.kind, right.name, [right.operation], prefix=right.is_prefix, user=user)
+    broker.allow_all([right_of(r.kind, r.name, r.operation, prefix=r.is_prefix, user=user) for r in given])
     return Connection(
         broker.by_password,
         security_protocol="SASL_SSL",
@@ -76,13 +86,20 @@ def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytes
 
 
 def refusals(
-    broker: Secured, tag: str, given: list[Right], do: Callable[[Connection], object], monkeypatch: pytest.MonkeyPatch
+    broker: Secured,
+    tag: str,
+    given: list[Right],
+    do: Callable[[Connection], object],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    always: Sequence[Right] = (),
 ) -> list[str]:
-    """Do something with all rights, then without each of them in turn; return the conditions of the refusals."""
-    do(login(broker, f"all-{tag}", given, monkeypatch))
+    """Do something with all rights, then without each of `given` in turn; return the conditions of the refusals."""
+    do(login(broker, f"all-{tag}", [*always, *given], monkeypatch))
     found = []
     for number, missing in enumerate(given):
-        connection = login(broker, f"without{number}-{tag}", [r for r in given if r is not missing], monkeypatch)
+        left = [*always, *(right for right in given if right is not missing)]
+        connection = login(broker, f"without{number}-{tag}", left, monkeypatch)
         with pytest.raises(LogError) as error:
             do(connection)
         found.append(error.value.condition)
@@ -125,6 +142,77 @@ def test_the_checker(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyP
 
     given = [*rights(TOPIC, stage.events, READ), *rights(GROUP, "falkirk-check-", READ, is_prefix=True)]
     assert refusals(guarded, tag, given, read, monkeypatch) == ["TOPIC_UNREADABLE"] * 2
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at a topic's end twice within a short time: nobody writes."""
+    monkeypatch.setattr(outputs, "SETTLE_S", 0.02)
+
+
+def to_look_back(past: Past) -> list[Right]:
+    """Return the rights of the user of `falkirk history` while the application runs."""
+    return [
+        *rights(TOPIC, past.events, DESCRIBE),
+        *rights(TOPIC, past.counts, DESCRIBE),
+        *rights(TOPIC, past.snaps, READ),
+        *rights(TOPIC, "falkirk.again.", DESCRIBE, is_prefix=True),
+        *rights(GROUP, "falkirk", READ, is_prefix=True),
+    ]
+
+
+def to_fence(past: Past) -> list[Right]:
+    """Return the right to end former writers, before anybody looks where their results end."""
+    return rights(TRANSACTIONS, "falkirk.again.", WRITE, is_prefix=True)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_history(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """Before a rollback of a running application, the command looks in the same way, and the application does it."""
+
+    def look(connection: Connection, *, runs: bool) -> None:
+        visit = past.visit(connection, runs=runs)
+        assert len(visit.past_cuts()) == 2 * BATCHES + 1
+        assert visit.preview({"held": PointNumber(1)}).moves
+        assert len(visit.history()) == 2 * (BATCHES + 1)
+
+    running, at_rest = partial(look, runs=True), partial(look, runs=False)
+    given = to_look_back(past)
+    assert {*refusals(guarded, tag, given, running, monkeypatch)} == {"ACCESS_REFUSED"}
+    at_rest(login(guarded, f"at-rest-{tag}", [*given, *to_fence(past)], monkeypatch))
+    with pytest.raises(LogError, match="transactional id"):
+        at_rest(login(guarded, f"fenceless-{tag}", given, monkeypatch))
+
+
+@pytest.mark.usefixtures("quickly")
+def test_rollback(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """It looks at everything as `falkirk history` does, and needs these rights besides."""
+
+    def go_back(connection: Connection) -> None:
+        past.visit(connection).roll_back({"plain": PointNumber(1), "held": PointNumber(1)}, force=True)
+
+    given = [
+        *rights(TOPIC, past.counts, READ),
+        *rights(TOPIC, past.dead["plain"], READ),
+        *rights(TOPIC, "falkirk.again.", READ, is_prefix=True),
+    ]
+    always = [*to_look_back(past), *to_fence(past), *rights(TOPIC, past.dead["held"], READ)]
+    assert {*refusals(guarded, tag, given, go_back, monkeypatch, always=always)} == {"ACCESS_REFUSED"}
+    assert not past.home.store.unfinished_recovery()
+
+
+def test_gc(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """With two more rights, it commits how far the application has read. Nothing depends on that."""
+
+    def collect(connection: Connection) -> None:
+        visit = past.visit(connection)
+        visit.garbage()
+        visit.recovery.collect()
+
+    given = [*rights(TOPIC, past.events, DESCRIBE), *rights(TOPIC, "falkirk.again.", DELETE, is_prefix=True)]
+    assert past.wire.topics.first_positions(past.held) == {0: 0}
+    assert {*refusals(guarded, tag, given, collect, monkeypatch)} == {"ACCESS_REFUSED"}
+    assert past.wire.topics.first_positions(past.held) == {0: 1}, "what it deletes: it was released"
 
 
 def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
