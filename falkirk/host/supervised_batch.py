@@ -58,7 +58,7 @@ class SupervisedBatch(Supervised):
             if self._counted != so_far:
                 self._counted, status.dead_letters = so_far, self._dead_letters()
         known, self._complete = self._complete, complete[-1].number if complete else -1
-        if known is not None and self._complete > known:
+        if known is not None and self._complete > known and self._keeps_epochs:
             self._failures.note_progress(self.name)
         before, self._saved = self._saved, _last_saved(epochs)
         if before is not None and self._saved > before:
@@ -69,6 +69,11 @@ class SupervisedBatch(Supervised):
             return
         status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
         status.state = "running" if region.health().runs else "starting"
+
+    @property
+    def _keeps_epochs(self) -> bool:
+        """Whether a restart keeps complete epochs. If not, it repeats those since the last saved one: no progress."""
+        return self._region.batch.deterministic or not self._region.batch.is_stateful
 
     def has_input(self) -> bool:
         """See Supervised."""

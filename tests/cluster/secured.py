@@ -79,7 +79,7 @@ class Secured:
         """Give rights, all at once, and wait until the broker knows them: it answers before it does."""
         for future in self.admin.create_acls(rights).values() if rights else ():
             future.result(30)
-        wait_until(lambda: {*map(str, rights)} <= self._rights(), 30, "the broker to know the rights")
+        wait_until(lambda: {*rights} <= self._rights(), 30, "the broker to know the rights")
 
     def _knows(self, user: str) -> bool:
         try:
@@ -87,11 +87,11 @@ class Secured:
         except KafkaException:
             return False
 
-    def _rights(self) -> set[str]:
+    def _rights(self) -> set[AclBinding]:
         every = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
         )
-        return {*map(str, self.admin.describe_acls(every).result(30))}
+        return {*self.admin.describe_acls(every).result(30)}
 
 
 def right_of(kind: ResourceType, name: str, operation: AclOperation, *, prefix: bool, user: str) -> AclBinding:

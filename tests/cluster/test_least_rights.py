@@ -1,7 +1,7 @@
-"""The rights in operations.md of users other than the application: they are enough, and each is needed.
+"""The rights in operations.md: they are enough, and those of users other than the application are all needed.
 
-All tests share one broker with access control lists. Each user is new, so no right of another test is left. Rights of
-the application itself: test_secured_broker.py. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
+All tests share one broker, which requires TLS and SASL and has access control lists. Each user is new, so no right of
+another test is left. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
 """
 
 import shutil
@@ -14,21 +14,25 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
-from falkirk.check import bounds_now, read_topic
+from falkirk.check import Guarantee, bounds_now, read_topic
 from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Place
 from falkirk.theory.ids import PointNumber
+from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.past import BATCHES, Past
-from tests.cluster.secured import PASSWORD, Secured, right_of, secured
+from tests.cluster.secured import PASSWORD, USER, Secured, right_of, secured
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
+from tests.support import wait_until
 
+APP = Path(__file__).parent / "apps" / "secured.py"
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-CREATE, DELETE = AclOperation.CREATE, AclOperation.DELETE
+CREATE, DELETE, SETTINGS = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS
 TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
@@ -243,3 +247,53 @@ def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: py
     assert may_consume(login(guarded, f"consumer-{tag}", [*read, *group], monkeypatch))
     assert not may_consume(login(guarded, f"groupless-{tag}", read, monkeypatch))
     assert not may_consume(login(guarded, f"blind-{tag}", group, monkeypatch))
+
+
+def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
+    """Give the user the rights in docs/operations.md of the application."""
+    broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
+    broker.allow(TOPIC, counts, [READ, WRITE, DESCRIBE, SETTINGS])
+    for own in ("falkirk.", f"{events}.dead-letters", f"{counts}.dead-letters"):
+        broker.allow(TOPIC, own, [READ, WRITE, DESCRIBE, SETTINGS, CREATE, DELETE], prefix=True)
+    for readers in ("falkirk", "spark-kafka-"):
+        broker.allow(GROUP, readers, [READ], prefix=True)
+    broker.allow(TRANSACTIONS, "falkirk.secured.", [WRITE, DESCRIBE], prefix=True)
+
+
+def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: Path, tag: str) -> None:
+    """Real Spark logs in by password until everything is killed, and by token from then on. The broker fences its
+    outputs."""
+    events, counts = f"events-{tag}", f"counts-{tag}"
+    topics = Topics(Connection.of(guarded.open.bootstrap))
+    for topic in (events, counts):
+        topics.create(topic, 2, {})
+    guarded.add_user()
+    allow_what_is_documented(guarded, events, counts)
+    env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(guarded.ca), "EVENTS": events, "COUNTS": counts}
+    by_password = {"SECURED": guarded.by_password, "CLIENT": str(guarded.client)}
+    by_token = {"SECURED": guarded.by_token, "TOKENS": guarded.tokens.url}
+    application = Application(APP, None, home, env | by_password)
+    application.start()
+    try:
+        with Load(guarded.open.bootstrap, events) as load:
+            application.wait_committed(1)
+            application.wait_next_commit()
+            before = _count(topics, counts)
+            wait_until(lambda: _count(topics, counts) > before + 100, 120, "results after a checkpoint")
+            assert guarded.tokens.given == 0
+            application.kill_everything(**by_token)
+            application.wait_committed(0)
+            assert application.suppressed() > 0
+        settle(application, guarded.open.bootstrap, load.sent, counts)
+    finally:
+        application.stop()
+    verdict = judge_counts(guarded.open.bootstrap, events, counts)
+    assert guarded.tokens.given > 0
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == verdict.counts.inputs >= load.sent
+    for file in ("run.log", "host.log", "status.json"):
+        assert PASSWORD not in (home / file).read_text(errors="replace"), f"the password is in {file}"
+
+
+def _count(topics: Topics, topic: str) -> int:
+    return sum(topics.end_positions(topic).values())
