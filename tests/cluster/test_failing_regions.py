@@ -95,7 +95,7 @@ def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker
     """Before, there was no end: five Spark applications in 150 s, and a sixth began. Two losses are enough here."""
     with running(broker, home, tag, "passed", "killed", interval="2 seconds") as run:
         run.application.wait_committed(0)
-        run.send(1, -3, 2)
+        run.send(-3, 1, 2)
         run.wait(lambda: run.named("killed").get("condition") == "REGION_KEEPS_FAILING", "the region to be down")
         run.wait(lambda: run.named("passed")["state"] == "running", "the other region")
         assert "lost" in run.named("killed")["detail"]
@@ -104,7 +104,7 @@ def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker
         run.wait(lambda: len(run.rows("passed")) >= 4, "the results of the other region")
         run.application.wait(lambda: run.named("passed")["last_commit"] > 1, PATIENCE_S, "its checkpoints")
         assert run.application.host().pid == pid
-    assert [row["n"] for row in run.rows("passed")] == [1, -3, 2, 3]
+    assert [row["n"] for row in run.rows("passed")] == [-3, 1, 2, 3]
     assert len(run.rows("killed")) <= 1
 
 
