@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +38,8 @@ from falkirk.local.broker import Broker
 from tests.support import wait_until
 
 APPS = Path(__file__).parent / "apps"
+#: The counts of apps/counts.py, some of them fenced.
+LANES = APPS / "lanes.py"
 START_S = 400.0
 #: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
 #: and each live region flushes its buffers for each request.
@@ -362,6 +365,17 @@ def assert_exactly_once(run: Counting, sent: int, *names: str) -> None:
         print(f"{name}: {verdict.counts}")
         assert verdict.guarantee is Guarantee.EXACTLY_ONCE, (name, verdict.anomalies)
         assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
+
+
+def visible(run: Counting, name: str = "counts") -> list[str]:
+    """Return the results of a count that a reader of committed records sees."""
+    rows = (json.loads(r.value or b"") for r in read_topic({"bootstrap.servers": run.bootstrap}, run.topic(name)))
+    return [f"{row['word']} {row['version']}" for row in rows]
+
+
+def repeated(run: Counting, name: str = "counts") -> int:
+    """Return how many results such a reader sees again."""
+    return sum(count - 1 for count in Counter(visible(run, name)).values())
 
 
 def some_behind_a_commit(run: Counting) -> None:
