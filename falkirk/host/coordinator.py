@@ -24,7 +24,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import COUNTS_FILE, HostSettings
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
@@ -110,6 +110,7 @@ class Coordinator:
         ):
             home.store.fail_taken("stop", "the application ended before it could answer")
             stop_asked(home.store)  # clear the stop request of a former run
+            (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():
                 for record in home.kill_leftovers():
@@ -319,6 +320,6 @@ def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mappin
     """Return whether any processor has failed more often in one description of the counts than in another."""
 
     def times(count: Mapping[str, Any]) -> int:
-        return int(count.get("failures", 0)) + int(count.get("strays", 0))
+        return sum(int(count.get(kind, 0)) for kind in ("failures", "strays", "losses"))
 
     return any(times(count) > times(before.get(name, {})) for name, count in after.items())

@@ -18,13 +18,13 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import AWAY, FalkirkError, StoreError
+from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
-from falkirk.host.failures import Failures
+from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
 from falkirk.host.query import record_processes
 from falkirk.host.settings import HostSettings
@@ -44,8 +44,6 @@ from falkirk.system.terminal import log_as_text, plain
 POLL_S = 0.5
 #: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
-#: Conditions that pass with a new Spark application, or once the broker is back.
-PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 def write_status(
@@ -166,6 +164,10 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
             publish()
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
+        host.note_end(error)
+        raise
+    except Exception as error:
+        host.note_end(error)
         raise
     finally:
         host.stop()

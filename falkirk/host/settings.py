@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: The file of a home with the counts of failures, if no coordinator passes them on: see counts.py.
+COUNTS_FILE = "failures.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings:

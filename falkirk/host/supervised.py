@@ -15,6 +15,9 @@ from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
 
+#: The detail in the status of a processor that waits for the trial of another one.
+WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Watch:
@@ -44,9 +47,17 @@ class Supervised(ABC):
     def prepare(self) -> object:
         """Check its inputs and outputs before anything starts. Raises: HomeError, LogError."""
 
-    def before_start(self) -> None:
-        """Refuse a start that can't help. Raises: FalkirkError."""
+    def before_start(self) -> bool:
+        """Return whether it may start now. Raises: FalkirkError: a start can't help."""
+        if self._failures.waits(self.name):
+            self.status.state, self.status.detail = "waiting", WAITS
+            return False
         self._failures.begin(self.name, self.where)
+        return True
+
+    @abstractmethod
+    def has_input(self) -> bool:
+        """Return whether there is input that it has not completed. Raises: LogError, StoreError."""
 
     @abstractmethod
     def look(self) -> FalkirkError | None:

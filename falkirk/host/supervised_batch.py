@@ -24,6 +24,8 @@ class SupervisedBatch(Supervised):
         self._counted: tuple[int, int] | None = None
         #: The newest saved epoch, once it was looked at.
         self._saved: int | None = None
+        #: The newest complete epoch, once it was looked at.
+        self._complete: int | None = None
 
     @property
     def port(self) -> BatchRegion:
@@ -55,13 +57,27 @@ class SupervisedBatch(Supervised):
             so_far = status.last_commit, 0 if releaser is None else releaser.released()
             if self._counted != so_far:
                 self._counted, status.dead_letters = so_far, self._dead_letters()
+        known, self._complete = self._complete, complete[-1].number if complete else -1
+        if known is not None and self._complete > known and self._keeps_epochs:
+            self._failures.note_progress(self.name)
         before, self._saved = self._saved, _last_saved(epochs)
         if before is not None and self._saved > before:
             self._failures.forget(self.name)
         made_at_s = complete[-1].made_at_s if complete else None
         status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
+        if self._failures.waits(self.name):
+            return
         status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
         status.state = "running" if region.health().runs else "starting"
+
+    @property
+    def _keeps_epochs(self) -> bool:
+        """Whether a restart keeps complete epochs. If not, it repeats those since the last saved one: no progress."""
+        return self._region.batch.deterministic or not self._region.batch.is_stateful
+
+    def has_input(self) -> bool:
+        """See Supervised."""
+        return any(not epoch.is_complete for epoch in self._region.epochs.epochs())
 
     def _dead_letters(self) -> int:
         topic = self._region.batch.dead_letter_topic

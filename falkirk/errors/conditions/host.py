@@ -32,6 +32,14 @@ REGION_KEEPS_FAILING = Condition(
     "{region!r} failed {failures} times without a checkpoint in between: {reason}",
     hint="See the host's log for details, correct the cause, and run again. The home is intact.",
 )
+REGION_KEEPS_FAILING_LOSSES = Condition(
+    "REGION_KEEPS_FAILING",
+    SparkError,
+    "{region!r} has input and made no progress in {losses} Spark applications in a row, all of which ended because "
+    "executors died: {reason}",
+    hint="Probably a value of its input kills them. See the executors' logs for details, correct the cause, and run "
+    "again. The home is intact.",
+)
 ADDRESS_TAKEN = Condition(
     "ADDRESS_TAKEN",
     MachineError,

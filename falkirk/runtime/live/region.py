@@ -30,7 +30,7 @@ from falkirk.protocol.ports import Health, Point
 from falkirk.runtime import fence, lanes, producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.at_rest import RegionAtRest, frontier
 from falkirk.runtime.live.dead_letters import DeadLetters
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
@@ -347,6 +347,12 @@ class LiveRegion(RegionAtRest):
         if batches != self._only:
             super().keep_only(numbers)
             self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)
+
+    def has_input(self) -> bool:
+        """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
+        read = self.points()[-1].read
+        ends = frontier(self.logs.source, self._context.topics.end_positions(self.region.source.topic.topic))
+        return not ends <= read
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""
