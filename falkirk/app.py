@@ -53,7 +53,8 @@ class App(Application):
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
-        Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``.
+        Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``,
+            ``metrics``.
         """
         from falkirk.commands.run import run_application
 

@@ -41,16 +41,24 @@ def main(context: click.Context) -> None:
 @master_option
 @click.option("--create-topics", is_flag=True, help="Create missing topics of sources and sinks; --local does so too.")
 @click.option("--force", is_flag=True, help="Start even if published results depend on a damaged checkpoint.")
+@click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve /metrics for Prometheus, /health and /ready; by default on loopback.",
+)
 def run(
-    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool, force: bool
-) -> None:
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
+    force: bool, metrics: str | None,
+) -> None:  # fmt: skip
     """Run the application in FILE until Ctrl-C."""
     app = load_application(file)
     if local:
         from falkirk.commands.running import local_broker
 
         broker, create_topics = local_broker(), True
-    settings = RunSettings(file=file, kafka=broker, home=home, master=master, create_topics=create_topics, force=force)
+    settings = RunSettings(
+        file=file, kafka=broker, home=home, master=master, create_topics=create_topics, force=force, metrics=metrics
+    )
     run_in_terminal(app, settings)
 
 

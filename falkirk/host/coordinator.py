@@ -24,6 +24,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, HostSettings
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
@@ -52,7 +53,8 @@ SPACE_BYTES = 1_000_000
 class RunSettings:
     """The settings of a run: file, broker, home and Spark master. None: as the file declares.
 
-    Args: force: recover once even if published results depend on a damaged checkpoint.
+    Args: force: recover once even if published results depend on a damaged checkpoint. metrics: where to serve them,
+        ``"[host:]port"``; None: nowhere.
     """
 
     file: Path
@@ -61,6 +63,7 @@ class RunSettings:
     master: str | None = None
     create_topics: bool = False
     force: bool = False
+    metrics: str | None = None
 
 
 class Coordinator:
@@ -95,6 +98,7 @@ class Coordinator:
         #: The processors that stay down, by the last status, with their errors.
         self.down: dict[str, str] = {}
         self.restarts = 0
+        self.pulse = Pulse(SILENT_AT_START_S)
 
     def stop(self) -> None:
         """Ask `run` to stop everything and return."""
@@ -174,6 +178,7 @@ class Coordinator:
 
     def _run_host(self, home: Home) -> str:
         """Run one host to its end; return why it ended."""
+        self.pulse.begin()
         status_file = self._path / "status.json"
         status_file.unlink(missing_ok=True)
         log_file = self._path / "host.log"
@@ -219,11 +224,13 @@ class Coordinator:
         process.stdin.flush()
         seen_at_s, last, limit_s = time.monotonic(), 0.0, SILENT_AT_START_S
         while process.poll() is None and not self._stopping.wait(0.2):
+            self.pulse.turn()
             status = read_status(status_file)
             if status is not None and status["at_s"] != last:
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
+                self.pulse.hear(limit_s)
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._warn(status)
                 self._note_down(status)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,12 +33,14 @@ from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from falkirk.runtime.batches import batches_of
 from falkirk.runtime.context import Context
+from falkirk.runtime.figures import published
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying, writing
-from falkirk.runtime.status import RegionStatus
+from falkirk.runtime.status import AWAY_DETAIL, RegionStatus
+from falkirk.theory.frontier import EMPTY
 from falkirk.theory.history import History
 
 log = logging.getLogger("falkirk")
@@ -113,6 +116,7 @@ class Host:
             if not self._serve(self._recovery.open):
                 self._recovery.open(force=force)
             self._refresh()
+            self.figures()  # what is published from now on counts
         except BaseException as error:
             self.note_end(error)
             self.stop()
@@ -264,7 +268,8 @@ class Host:
 
     def _wait_for(self, error: LogError | StoreError) -> None:
         """Show that the broker or the store is away. Work resumes once it is back."""
-        reason = f"waiting for the {'broker' if isinstance(error, LogError) else 'store'}: {error.message}"
+        what = "broker" if isinstance(error, LogError) else "store"
+        reason = f"{AWAY_DETAIL}{what}: {error.message}"
         for unit in self._units.values():
             unit.wait(reason)
 
@@ -285,6 +290,15 @@ class Host:
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""
         return statuses(self._units, self.down)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what is counted and measured of each processor, upstream first: see figures.py."""
+        found, recovery = published(self._context), self._recovery
+        if recovery is None:
+            return []
+        outputs = {name: stage.output for name, stage in recovery.layout.stages.items()}
+        released = {name: recovery.released(log) for name, log in outputs.items() if log in recovery.layout.held}
+        return [unit.describe(found, released.get(name, EMPTY)) for name, unit in self._units.items()]
 
     @property
     def down(self) -> Mapping[str, FalkirkError]:

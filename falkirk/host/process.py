@@ -54,13 +54,14 @@ def write_status(
     foreign: Sequence[object] = (),
     exposed: Sequence[str] = (),
     failures: Failures | None = None,
+    figures: Sequence[object] = (),
     error: FalkirkError | None = None,
 ) -> None:
     """Publish the host's status for the coordinator.
 
     Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
-        warnings about open ports of the Spark application. failures: counts for the next host. error: the error that
-        ends the host.
+        warnings about open ports of the Spark application. failures: counts for the next host. figures: as of
+        `Host.figures`. error: the error that ends the host.
     """
     content = {
         "at_s": time.time(),
@@ -70,6 +71,7 @@ def write_status(
         "foreign": foreign,
         "exposed": exposed,
         "failures": None if failures is None else failures.describe(),
+        "figures": figures,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -155,7 +157,10 @@ def _run(settings: HostSettings, home_path: Path, stopping: threading.Event, fai
 
     def publish() -> None:
         foreign = [*host.foreign, *claim.foreign_records()]
-        write_status(home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures)
+        write_status(
+            home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures,
+            figures=host.figures(),
+        )  # fmt: skip
 
     host.start(on_progress=publish, force=settings.force)
     try:

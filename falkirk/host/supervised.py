@@ -7,13 +7,16 @@ decides which errors are permanent, counts failures, and keeps the status that u
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from falkirk.errors import FalkirkError
 from falkirk.errors.location import SourceLocation
 from falkirk.host.failures import Failures
+from falkirk.host.figures import Published
 from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
+from falkirk.theory.frontier import OffsetFrontier
 
 #: The detail in the status of a processor that waits for the trial of another one.
 WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
@@ -73,6 +76,10 @@ class Supervised(ABC):
     @abstractmethod
     def refresh(self) -> None:
         """Update the status if it was started since."""
+
+    @abstractmethod
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """Return its figures as plain values. Args: as of `figures.LiveFigures.describe`."""
 
     @abstractmethod
     def wait(self, reason: str) -> None:

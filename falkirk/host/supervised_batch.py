@@ -3,15 +3,18 @@
 import time
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
 from falkirk.errors.spark import first_line
+from falkirk.host.figures import BatchFigures, Published
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.theory.frontier import OffsetFrontier
 
 
 class SupervisedBatch(Supervised):
@@ -19,7 +22,7 @@ class SupervisedBatch(Supervised):
 
     def __init__(self, batch: BatchRegion, watch: Watch) -> None:
         super().__init__(batch.batch.name, batch.batch.where, watch)
-        self._region = batch
+        self._region, self._figures = batch, BatchFigures(batch, time.time())
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
         self._counted: tuple[int, int] | None = None
         #: The newest saved epoch, once it was looked at.
@@ -50,6 +53,7 @@ class SupervisedBatch(Supervised):
     def _note_progress(self) -> None:
         region, status, releaser = self._region, self.status, self._region.releaser
         epochs = region.epochs.epochs()
+        self._figures.look(epochs)
         complete = [e for e in epochs if e.is_complete]
         if complete:
             status.last_commit = complete[-1].number
@@ -97,6 +101,10 @@ class SupervisedBatch(Supervised):
 
     def refresh(self) -> None:
         """See Supervised. `look` does it."""
+
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """See Supervised."""
+        return self._figures.describe(released)
 
     def wait(self, reason: str) -> None:
         """See Supervised."""

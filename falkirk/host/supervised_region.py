@@ -3,13 +3,16 @@
 import logging
 import math
 import time
+from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
+from falkirk.host.figures import LiveFigures, Published
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
+from falkirk.theory.frontier import OffsetFrontier
 
 log = logging.getLogger("falkirk")
 
@@ -19,7 +22,7 @@ class SupervisedRegion(Supervised):
 
     def __init__(self, live: LiveRegion, watch: Watch) -> None:
         super().__init__(live.region.name, live.region.where, watch)
-        self.live = live
+        self.live, self._figures = live, LiveFigures(live)
         #: Of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
@@ -58,6 +61,7 @@ class SupervisedRegion(Supervised):
         progress = live.query.lastProgress
         if progress:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
+        self._figures.look(progress)
         return None
 
     def _note_progress(self, opening: Opening) -> None:
@@ -120,6 +124,10 @@ class SupervisedRegion(Supervised):
                 f"{self.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
                 f"{opening.released} results are already published and will be {fate}"
             )
+
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """See Supervised."""
+        return self._figures.describe(published, released)
 
     def wait(self, reason: str) -> None:
         """See Supervised."""

@@ -9,6 +9,12 @@ ADDRESS_INVALID = Condition(
     "http={address!r} is not an address of the form host:port.",
     hint='Write "127.0.0.1:8088", or port 0 for any free port.',
 )
+ADDRESS_INVALID_METRICS = Condition(
+    "ADDRESS_INVALID",
+    DefinitionError,
+    "metrics can't be served at {address!r}: it has not the form [host:]port.",
+    hint='Write a port, as in "9100", or an address, as in "0.0.0.0:9100".',
+)
 ANNOTATION_UNKNOWN = Condition(
     "ANNOTATION_UNKNOWN",
     DefinitionError,

@@ -46,6 +46,12 @@ ADDRESS_TAKEN = Condition(
     "requests can't be accepted at {host}:{port}: {reason}.",
     hint="Set another address with http=, or use port 0 for any free port.",
 )
+ADDRESS_TAKEN_METRICS = Condition(
+    "ADDRESS_TAKEN",
+    MachineError,
+    "metrics can't be served at {host}:{port}: {reason}.",
+    hint="Name another port with --metrics, or stop the process that uses this one.",
+)
 SESSION_LOST_GO_BACK = Condition(
     "SESSION_LOST",
     SparkError,

@@ -78,6 +78,8 @@ class EpochJobs:
         self.direct = Direct(batch, epochs, self._store, self._results, releaser)
         self.partitions: Mapping[LogId, int] = {}
         self._nothing_due_at: Positions | None = None
+        #: Where each input ended at the last look.
+        self.seen_ends: Positions = {}
         self.waits_for = self.detail = ""
 
     def look_again(self) -> None:
@@ -117,6 +119,7 @@ class EpochJobs:
                 ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: Offset(self.all_logs[given.log].end())}
+        self.seen_ends = ends
         return ends
 
     def refuse_expired(self, epoch: Epoch) -> None:

@@ -17,6 +17,7 @@ from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
 from falkirk.runtime import fence, lanes, rows
 from falkirk.runtime.context import Context
+from falkirk.runtime.figures import noted
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.rows import Release, without
 from falkirk.theory.ids import Offset
@@ -83,7 +84,8 @@ class LiveQuery:
         )
         steps = region.steps()
         timed = any(step.operation == "withWatermark" for step in steps)
-        frame = parse(without(reader.load(), void), parsing(region.source.topic), timed=timed)
+        raw = noted(without(reader.load(), void), context, region.name)
+        frame = parse(raw, parsing(region.source.topic), timed=timed)
         for step in steps:
             frame = frames.apply(frame, step)
         data = rows.rows(frame, region, self.release)

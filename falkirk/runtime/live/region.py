@@ -87,6 +87,8 @@ class LiveRegion(RegionAtRest):
         self._dead_letters: DeadLetters | None = None
         #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
+        #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
+        self.ends, self.starts = Positions(), Offsets()
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
 
@@ -109,6 +111,7 @@ class LiveRegion(RegionAtRest):
             self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
             transactional=region.fenced or self._outputs.are_transactional,
         )  # fmt: skip
+        self.starts = record.start_offsets[region.source.topic.log]
         return record
 
     # -- stopping ---------------------------------------------------------------------------------------------------
@@ -298,7 +301,7 @@ class LiveRegion(RegionAtRest):
         results that a restore would replay would hide these results from the barrier.
         """
         assert self.opening is not None, "`start` must be called before `observe`"
-        ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+        self.ends = ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
         assert self._dead_letters is not None, "`prepare` makes it"
         self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
