@@ -55,7 +55,7 @@ def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path,
         assert repeated(run, "fenced") == 0
         judge_repeated(run, load.sent)
         logs = logs_of(run)
-    assert logs.keys() == {"snapshots-held"}
+    assert logs.keys() == {"snapshots-held", "hopped-by-word"}
     assert logs["snapshots-held"] > load.sent, "cancelled results are still in the log, but not in the sink"
 
 
