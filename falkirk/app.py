@@ -54,7 +54,7 @@ class App(Application):
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
         Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``,
-                ``standby``.
+            ``metrics``, ``standby``.
         """
         from falkirk.commands.run import run_application
 

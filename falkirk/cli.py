@@ -42,12 +42,17 @@ def main(context: click.Context) -> None:
 @click.option("--create-topics", is_flag=True, help="Create missing topics of sources and sinks; --local does so too.")
 @click.option("--force", is_flag=True, help="Start even if published results depend on a damaged checkpoint.")
 @click.option(
+    "--metrics",
+    metavar="[HOST:]PORT",
+    help="Serve /metrics for Prometheus, /health and /ready; by default on loopback.",
+)
+@click.option(
     "--standby/--no-standby", default=None,
     help="Keep a second Spark application ready; by default if the machine has memory for it.",
 )  # fmt: skip
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
-    force: bool, standby: bool | None,
+    force: bool, metrics: str | None, standby: bool | None,
 ) -> None:  # fmt: skip
     """Run the application in FILE until Ctrl-C."""
     app = load_application(file)
@@ -56,7 +61,14 @@ def run(
 
         broker, create_topics = local_broker(), True
     settings = RunSettings(
-        file=file, kafka=broker, home=home, master=master, create_topics=create_topics, force=force, standby=standby
+        file=file,
+        kafka=broker,
+        home=home,
+        master=master,
+        create_topics=create_topics,
+        force=force,
+        metrics=metrics,
+        standby=standby,
     )
     run_in_terminal(app, settings)
 

@@ -47,10 +47,10 @@ class Properties:
 
 def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | None) -> Properties:
     """Return the properties of a live processor. Args: operations: the operations that its steps introduce."""
-    running = [step for step in steps if step.operation == "agg" and not all(map(_counts_rows, step.arguments[1]))]
+    running = [step for step in steps if _is_running(step) and not all(map(_counts_rows, step.arguments[1]))]
     first = [f"{step.operation}() keeps the first record" for step in steps if step.operation == "dropDuplicates"]
-    ordered = [f"{step.operation}() publishes an intermediate result after each record" for step in running]
-    ordered += first
+    ordered = ["agg() publishes an intermediate result after each record" for _ in running]
+    ordered += [*first, *("windows leave out late records" for step in steps if step.operation == "windows")]
     doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
     return Properties(
         differs=reasons(doubtful), ordered=tuple(dict.fromkeys(ordered)), adds_up=_adding(operations),
@@ -99,6 +99,11 @@ def reasons(operations: Iterable[str]) -> tuple[str, ...]:
 def _adding(operations: Collection[str]) -> tuple[str, ...]:
     adding = [n for n in sorted(set(operations)) if entry_of(n).nature in AGGREGATES and n not in IDEMPOTENT]
     return tuple(f"{spoken(name)} counts a repeated row again" for name in adding)
+
+
+def _is_running(step: Step) -> bool:
+    """Return whether each record gives an intermediate result."""
+    return step.operation == "agg" or (step.operation == "windows" and step.arguments[2] == "update")
 
 
 def _counts_rows(aggregate: object) -> bool:

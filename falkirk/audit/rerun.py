@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.stream import Step
+from falkirk.declare.windows import divided
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.operators.call import EpochContext
@@ -24,10 +25,10 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
 
     The rows of a key stay in the order of their stamps, as in a live region.
     """
-    frame = given if any(step.operation in ("agg", "count") for step in steps) else _divided(given, run)
+    frame = given if any(step.operation in ("agg", "count", "windows") for step in steps) else _divided(given, run)
     for step in steps:
-        if step.operation in ("agg", "count"):
-            keys = [frames.key_column(key) for key in step.arguments[0]]
+        if step.operation in ("agg", "count", "windows"):
+            keys = [frames.key_column(key) for key in divided(step.arguments[0])[1]]
             frame = replace(frame, data=frame.data.repartition(run + 2, *keys).sortWithinPartitions(STAMP))
         frame = frames.apply(frame, step)
     return frame.own

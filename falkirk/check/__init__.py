@@ -5,7 +5,10 @@ It shares no code with the mechanism that it judges, and ignores stamps and head
 
 from falkirk.check.content import content_of, group_key
 from falkirk.check.described import Described, check_described
+from falkirk.check.epochs import Comparison, Due, EpochFault, Fault, Forgotten, FoundRow, compare_rows
+from falkirk.check.epochs_verdict import EpochsVerdict, Judged, epochs_to_json, render_epochs
 from falkirk.check.keyed import check_keyed, check_rules, check_stateless
+from falkirk.check.latest import compare_latest
 from falkirk.check.model import (
     Aggregate,
     AggregateModel,
@@ -25,7 +28,7 @@ from falkirk.check.run import Input, Output, Place, Values
 from falkirk.check.spill import Space
 from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
 from falkirk.check.types import read_typed, types_of
-from falkirk.check.unseen import bounds_now, moved, refuse_unseen
+from falkirk.check.unseen import bounds_now, is_compacted, moved, refuse_unseen
 from falkirk.check.verdict import (
     Anomaly,
     Consistency,
@@ -42,14 +45,22 @@ __all__ = [
     "Aggregate",
     "AggregateModel",
     "Anomaly",
+    "Comparison",
     "Consistency",
     "Count",
     "Counts",
     "Described",
     "DistinctModel",
+    "Due",
+    "EpochFault",
+    "EpochsVerdict",
+    "Fault",
+    "Forgotten",
+    "FoundRow",
     "Guarantee",
     "Increasing",
     "Input",
+    "Judged",
     "Kind",
     "Latest",
     "Max",
@@ -76,16 +87,21 @@ __all__ = [
     "check_keyed",
     "check_rules",
     "check_stateless",
+    "compare_latest",
+    "compare_rows",
     "content_of",
     "decode_json",
     "decode_key",
+    "epochs_to_json",
     "group_key",
+    "is_compacted",
     "moved",
     "outputs_of",
     "read_topic",
     "read_typed",
     "refuse_unseen",
     "render",
+    "render_epochs",
     "render_rules",
     "rules_to_json",
     "to_json",

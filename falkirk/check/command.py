@@ -46,6 +46,12 @@ memory_option = click.option(
     help="Where the output rows are; can be repeated.",
 )
 @click.option("--key", metavar="COLUMNS", default="", help="The columns that group rows, separated by commas.")
+@click.option(
+    "--record-key",
+    metavar="COLUMNS",
+    default="",
+    help="The columns that are the key of each record in output topics. By default record keys are not compared.",
+)
 @click.option("--model", metavar="MODEL", help="How outputs are computed from inputs. By default outputs equal inputs.")
 @click.option("--final", is_flag=True, help="Outputs keep only the last row of each key, as a table does.")
 @click.option("--expect", type=click.Choice([*_EXPECTED, "consistent"]), default="exactly-once", show_default=True)
@@ -86,6 +92,7 @@ def check_run(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
     key: str,
+    record_key: str,
     model: str | None,
     final: bool,
     expect: str,
@@ -112,7 +119,8 @@ def check_run(
 
     A MODEL is a list of aggregates, such as "count, sum(amount), name=max(price)": these are the columns of the outputs
     beside the key. It can also be distinct (the first row of each key), stateless (each row unchanged), or
-    FILE.py:name, your own falkirk.check.Model.
+    FILE.py:name, your own falkirk.check.Model. If it has a method record_key(output), the keys of records are compared
+    with what that returns: bytes, or None.
 
     Run it when no record is in flight. The exit code is 1 if the run does not meet --expect or breaks a rule.
     """
@@ -123,7 +131,8 @@ def check_run(
     described = Described(
         inputs=inputs,
         outputs=outputs,
-        keys=[column.strip() for column in key.split(",") if column.strip()],
+        keys=_columns(key),
+        record_keys=_columns(record_key),
         model=model,
         rules=rules,
         final=final,
@@ -159,3 +168,7 @@ def check_run(
     else:
         Terminal().print(shown)
     sys.exit(0 if good else 1)
+
+
+def _columns(text: str) -> list[str]:
+    return [column.strip() for column in text.split(",") if column.strip()]

@@ -25,6 +25,7 @@ from falkirk.check.model import (
     StatelessModel,
     Sum,
 )
+from falkirk.check.record_keys import record_keys_of
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Rule
 from falkirk.check.run import Input, Output, Values
@@ -46,6 +47,8 @@ class Described:
         keys: the columns that group rows. They have the same names in inputs and outputs.
         model: how outputs are computed from inputs, in the notation of `model_of`. None: outputs equal inputs.
         rules: conditions on each key's outputs. final: whether the outputs keep only the last row of each key.
+        record_keys: the columns whose values are the keys of the records in output topics. Without any, a model of the
+            user's with a method `record_key` says which key a record should have.
     """
 
     inputs: Sequence[str]
@@ -54,6 +57,7 @@ class Described:
     model: str | None = None
     rules: Sequence[Rule] = ()
     final: bool = False
+    record_keys: Sequence[str] = ()
 
 
 def check_described(
@@ -70,6 +74,11 @@ def check_described(
         )
     if not run.inputs and (run.model or not run.rules):
         raise _incomplete("no input is given to compare the outputs with.", "Add --input, or a rule.")
+    if run.record_keys and not (run.inputs and any(where.startswith("kafka:") for where in run.outputs)):
+        raise _incomplete(
+            "record keys are compared in output topics, with the rows that the inputs give.",
+            "Add --input and --output kafka:TOPIC, or leave out --record-key.",
+        )
     model = model_of(run.model, run.keys) if run.inputs else None
     _refuse_twice(run, reading)
     found = _judge(run, model, reading, space, anomalies_shown)
@@ -82,11 +91,11 @@ def check_described(
 def _judge(
     run: Described, model: Model[Any] | None, reading: Reading, space: Space, anomalies_shown: int
 ) -> Verdict | tuple[RuleVerdict, ...]:
-    keys = tuple(run.keys)
+    keys, record_keys = tuple(run.keys), record_keys_of(run.record_keys, model)
     outputs = (
         Output(key=_key(values, keys), place=place, values=values)
         for where in run.outputs
-        for place, values in reading.rows(where)
+        for place, values in reading.rows(where, record_keys)
     )
     if model is None:
         return check_rules(outputs, run.rules, anomalies_shown=anomalies_shown, space=space)
@@ -130,7 +139,7 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
             seen=", ".join(seen),
         )
     read = [function.column for function in model.aggregates.values()] if isinstance(model, AggregateModel) else []
-    for side, wanted in ((run.inputs, (*run.keys, *read)), (run.outputs, run.keys)):
+    for side, wanted in ((run.inputs, (*run.keys, *read)), (run.outputs, (*run.keys, *run.record_keys))):
         columns = {column for where in side for column in seen[where].columns} - reading.ignored
         missing = [name for name in wanted if name is not None and name not in columns]
         if missing and any(seen[where].rows for where in side):

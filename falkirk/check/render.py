@@ -108,14 +108,15 @@ def _anomalies(anomalies: tuple[Anomaly, ...]) -> Table:
             str(each.kind),
             "" if each.key is None else str(each.key),
             each.explanation,
-            _fields(each.expected),
-            _fields(each.found),
+            fields_shown(each.expected),
+            fields_shown(each.found),
         )
         table.add_row(*map(Text, cells))
     return table
 
 
-def _fields(values: Values | None) -> str:
+def fields_shown(values: Values | None) -> str:
+    """Return a row on one line; an empty text for None."""
     return "" if values is None else ", ".join(f"{name}={value}" for name, value in values.items())
 
 
@@ -131,7 +132,7 @@ def to_json(verdict: Verdict) -> dict[str, object]:
         },
         "counts": verdict.counts.as_dict(),
         "anomalies": [_anomaly(each) for each in verdict.anomalies],
-        "undecided": [{"key": _plain(each.key), "reason": each.reason} for each in verdict.undecided],
+        "undecided": [{"key": plain(each.key), "reason": each.reason} for each in verdict.undecided],
         "rules": rules_to_json(verdict.rules),
         "read": read_to_json(verdict.read),
     }
@@ -159,11 +160,11 @@ def rules_to_json(rules: Sequence[RuleVerdict]) -> list[object]:
 def _anomaly(each: Anomaly) -> dict[str, object]:
     return {
         "kind": str(each.kind),
-        "key": _plain(each.key),
+        "key": plain(each.key),
         "inputs": [_place(place) for place in each.inputs],
         "outputs": [_place(place) for place in each.outputs],
-        "expected": _plain(each.expected),
-        "found": _plain(each.found),
+        "expected": plain(each.expected),
+        "found": plain(each.found),
         "explanation": each.explanation,
     }
 
@@ -172,11 +173,12 @@ def _place(place: Place) -> dict[str, object]:
     return place._asdict()
 
 
-def _plain(value: Hashable | Values | None) -> object:
+def plain(value: Hashable | Values | None) -> object:
+    """Return a value, or a row, in values for ``json.dumps``."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(name): _plain(field) for name, field in value.items()}
+        return {str(name): plain(field) for name, field in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(element) for element in value]
+        return [plain(element) for element in value]
     return float(value) if isinstance(value, Decimal) else str(value)

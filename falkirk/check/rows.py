@@ -32,6 +32,7 @@ from falkirk.check.formats import (
     kind_of,
     parquet_rows,
 )
+from falkirk.check.record_keys import RecordKeys
 from falkirk.check.rows_read import RowsRead, Seen, raise_changed
 from falkirk.check.run import Place, Values
 from falkirk.check.topics import Bounds, read_topic
@@ -64,15 +65,16 @@ class Reading:
     expired: bool = False
     sight: RowsRead = field(default_factory=RowsRead, compare=False)
 
-    def rows(self, where: str) -> Iterator[Row]:
+    def rows(self, where: str, record_keys: RecordKeys | None = None) -> Iterator[Row]:
         """Yield the rows of a place, in the order of each log.
 
+        Args: record_keys: of a topic, the keys that its records should have.
         Raises: DefinitionError: `PLACE_INVALID`, `TYPE_INVALID`. LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`,
             `ROWS_CHANGED`, `TOPIC_MISSING`, `TOPIC_UNREADABLE`, `TOPIC_UNSEEN`.
         """
         types = types_of(self.types)
         seen = self.sight.begin(where)
-        for place, values in self._read(where, seen):
+        for place, values in self._read(where, seen, record_keys):
             seen.rows += 1
             seen.columns.update(values)
             if types:
@@ -100,20 +102,21 @@ class Reading:
                 status = file.path.stat()
                 yield (status.st_dev, status.st_ino), file.name
 
-    def _read(self, where: str, seen: Seen) -> Iterator[Row]:
+    def _read(self, where: str, seen: Seen, record_keys: RecordKeys | None) -> Iterator[Row]:
         if where.startswith("kafka:"):
-            return self._topic(where.removeprefix("kafka:"), seen)
+            return self._topic(where.removeprefix("kafka:"), seen, record_keys)
         if "://" in where:
             seen.logs = 1
             return self._table(where)
         return self._folder(where, seen)
 
-    def _topic(self, topic: str, seen: Seen) -> Iterator[Row]:
+    def _topic(self, topic: str, seen: Seen, record_keys: RecordKeys | None) -> Iterator[Row]:
         if "bootstrap.servers" not in self.kafka:
             raise PLACE_INVALID.error(topic=topic)
         bounds: Bounds = {}
         for record in read_topic(self.kafka, topic, bounds=bounds):
-            yield record.place, self._json(record.value)
+            values = self._json(record.value)
+            yield record.place, values if record_keys is None else record_keys.marked(values, record.key)
         seen.logs = len(bounds)
         seen.notes.extend(refuse_unseen(self.kafka, topic, bounds, seen.rows, allowed=self.expired))
         self.sight.watch(lambda: moved(self.kafka, topic, bounds))

@@ -199,6 +199,8 @@ def _declared(app: Application, sink: Output, recordings: Recordings) -> _Declar
         name = upstream
     if any(step.operation == "dropDuplicates" for step in steps):
         raise _not_checkable(sink, "it has dropDuplicates()")
+    if any(step.operation == "windows" for step in steps):
+        raise _not_checkable(sink, "it has windows")
     keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
     if keyed and keyed != [len(steps) - 1]:
         raise _not_checkable(sink, "it has steps after its keyed step")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from falkirk.check.command import check_run, memory_option
-from falkirk.commands.options import broker_option, file_argument, json_option, local_option
+from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option
 from falkirk.commands.running import local_broker
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import DefinitionError, FalkirkError
@@ -22,26 +22,34 @@ def verify() -> None:
 verify.add_command(check_run)
 
 #: Conditions under which one sink is not judged, while the others are.
-_UNJUDGED = ("NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED")
+_UNJUDGED = (
+    "NOT_CHECKABLE", "TOPIC_UNSEEN", "ROWS_CHANGED", "NEVER_RAN", "APPLICATION_CHANGED", "STATE_DAMAGED",
+    "ROWS_UNREADABLE",
+)  # fmt: skip
 
 
 @verify.command()
 @file_argument
 @broker_option
 @local_option
+@home_option
 @click.option("--sink", "names", multiple=True, help="Check only this sink; the option may be repeated.")
+@click.option(
+    "--partial", is_flag=True, help="Accept a sink of which only a part can be judged, if that part is right."
+)
 @memory_option
 @json_option
-def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...], memory: int, as_json_: bool) -> None:
-    """Check the published results of FILE's application, using only its input and output.
+def outputs(
+    file: Path, broker: str | None, local: bool, home: Path | None, names: tuple[str, ...], partial: bool, memory: int,
+    as_json_: bool,
+) -> None:  # fmt: skip
+    """Check the published results of FILE's application: recompute them from its input.
 
     Run this command when no input waits. The exit code is 1 if a sink did not keep its promise or could not be judged.
-    Outputs that can't be recomputed, such as those of a batch, are named. Use --sink to check the others alone.
+    The outputs of batches are judged epoch by epoch, from the inputs that the home has recorded. Epochs that can't be
+    recomputed are named.
     """
-    from falkirk.check import Space, render, to_json
-    from falkirk.commands.judge import PROMISES, judge_sink
-    from falkirk.local.spark import session
-    from falkirk.plan.recordings import Recordings
+    from falkirk.commands.judge_outputs import OutputsJudge
 
     app = load_application(file)
     unknown = sorted(set(names) - set(app.sinks))
@@ -55,28 +63,25 @@ def outputs(file: Path, broker: str | None, local: bool, names: tuple[str, ...],
             sinks=unknown,
         )
     connection, good = broker_of(app, local_broker() if local else broker), True
-    spark = session(app.name, master="local[2]", shows_log=False)
-    space, recordings = Space(memory_bytes=memory << 20), Recordings()
-    for sink in app.sinks.values():
-        if names and sink.name not in names:
-            continue
-        try:
-            verdict = judge_sink(app, sink, connection, spark, space, recordings)
-        except FalkirkError as error:
-            if error.condition not in _UNJUDGED:
-                raise
-            good = False
+    with OutputsJudge(app, connection, home=home, memory_bytes=memory << 20, partial=partial) as judge:
+        for what in judge.outputs(names):
+            try:
+                found = judge.judge(what)
+            except FalkirkError as error:
+                if error.condition not in _UNJUDGED:
+                    raise
+                good = False
+                if as_json_:
+                    said = {**what.as_dict(), "guarantee": None, "reason": str(error), "condition": error.condition}
+                    click.echo(json.dumps(said, indent=1))
+                else:
+                    Terminal().print(f"{what.title}: not judged: {error}", soft_wrap=True)
+                continue
+            good = good and found.is_kept
             if as_json_:
-                found = {"sink": sink.name, "promise": sink.delivery.value, "guarantee": None, "reason": str(error)}
-                click.echo(json.dumps({**found, "condition": error.condition}, indent=1))
+                click.echo(json.dumps({**what.as_dict(), **found.as_dict}, indent=1))
             else:
-                Terminal().print(f"sink {sink.name}: not judged: {error}", soft_wrap=True)
-            continue
-        good = good and verdict.satisfies(PROMISES[sink.delivery])
-        if as_json_:
-            click.echo(json.dumps({"sink": sink.name, "promise": sink.delivery.value, **to_json(verdict)}, indent=1))
-        else:
-            Terminal().print(f"sink {sink.name}, promised {sink.delivery}:", render(verdict))
+                Terminal().print(f"{what.title}, promised {what.promise}:", found.shown)
     sys.exit(0 if good else 1)
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from falkirk.errors.conditions.declare import ADDRESS_INVALID
+from falkirk.errors.conditions.declare import ADDRESS_INVALID, ADDRESS_INVALID_METRICS
 from falkirk.errors.location import SourceLocation
 
 #: Only this machine can reach it, on any free port.
@@ -14,7 +14,23 @@ def as_address(text: object, where: SourceLocation) -> tuple[str, int]:
 
     Raises: DefinitionError: `ADDRESS_INVALID`.
     """
-    found = re.fullmatch(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text) if isinstance(text, str) else None
-    if found is None or int(found[2]) > 65_535:
+    found = _parsed(text) if isinstance(text, str) else None
+    if found is None:
         raise ADDRESS_INVALID.error(where=where, address=text)
-    return found[1].strip("[]"), int(found[2])
+    return found
+
+
+def as_metrics_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of ``"[host:]port"``. Without a host, only this machine can reach it.
+
+    Raises: DefinitionError: `ADDRESS_INVALID`.
+    """
+    found = _parsed(f"127.0.0.1:{text}" if text.isdigit() else text)
+    if found is None:
+        raise ADDRESS_INVALID_METRICS.error(address=text)
+    return found
+
+
+def _parsed(text: str) -> tuple[str, int] | None:
+    found = re.fullmatch(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})", text)
+    return None if found is None or int(found[2]) > 65_535 else (found[1].strip("[]"), int(found[2]))

@@ -14,6 +14,7 @@ from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration
 from falkirk.declare.watermark import Watermark, watermark
+from falkirk.declare.windows import divided, without_time
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
@@ -21,8 +22,10 @@ from falkirk.errors.conditions.declare import (
     KEY_MISSING,
     KEY_MISSING_DUPLICATES,
     NOT_A_STREAM,
+    OUTPUT_MODE_INVALID,
     SCHEMA_MISSING_JSON,
     WATERMARK_MISSING,
+    WINDOW_INVALID,
 )
 from falkirk.errors.location import SourceLocation, caller
 
@@ -35,7 +38,7 @@ _S = TypeVar("_S", bound="Stream")
 #: How far ahead of the clock an event time may be by default.
 AHEAD = timedelta(seconds=AHEAD_S)
 #: Steps whose results have no event time, because they are no records of the input any more.
-_WITHOUT_TIME = frozenset({"agg", "count", "map_rows", "stateful", "join", "dropDuplicates"})
+_WITHOUT_TIME = frozenset({"agg", "count", "windows", "map_rows", "stateful", "join", "dropDuplicates"})
 #: The attributes of a DataFrame that tell its columns.
 _OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
 #: The advice for steps that a stream has no method for.
@@ -207,7 +210,9 @@ class Stream:
         return self._then("join", other, on, {"time": time, "within": within})
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
-        """Declare the event time of the records, as ``DataFrame.withWatermark``. `dropDuplicates` has to follow.
+        """Declare the event time of the records, as ``DataFrame.withWatermark``.
+
+        `dropDuplicates` or an aggregation by windows has to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.
@@ -248,27 +253,50 @@ class Stream:
 class GroupedStream(Generic[_S]):
     """A stream grouped by key, before its aggregates are known."""
 
-    __slots__ = ("_keys", "_like", "_node")
+    __slots__ = ("_keys", "_like", "_mode", "_node")
 
-    def __init__(self, node: Node, keys: tuple[Any, ...], where: SourceLocation, like: "Callable[[Node], _S]") -> None:
+    def __init__(
+        self,
+        node: Node,
+        keys: tuple[Any, ...],
+        where: SourceLocation,
+        like: "Callable[[Node], _S]",
+        mode: str = "",
+    ) -> None:
         if not keys:
             raise KEY_MISSING.error(where=where)
-        self._node, self._keys, self._like = node, keys, like
+        self._node, self._keys, self._like, self._mode = node, keys, like, mode
+
+    def outputMode(self, mode: str) -> "GroupedStream[_S]":
+        """Say when windows give results, as ``DataStreamWriter.outputMode``.
+
+        Args: mode: "append", the default: one result for each window, when it closes. "update": an updated result for
+            each record.
+        Raises: DefinitionError: `OUTPUT_MODE_INVALID`.
+        """
+        where = caller()
+        if mode not in ("append", "update"):
+            raise OUTPUT_MODE_INVALID.error(where=where, mode=mode)
+        return GroupedStream(self._node, self._keys, where, self._like, mode)
 
     def agg(self, *aggregates: "Column | LatestValue | str") -> _S:
         """Aggregate each group; every input record gives one updated row of its group.
 
+        With a window of event time among the keys (``F.window`` or ``F.session_window`` after `withWatermark`), each
+        window of a key gives one row when the time has passed its end. See `outputMode`.
+
         Args: aggregates: PySpark aggregates such as ``F.count("*").alias("n")``; the same as SQL text, ``"count(*) AS
             n"``, which needs no Spark session yet; and `latest_value`.
+        Raises: DefinitionError: `AGGREGATE_MISSING`, `WINDOW_INVALID`, `OUTPUT_MODE_INVALID`.
         """
         where = caller()
         if not aggregates:
             raise AGGREGATE_MISSING.error(where=where)
-        return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, aggregates), where=where))
+        return self._aggregated("agg", aggregates, where)
 
     def count(self) -> _S:
         """Count the records of each group in a column ``count``, as ``GroupedData.count``."""
-        return self._like(Step(parent=self._node, operation="count", arguments=(self._keys,), where=caller()))
+        return self._aggregated("count", ("count(1) AS count",), caller())
 
     def sum(self, *columns: str) -> _S:
         """Sum these columns in columns ``sum(column)``, as ``GroupedData.sum``; here the columns must be named."""
@@ -294,20 +322,43 @@ class GroupedStream(Generic[_S]):
             if not isinstance(column, str) or not column:
                 raise AGGREGATE_MISSING_COLUMN.error(where=where, function=function, column=column)
             found.append(f"{function}({_quoted(column)}) AS {_quoted(f'{function}({column})')}")
-        return self._like(Step(parent=self._node, operation="agg", arguments=(self._keys, tuple(found)), where=where))
+        return self._aggregated("agg", tuple(found), where)
+
+    def _aggregated(self, operation: str, aggregates: tuple[Any, ...], where: SourceLocation) -> _S:
+        """Return the stream after an aggregation. Without an event time, a window is a key like any other."""
+        windows, _ = divided(self._keys)
+        timed = _timed_by(self._node) if windows else None
+        arguments: tuple[Any, ...] = (self._keys,) if operation == "count" else (self._keys, aggregates)
+        if timed is not None:
+            since = steps_of(self._node)[len(steps_of(timed)) :]
+            reason = without_time(windows, timed.arguments[0].column, since)
+            if reason is not None:
+                raise WINDOW_INVALID.error(where=where, window=windows[0].name, reason=reason)
+            operation, arguments = "windows", (self._keys, aggregates, self._mode or "append", timed.arguments[0])
+        elif self._mode == "append":
+            raise OUTPUT_MODE_INVALID.error(where=where, mode=self._mode)
+        return self._like(Step(parent=self._node, operation=operation, arguments=arguments, where=where))
 
     def __getattr__(self, name: str) -> NoReturn:
         _refuse_method(name, "a grouped stream", GroupedStream)
 
 
-def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
-    """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
+def _timed_by(node: Node) -> Step | None:
+    """Return the `withWatermark` whose event time holds after a node."""
     while isinstance(node, Step) and node.operation not in _WITHOUT_TIME:
         if node.operation == "withWatermark":
-            return cast(Watermark, node.arguments[0])
+            return node
         node = node.parent
-    after = f" after {node.operation}()" if isinstance(node, Step) else ""
-    raise WATERMARK_MISSING.error(where=where, after=after)
+    return None
+
+
+def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
+    """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
+    timed = _timed_by(node)
+    if timed is not None:
+        return cast(Watermark, timed.arguments[0])
+    last = next((step for step in reversed(steps_of(node)) if step.operation in _WITHOUT_TIME), None)
+    raise WATERMARK_MISSING.error(where=where, after="" if last is None else f" after {last.operation}()")
 
 
 def _refuse_method(name: str, what: str, kind: type) -> NoReturn:

@@ -19,8 +19,8 @@ _HARMLESS = frozenset(
         r"\w+",
         """source sink stream batch iterate add_processor Kafka Files Console Lazy Eager Ephemeral Snapshots LogSends
         Acknowledged FullHistory Latest select where filter withColumn withColumnRenamed drop dropDuplicates groupBy agg
-        join alias cast col expr latest explode count sum min max avg stateful sessions counted map_rows fixpoint
-        distinct""",
+        outputMode window session_window withWatermark join alias cast col expr latest explode count sum min max avg
+        stateful sessions counted map_rows fixpoint distinct""",
     )
 )
 #: If a line contains such a word, in a name or a text, any of its literals may be a secret.

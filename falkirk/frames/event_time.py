@@ -31,8 +31,8 @@ _REASONS = (
     "column {} is more than",
 )
 _OF_TIME = re.compile(r"column .* (?:is not between the years \d+ and \d+$|is more than .* s ahead of the clock$)")
-#: Columns between `first_of_key` and the Java module: a record's state partition, its key, and whether it is late.
-_SHARD, _KEY, _IS_LATE = "__falkirk_shard", "__falkirk_key", "__falkirk_late"
+#: Columns between Python and the Java module: a record's state partition, its key, and whether it is late.
+_SHARD, KEY, _IS_LATE = "__falkirk_shard", "__falkirk_key", "__falkirk_late"
 
 
 def unfit(time: Column, name: str, ahead_us: int, now_us: Column) -> Column:
@@ -69,7 +69,7 @@ def timed(data: DataFrame, columns: Sequence[str], watermark: Watermark) -> Data
     kept = judged.select(
         *_only_if(fits, columns),
         STAMP,
-        _bad(F.col(reason).isNotNull(), F.col(reason), columns),
+        bad(F.col(reason).isNotNull(), F.col(reason), columns),
         F.when(fits, time).alias(TIME),
     )
     return _with_time_rows(kept)
@@ -85,23 +85,31 @@ def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], w
         reads = F.hash(*named, F.col(TIME), F.col(f"{STAMP}.partition")) >= F.lit(-(2**31))
         return data.where(F.col(BAD).isNotNull() | reads).drop(TIME)
     session: Any = data.sparkSession
+    operator = session._jvm.org.falkirk.FirstOfKey(names(data), KEY, _IS_LATE, watermark.delay_us)
+    made, late = by_key(data, named, operator), F.col(_IS_LATE)
+    return made.select(*_only_if(~late, columns), STAMP, bad(late, F.lit(LATE), columns))
+
+
+def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame:
+    """Apply an operator of the Java module to the records of each key. All state partitions get the time rows.
+
+    Args: named: the columns of the key, which the operator finds in `KEY`.
+    """
+    session: Any = data.sparkSession
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
     is_bad = F.col(BAD).isNotNull()
     own = F.pmod(F.when(is_bad, F.col(f"{STAMP}.partition")).otherwise(F.hash(*named)), F.lit(partitions))
     all_ = F.sequence(F.lit(0), F.lit(partitions - 1))
     shards = F.when(is_bad & F.col(TIME).isNotNull(), all_).otherwise(F.array(own.cast("int")))
-    keyed = data.withColumn(_KEY, F.struct(*named)).withColumn(_SHARD, F.explode(shards))
-    operator = session._jvm.org.falkirk.FirstOfKey(_names(data), _KEY, _IS_LATE, watermark.delay_us)
-    made = session._jvm.org.falkirk.Keyed.apply(keyed._jdf, _SHARD, partitions, operator)
-    late = F.col(_IS_LATE)
-    return DataFrame(made, session).select(*_only_if(~late, columns), STAMP, _bad(late, F.lit(LATE), columns))
+    keyed = data.withColumn(KEY, F.struct(*named)).withColumn(_SHARD, F.explode(shards))
+    return DataFrame(session._jvm.org.falkirk.Keyed.apply(keyed._jdf, _SHARD, partitions, operator), session)
 
 
 def _with_time_rows(data: DataFrame) -> DataFrame:
-    return DataFrame(_names(data).withTimeRows(data._jdf), data.sparkSession)
+    return DataFrame(names(data).withTimeRows(data._jdf), data.sparkSession)
 
 
-def _names(data: DataFrame) -> Any:
+def names(data: DataFrame) -> Any:
     """Return the names of our columns for the Java module."""
     session: Any = data.sparkSession
     return session._jvm.org.falkirk.EventTime(STAMP, TIME, BAD)
@@ -119,7 +127,7 @@ def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:
     return [F.when(condition, F.col(f"`{name}`")).alias(name) for name in columns]
 
 
-def _bad(is_unfit: Column, reason: Column, columns: Sequence[str]) -> Column:
+def bad(is_unfit: Column, reason: Column, columns: Sequence[str]) -> Column:
     """Return `BAD` with the newly unfit records, whose raw record is the text of their columns."""
     text = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns])).cast("binary")
     letter = F.struct(reason.alias("reason"), F.lit(None).cast("binary").alias("key"), text.alias("value"))

@@ -33,6 +33,7 @@ from pyspark.sql.types import (
 
 from falkirk.declare.stream import LatestValue, Step
 from falkirk.declare.watermark import Watermark
+from falkirk.declare.windows import divided
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.frames import (
     COLUMN_MISSING,
@@ -43,7 +44,7 @@ from falkirk.errors.conditions.frames import (
     STEP_INVALID_SPARK,
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames import event_time
+from falkirk.frames import event_time, windows
 from falkirk.frames.names import BAD as BAD
 from falkirk.frames.names import LEAST as LEAST
 from falkirk.frames.names import OURS as OURS
@@ -336,6 +337,33 @@ def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) ->
     return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
 
 
+def aggregates_of(aggregates: Sequence[Any]) -> list[Column]:
+    """Return the aggregates of windows as columns. The latest value is that of the greatest stamp."""
+    found = []
+    for each in aggregates:
+        if isinstance(each, LatestValue):
+            column, name = _latest(each)
+            found.append(F.max_by(column, F.col(STAMP)).alias(name))
+        else:
+            found.append(F.expr(each) if isinstance(each, str) else each)
+    return found
+
+
+def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
+    [window], others = divided(keys)
+    planned = _agg(frame, keys, aggregates)
+    spec = windows.spec_of(frame.data, window, watermark, aggregates_of(aggregates), mode)
+    if frame.data.isStreaming:
+        results = planned.columns
+        data = windows.aggregated(
+            frame.data, frame.columns, keys, [key_column(key) for key in others], spec, results, frame.depth
+        )
+    else:
+        place = F.lit(0).alias(f"sub{frame.depth}")
+        data = planned.data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place))
+    return replace(planned, data=data, depth=frame.depth + 1)
+
+
 _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "select": _select,
     "selectExpr": _select_expr,
@@ -348,4 +376,5 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "count": _count,
     "withWatermark": _with_watermark,
     "dropDuplicates": _drop_duplicates,
+    "windows": _windows,
 }

@@ -24,7 +24,8 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
-from falkirk.host.settings import EXIT_UNUSABLE, HostSettings
+from falkirk.host.pulse import Pulse
+from falkirk.host.settings import COUNTS_FILE, EXIT_UNUSABLE, HostSettings
 from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
 from falkirk.host.standby import Standby
 from falkirk.runtime.status import CONSOLE
@@ -54,8 +55,9 @@ SPACE_BYTES = 1_000_000
 class RunSettings:
     """The settings of a run: file, broker, home and Spark master. None: as the file declares.
 
-    Args: force: recover once even if published results depend on a damaged checkpoint. standby: keep a second Spark
-        application ready. None: if the machine has memory for it.
+    Args: force: recover once even if published results depend on a damaged checkpoint. metrics: where to serve them,
+        ``"[host:]port"``; None: nowhere. standby: keep a second Spark application ready; None: if the machine has
+        memory for it.
     """
 
     file: Path
@@ -64,6 +66,7 @@ class RunSettings:
     master: str | None = None
     create_topics: bool = False
     force: bool = False
+    metrics: str | None = None
     standby: bool | None = None
 
 
@@ -100,6 +103,7 @@ class Coordinator:
         #: The processors that stay down, by the last status, with their errors.
         self.down: dict[str, str] = {}
         self.restarts = 0
+        self.pulse = Pulse(SILENT_AT_START_S)
 
     def stop(self) -> None:
         """Ask `run` to stop everything and return."""
@@ -116,6 +120,7 @@ class Coordinator:
         ):
             home.store.fail_taken("stop", "the application ended before it could answer")
             stop_asked(home.store)  # clear the stop request of a former run
+            (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():
                 for record in home.kill_leftovers(spare_pid=self._standby.pid):
@@ -188,6 +193,7 @@ class Coordinator:
 
     def _run_host(self, home: Home) -> str | None:
         """Run one host to its end; return why it ended. None: it was a standby, and can't be used."""
+        self.pulse.begin()
         status_file = self._path / "status.json"
         status_file.unlink(missing_ok=True)
         log_file = self._path / "host.log"
@@ -246,12 +252,14 @@ class Coordinator:
         _send(process, self._host_settings(home))
         seen_at_s, last, limit_s = time.monotonic(), 0.0, silent_at_start_s
         while process.poll() is None and not self._stopping.wait(0.2):
+            self.pulse.turn()
             status = read_status(status_file)
             if status is not None and status["at_s"] != last:
                 limit_s = SILENT_AT_START_S if last == 0.0 else limit_s
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
+                self.pulse.hear(limit_s)
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._warn(status)
                 self._note_down(status)
@@ -356,6 +364,6 @@ def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mappin
     """Return whether any processor has failed more often in one description of the counts than in another."""
 
     def times(count: Mapping[str, Any]) -> int:
-        return int(count.get("failures", 0)) + int(count.get("strays", 0))
+        return sum(int(count.get(kind, 0)) for kind in ("failures", "strays", "losses"))
 
     return any(times(count) > times(before.get(name, {})) for name, count in after.items())

@@ -3,25 +3,36 @@
 Some failures end the Spark application: each failure of a live region on a cluster, and memory that ran out. The next
 host would know nothing of them, and a value that causes one would restart Spark without end. So a host puts its counts
 into its status, and the coordinator gives them to the next host. A processor that has failed too often is not started
-there, and the others run. A new start of the application begins without counts.
+there, and the others run. A new start of the application begins without counts. Without a coordinator, a file of the
+home keeps them from one Spark application to the next (counts.py).
 
-Not counted: a full disk, a stray connection to a port of Spark's, and the loss of an executor. Others cause them, and
-they say nothing about the processor.
+Not counted: a full disk and a stray connection to a port of Spark's. Others cause them, and they say nothing about the
+processor.
+
+An executor (or the JVM, on one machine) that dies says little: perhaps a value killed it, and perhaps its machine was
+switched off. So such an end of the Spark application counts once for each processor that was running, had input, and
+made no progress in that application. Progress clears the count. When a count is one short of the limit, the next host
+starts these processors one at a time, each after the progress of the one before it. So at the last count, no other of
+them is running, and only the processor whose input kills executors reaches the limit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from falkirk.errors import SparkError
-from falkirk.errors.conditions.host import REGION_KEEPS_FAILING
+from falkirk.errors import AWAY, SparkError
+from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.runtime.triage import is_stray
 from falkirk.system.disk import is_full
 
+#: The number of lost Spark applications in a row, without progress, after which a processor stays down.
+LOSSES_MAX = FAILURES_MAX
+#: Conditions that pass with a new Spark application, or once the broker is back.
+PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 #: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
 #: A region that has run for so long, and has made a checkpoint, would have met the value on which it failed before.
@@ -49,11 +60,13 @@ class Count:
     """The failures of one processor since its last checkpoint.
 
     Args: failures: how many count. strays: how many a stray connection caused. reason: of the last one that counts.
+        losses: how many Spark applications in a row ended without its progress because executors died.
     """
 
     failures: int = 0
     strays: int = 0
     reason: str = ""
+    losses: int = 0
 
 
 class Failures:
@@ -63,6 +76,10 @@ class Failures:
         self._counts = {name: Count(**count) for name, count in (before or {}).items()}
         #: The processors that failed in hosts before this one, and that this one has not started yet.
         self._unstarted = {*self._counts}
+        #: The processors that have started in this host, and those that have made progress in it.
+        self._started, self._progressed = set[str](), set[str]()
+        #: The processor on trial, and those that wait for its progress.
+        self._on_trial, self._waiting = "", list[str]()
 
     def of(self, name: str) -> Count:
         """Return the count of a processor."""
@@ -86,18 +103,57 @@ class Failures:
             case Cause.FULL:
                 count.failures = 0
 
+    def add_loss(self, name: str, reason: str) -> None:
+        """Count, for a processor with input, that the Spark application ended because executors died."""
+        if name in self._started and name not in self._progressed:
+            count = self.of(name)
+            count.losses, count.reason = count.losses + 1, reason
+
     def is_exhausted(self, name: str) -> bool:
         """Return whether a processor has failed so often that a further try is unlikely to help."""
-        return self.of(name).failures >= FAILURES_MAX
+        count = self.of(name)
+        return count.failures >= FAILURES_MAX or count.losses >= LOSSES_MAX
+
+    def note_progress(self, name: str) -> None:
+        """Note that a processor has got further than all that executors have died of."""
+        self._progressed.add(name)
+        self.of(name).losses = 0
 
     def forget(self, name: str) -> None:
         """Forget the failures of a processor, because it has got further."""
+        self._progressed.add(name)
         self._counts.pop(name, None)
 
     def forget_all(self) -> None:
         """Forget all failures, because a rollback was requested: the values that caused them may be taken back."""
         self._counts.clear()
         self._unstarted.clear()
+        self._waiting.clear()
+
+    # -- trials -------------------------------------------------------------------------------------------------------
+
+    def line_up(self, names: Sequence[str]) -> str:
+        """Have the processors with lost Spark applications start one at a time, if one of them is close to the limit.
+
+        Args: names: all processors, upstream first. Returns: those that wait, with commas.
+        """
+        suspects = [name for name in names if 0 < self.of(name).losses < LOSSES_MAX]
+        if any(self.of(name).losses >= LOSSES_MAX - 1 for name in suspects):
+            self._on_trial, *self._waiting = suspects
+        return ", ".join(self._waiting)
+
+    def waits(self, name: str) -> bool:
+        """Return whether a processor has to wait for the trial of another one."""
+        return name in self._waiting
+
+    def next_trial(self, down: Container[str]) -> str | None:
+        """End the trial of a processor that has made progress or is down; return the next one, which may start now."""
+        if not self._waiting or not (self._on_trial in self._progressed or self._on_trial in down):
+            return None
+        self._on_trial = self._waiting.pop(0)
+        return self._on_trial
+
+    # -- starts -------------------------------------------------------------------------------------------------------
 
     def begin(self, name: str, where: SourceLocation) -> None:
         """Begin a start of a processor.
@@ -112,11 +168,14 @@ class Failures:
         if self.is_exhausted(name):
             if is_first:
                 raise self.error(name, where)
-            self.forget(name)
+            self._counts.pop(name)
+        self._started.add(name)
 
     def error(self, name: str, where: SourceLocation) -> SparkError:
         """Return the error of a processor that has failed too often."""
         count = self.of(name)
+        if count.failures < FAILURES_MAX:
+            return REGION_KEEPS_FAILING_LOSSES.error(where=where, region=name, losses=count.losses, reason=count.reason)
         return REGION_KEEPS_FAILING.error(where=where, region=name, failures=count.failures, reason=count.reason)
 
     def describe(self) -> dict[str, dict[str, Any]]:

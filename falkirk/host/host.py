@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
+from falkirk.errors.spark import first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
 from falkirk.host.supervised import Supervised, Watch, statuses
@@ -31,11 +33,14 @@ from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Decision
 from falkirk.runtime.batches import batches_of
 from falkirk.runtime.context import Context
+from falkirk.runtime.figures import published
+from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying, writing
-from falkirk.runtime.status import RegionStatus
+from falkirk.runtime.status import AWAY_DETAIL, RegionStatus
+from falkirk.theory.frontier import EMPTY
 from falkirk.theory.history import History
 
 log = logging.getLogger("falkirk")
@@ -83,6 +88,9 @@ class Host:
         self._acceptance: Acceptance | None = None
         self._executors = Executors(context.session, context.home.path)
         self._releases_failed = 0
+        self._losses = Losses(context.session)
+        #: The processor that may start now, after the trial of another one. That it does not run yet is no failure.
+        self._admitted: str | None = None
 
     def start(self, on_progress: Callable[[], None] = lambda: None, *, force: bool = False) -> None:
         """Take charge of every region and start it.
@@ -100,13 +108,17 @@ class Host:
             shape = shape_of(self._plan, self._context.topics)
             shape.write(self._context.home.path)
             self._recovery = self._govern(shape)
+            if waiting := self._failures.line_up([*self._units]):
+                self._say(f"executors died repeatedly, so these processors wait for the progress of others: {waiting}")
             self._context.home.store.fail_taken(
                 "rollback", "the application ended before it was done; it may be done or not"
             )
             if not self._serve(self._recovery.open):
                 self._recovery.open(force=force)
             self._refresh()
-        except BaseException:
+            self.figures()  # what is published from now on counts
+        except BaseException as error:
+            self.note_end(error)
             self.stop()
             raise
 
@@ -127,8 +139,9 @@ class Host:
             live=self._regions,
             spare=self._plan.spare_checkpoints,
             say=self._say,
-            on_failure=lambda name, reason: self._units[name].count_failure(reason),
+            on_failure=self._count_failure,
             before_start=lambda name: self._units[name].before_start(),
+            may_start=lambda name: not self._failures.waits(name),
         )
 
     def flush(self, timeout_s: float) -> bool:
@@ -179,12 +192,41 @@ class Host:
         for unit in self._units.values():
             if (error := unit.look()) is not None:
                 self._recovery.keep_down(unit.name, error)
+        if (name := self._failures.next_trial(self.down)) is not None:
+            self._admitted = name
         if self._context.home.store.is_asked("rollback"):
             self._go_back(self._recovery)
         self._recovery.turn()
         self._releases_failed = 0
         if self._acceptance is not None:
             self._acceptance.take_in(self._recovery.points)
+
+    def _count_failure(self, name: str, reason: str) -> None:
+        if name == self._admitted:
+            self._admitted = None
+        else:
+            self._units[name].count_failure(reason)
+
+    def note_end(self, error: BaseException) -> None:
+        """Count the end of the Spark application if executors died, for each processor that may be the cause.
+
+        Call it before `stop`. Args: error: that ends this host.
+        """
+        if isinstance(error, FalkirkError) and error.condition not in ("SESSION_LOST", "WRITER_STILL_RUNNING"):
+            return
+        if not isinstance(error, Exception) or not self._have_executors_died():
+            return
+        for name, unit in self._units.items():
+            with contextlib.suppress(LogError, StoreError):  # then the network may be the cause
+                if name not in self.down and unit.has_input():
+                    self._failures.add_loss(name, unit.status.detail or first_line(error))
+
+    def _have_executors_died(self) -> bool:
+        """Return whether Spark has lost an executor. On one machine the JVM is the executor."""
+        try:
+            return self._losses.any()
+        except (Py4JError, OSError):
+            return True
 
     def _attempt(self, action: Callable[[], None]) -> None:
         """Run an action that may have to wait for the broker or the store. Raises: as `poll`."""
@@ -226,7 +268,8 @@ class Host:
 
     def _wait_for(self, error: LogError | StoreError) -> None:
         """Show that the broker or the store is away. Work resumes once it is back."""
-        reason = f"waiting for the {'broker' if isinstance(error, LogError) else 'store'}: {error.message}"
+        what = "broker" if isinstance(error, LogError) else "store"
+        reason = f"{AWAY_DETAIL}{what}: {error.message}"
         for unit in self._units.values():
             unit.wait(reason)
 
@@ -247,6 +290,15 @@ class Host:
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""
         return statuses(self._units, self.down)
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what is counted and measured of each processor, upstream first: see figures.py."""
+        found, recovery = published(self._context), self._recovery
+        if recovery is None:
+            return []
+        outputs = {name: stage.output for name, stage in recovery.layout.stages.items()}
+        released = {name: recovery.released(log) for name, log in outputs.items() if log in recovery.layout.held}
+        return [unit.describe(found, released.get(name, EMPTY)) for name, unit in self._units.items()]
 
     @property
     def down(self) -> Mapping[str, FalkirkError]:

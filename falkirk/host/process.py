@@ -20,13 +20,13 @@ from typing import NoReturn
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
-from falkirk.errors import AWAY, FalkirkError, StoreError
+from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
-from falkirk.host.failures import Failures
+from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
 from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
@@ -46,8 +46,6 @@ from falkirk.system.terminal import log_as_text, plain
 POLL_S = 0.5
 #: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
-#: Conditions that pass with a new Spark application, or once the broker is back.
-PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 
 
 def write_status(
@@ -58,13 +56,14 @@ def write_status(
     foreign: Sequence[object] = (),
     exposed: Sequence[str] = (),
     failures: Failures | None = None,
+    figures: Sequence[object] = (),
     error: FalkirkError | None = None,
 ) -> None:
     """Publish the host's status for the coordinator.
 
     Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
-        warnings about open ports of the Spark application. failures: counts for the next host. error: the error that
-        ends the host.
+        warnings about open ports of the Spark application. failures: counts for the next host. figures: as of
+        `Host.figures`. error: the error that ends the host.
     """
     content = {
         "at_s": time.time(),
@@ -74,6 +73,7 @@ def write_status(
         "foreign": foreign,
         "exposed": exposed,
         "failures": None if failures is None else failures.describe(),
+        "figures": figures,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -178,7 +178,10 @@ def _run(
 
     def publish() -> None:
         foreign = [*host.foreign, *claim.foreign_records()]
-        write_status(home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures)
+        write_status(
+            home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures,
+            figures=host.figures(),
+        )  # fmt: skip
 
     if prepared is not None:
         prepared.await_rest()
@@ -189,6 +192,10 @@ def _run(
             publish()
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
+        host.note_end(error)
+        raise
+    except Exception as error:
+        host.note_end(error)
         raise
     finally:
         host.stop()

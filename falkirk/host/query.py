@@ -21,6 +21,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, ProcessRecord, open_home
 from falkirk.home.guard import is_replaced
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
@@ -40,12 +41,23 @@ class Query:
     """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
 
     def __init__(
-        self, host: Host, home: Home, claim: Claim | None = None, *, force: bool = False, poll_s: float = 0.5
+        self,
+        host: Host,
+        home: Home,
+        counts: KeptCounts,
+        claim: Claim | None = None,
+        *,
+        force: bool = False,
+        poll_s: float = 0.5,
     ) -> None:
-        self._host, self._home, self._claim, self._poll_s = host, home, claim, poll_s
+        self._host, self._home, self._counts, self._claim, self._poll_s = host, home, counts, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: FalkirkError | None = None
-        host.start(force=force)
+        try:
+            host.start(force=force)
+        except Exception as error:
+            counts.end(error)
+            raise
         self._thread = threading.Thread(target=self._watch, name="falkirk-watch", daemon=True)
         self._thread.start()
 
@@ -53,13 +65,17 @@ class Query:
         try:
             while not self._host.wait(self._poll_s, self._stopping):
                 self._host.poll()
+                self._counts.write()
                 if self._claim is not None:
                     self._claim.look()
                 if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()
+            self._counts.end(None)
         except FalkirkError as error:
+            self._end(error)
             self._error = error
         except Exception as error:  # for example, the JVM died: waiting callers must get the error
+            self._end(error)
             self._error = HOST_FAILED_THREAD.error(name=type(error).__name__, reason=first_line(error))
             self._error.__cause__ = error
         finally:
@@ -74,6 +90,10 @@ class Query:
                     self._claim.close()
                 self._home.close()
                 self._ended.set()
+
+    def _end(self, error: Exception) -> None:
+        self._host.note_end(error)
+        self._counts.end(error)
 
     @property
     def isActive(self) -> bool:
@@ -171,7 +191,9 @@ def run_here(
         prepare_topics(plan, context.topics, create_missing=create_topics)
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
-        return Query(Host(plan, context, history=app.history), opened, claim, force=force)
+        counts = KeptCounts(opened.path)
+        host = Host(plan, context, history=app.history, failures=counts.failures)
+        return Query(host, opened, counts, claim, force=force)
     except BaseException:
         if claim is not None:
             claim.close()

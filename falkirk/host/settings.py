@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: The file of a home with the counts of failures, if no coordinator passes them on: see counts.py.
+COUNTS_FILE = "failures.json"
 #: The file in a standby's scratch folder that says how far it is, and what it says. Before, it is of no use.
 STATE, PLANNED, WARM = "state", "planned", "warm"
 #: The exit code of a standby that has failed, or no longer fits: its coordinator starts a host without it.

@@ -7,13 +7,19 @@ decides which errors are permanent, counts failures, and keeps the status that u
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from falkirk.errors import FalkirkError
 from falkirk.errors.location import SourceLocation
 from falkirk.host.failures import Failures
+from falkirk.host.figures import Published
 from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
+from falkirk.theory.frontier import OffsetFrontier
+
+#: The detail in the status of a processor that waits for the trial of another one.
+WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +50,17 @@ class Supervised(ABC):
     def prepare(self) -> object:
         """Check its inputs and outputs before anything starts. Raises: HomeError, LogError."""
 
-    def before_start(self) -> None:
-        """Refuse a start that can't help. Raises: FalkirkError."""
+    def before_start(self) -> bool:
+        """Return whether it may start now. Raises: FalkirkError: a start can't help."""
+        if self._failures.waits(self.name):
+            self.status.state, self.status.detail = "waiting", WAITS
+            return False
         self._failures.begin(self.name, self.where)
+        return True
+
+    @abstractmethod
+    def has_input(self) -> bool:
+        """Return whether there is input that it has not completed. Raises: LogError, StoreError."""
 
     @abstractmethod
     def look(self) -> FalkirkError | None:
@@ -62,6 +76,10 @@ class Supervised(ABC):
     @abstractmethod
     def refresh(self) -> None:
         """Update the status if it was started since."""
+
+    @abstractmethod
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """Return its figures as plain values. Args: as of `figures.LiveFigures.describe`."""
 
     @abstractmethod
     def wait(self, reason: str) -> None:

@@ -3,15 +3,18 @@
 import time
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
 from falkirk.errors.spark import first_line
+from falkirk.host.figures import BatchFigures, Published
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.theory.frontier import OffsetFrontier
 
 
 class SupervisedBatch(Supervised):
@@ -19,11 +22,13 @@ class SupervisedBatch(Supervised):
 
     def __init__(self, batch: BatchRegion, watch: Watch) -> None:
         super().__init__(batch.batch.name, batch.batch.where, watch)
-        self._region = batch
+        self._region, self._figures = batch, BatchFigures(batch, time.time())
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
         self._counted: tuple[int, int] | None = None
         #: The newest saved epoch, once it was looked at.
         self._saved: int | None = None
+        #: The newest complete epoch, once it was looked at.
+        self._complete: int | None = None
 
     @property
     def port(self) -> BatchRegion:
@@ -48,6 +53,7 @@ class SupervisedBatch(Supervised):
     def _note_progress(self) -> None:
         region, status, releaser = self._region, self.status, self._region.releaser
         epochs = region.epochs.epochs()
+        self._figures.look(epochs)
         complete = [e for e in epochs if e.is_complete]
         if complete:
             status.last_commit = complete[-1].number
@@ -55,13 +61,27 @@ class SupervisedBatch(Supervised):
             so_far = status.last_commit, 0 if releaser is None else releaser.released()
             if self._counted != so_far:
                 self._counted, status.dead_letters = so_far, self._dead_letters()
+        known, self._complete = self._complete, complete[-1].number if complete else -1
+        if known is not None and self._complete > known and self._keeps_epochs:
+            self._failures.note_progress(self.name)
         before, self._saved = self._saved, _last_saved(epochs)
         if before is not None and self._saved > before:
             self._failures.forget(self.name)
         made_at_s = complete[-1].made_at_s if complete else None
         status.checkpoint_age_s = None if made_at_s is None else time.time() - made_at_s
+        if self._failures.waits(self.name):
+            return
         status.detail = "; ".join(d for d in (region.jobs.detail, "" if releaser is None else releaser.detail) if d)
         status.state = "running" if region.health().runs else "starting"
+
+    @property
+    def _keeps_epochs(self) -> bool:
+        """Whether a restart keeps complete epochs. If not, it repeats those since the last saved one: no progress."""
+        return self._region.batch.deterministic or not self._region.batch.is_stateful
+
+    def has_input(self) -> bool:
+        """See Supervised."""
+        return any(not epoch.is_complete for epoch in self._region.epochs.epochs())
 
     def _dead_letters(self) -> int:
         topic = self._region.batch.dead_letter_topic
@@ -81,6 +101,10 @@ class SupervisedBatch(Supervised):
 
     def refresh(self) -> None:
         """See Supervised. `look` does it."""
+
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """See Supervised."""
+        return self._figures.describe(released)
 
     def wait(self, reason: str) -> None:
         """See Supervised."""

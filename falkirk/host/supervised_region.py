@@ -3,13 +3,16 @@
 import logging
 import math
 import time
+from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
-from falkirk.host.failures import Cause, cause_of, has_progressed
+from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
+from falkirk.host.figures import LiveFigures, Published
 from falkirk.host.supervised import Supervised, Watch
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
+from falkirk.theory.frontier import OffsetFrontier
 
 log = logging.getLogger("falkirk")
 
@@ -19,7 +22,7 @@ class SupervisedRegion(Supervised):
 
     def __init__(self, live: LiveRegion, watch: Watch) -> None:
         super().__init__(live.region.name, live.region.where, watch)
-        self.live = live
+        self.live, self._figures = live, LiveFigures(live)
         #: Of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
@@ -34,10 +37,14 @@ class SupervisedRegion(Supervised):
         """See Supervised."""
         return self.live.prepare()
 
-    def before_start(self) -> None:
+    def before_start(self) -> bool:
         """See Supervised."""
         refuse_split_keys(self.live)
-        super().before_start()
+        return super().before_start()
+
+    def has_input(self) -> bool:
+        """See Supervised."""
+        return self.live.has_input()
 
     def look(self) -> FalkirkError | None:
         """See Supervised."""
@@ -48,14 +55,27 @@ class SupervisedRegion(Supervised):
             return self._end(error)
         last = live.observe()
         assert live.opening is not None, "its query runs"
-        if has_progressed(live.points(), live.opening.restored_batch, time.monotonic() - self._started_at_s):
-            self._failures.forget(self.name)
+        self._note_progress(live.opening)
         status.dead_letters = live.dead_letters
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
         if progress:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
+        self._figures.look(progress)
         return None
+
+    def _note_progress(self, opening: Opening) -> None:
+        """Tell the counts if it has got further. After a loss, a checkpoint may cover input that was not processed."""
+        if self._was_lost():
+            return
+        ran_s = time.monotonic() - self._started_at_s
+        if has_progressed(self.live.points(), opening.restored_batch, ran_s):
+            self._failures.forget(self.name)
+        elif ran_s > IDLE_S:  # a checkpoint may be due only later, but a value that kills would have been read
+            self._failures.note_progress(self.name)
+
+    def _was_lost(self) -> bool:
+        return self.live.observations is not None and self.live.observations.was_lost()
 
     def _end(self, error: Exception) -> FalkirkError | None:
         """Handle the error that ended the query; return the error for which the region has to stay down."""
@@ -72,8 +92,7 @@ class SupervisedRegion(Supervised):
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             self._failures.add(self.name, reason)
             raise SESSION_LOST_MEMORY.error(reason=reason) from error
-        was_lost = live.observations is not None and live.observations.was_lost()
-        cause = self._cause = cause_of(error, was_lost=was_lost)
+        cause = self._cause = cause_of(error, was_lost=self._was_lost())
         status.state, status.detail = "restarting", f"{cause.value}{reason}"
         live.ready_at_s = time.monotonic() + self._failures.pause_s(self.name, cause)
         self._say(f"{self.name}: failed ({status.detail}); restarting")
@@ -105,6 +124,10 @@ class SupervisedRegion(Supervised):
                 f"{self.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
                 f"{opening.released} results are already published and will be {fate}"
             )
+
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """See Supervised."""
+        return self._figures.describe(published, released)
 
     def wait(self, reason: str) -> None:
         """See Supervised."""

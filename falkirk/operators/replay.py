@@ -1,13 +1,14 @@
 """Replay: applies the steps that a stream has recorded to the DataFrames of a micro-batch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.columns import check_group
 from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Node, Step, Stream
+from falkirk.declare.stream import Node, Step, Stream, root_of, steps_of
+from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import GREATEST, TIME
@@ -18,13 +19,15 @@ from falkirk.operators.joins import join
 from falkirk.operators.watermarks import Times
 
 
-def replay(node: Node, given: Mapping[str, DataFrame], processor: Processor) -> DataFrame:
+def replay(
+    node: Node, given: Mapping[str, DataFrame], processor: Processor, keys: Mapping[str, Sequence[str]] | None = None
+) -> DataFrame:
     """Return the result of the steps.
 
-    Args: given: by name, each with its stamps in a column `STAMP`.
+    Args: given: by name, each with its stamps in a column `STAMP`. keys: by which sources are partitioned, by name.
     Raises: DefinitionError: `NOT_A_STREAM`; `STAMP_MISSING`: a step with a state follows a step that leaves no order.
     """
-    return _Replay(given=given, processor=processor).after(node).own
+    return _Replay(given=given, processor=processor, keys=keys or {}).after(node).own
 
 
 @dataclass(kw_only=True)
@@ -33,6 +36,7 @@ class _Replay:
 
     given: Mapping[str, DataFrame]
     processor: Processor
+    keys: Mapping[str, Sequence[str]]
     times: dict[int, Times] = field(default_factory=dict)
 
     def after(self, node: Node) -> Frame:
@@ -42,7 +46,7 @@ class _Replay:
         if not isinstance(node, Step):
             raise NOT_A_STREAM_BATCH.error(where=self.processor.where, processor=self.processor.name)
         frame = self.after(node.parent)
-        if node.operation in ("withWatermark", "dropDuplicates"):
+        if node.operation in ("withWatermark", "dropDuplicates", "windows"):
             return self._timed(node, frame)
         if node.operation not in ("map_rows", "stateful", "join"):
             return frames.apply(frame, node)
@@ -60,15 +64,23 @@ class _Replay:
 
     def _timed(self, step: Step, frame: Frame) -> Frame:
         self._require_stamps(frame, step)
-        frames.apply(frame, step)  # report the user's mistakes
-        if step.operation == "dropDuplicates":
-            check_group(frame, step.arguments[0], step.where)
+        planned = frames.apply(frame, step)  # report the user's mistakes
+        if step.operation != "withWatermark":
+            check_group(frame, divided(step.arguments[0])[1], step.where)
         rows, watermark, name = frame.data.drop(BAD), step.arguments[-1], self.processor.name
         if step.operation == "withWatermark":
             made, self.times[id(watermark)] = watermarks.timed(rows, watermark, name)
             return frames.good(made)
         times = self.times[id(watermark)]
+        if step.operation == "windows":
+            is_own = self._is_in_one_partition(step)
+            return frames.good(watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own))
         return frames.good(watermarks.first_of_key(rows, step.arguments[0], watermark, name, times))
+
+    def _is_in_one_partition(self, step: Step) -> bool:
+        root = root_of(step)
+        keys = () if isinstance(root, Step) else self.keys.get(root.name, ())
+        return is_in_one_partition(step, steps_of(step.parent), keys)
 
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:

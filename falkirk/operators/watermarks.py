@@ -1,11 +1,12 @@
-"""Watermarks: the steps `withWatermark` and `dropDuplicates` of streams in micro-batches.
+"""Watermarks: the steps `withWatermark` and `dropDuplicates`, and windows, of streams in micro-batches.
 
 They mean the same as in a live region (frames/event_time.py): the time of a partition is the greatest time of its
-records so far, and everything about a record depends on the records before it in its partition. The times of partitions
-and the known keys are states of the epoch.
+records so far, and everything about a record depends on the records before it in its partition. The times of
+partitions, the known keys and the open windows are states of the epoch.
 
 If records of a key come from several partitions, which only micro-batches allow, a known key expires by the time of the
-partition of its first record.
+partition of its first record. Windows then close by the least time of all partitions at the end of an epoch, and a
+record is late by that time at the end of the former epoch.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,16 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from falkirk.declare.stream import Step
 from falkirk.declare.watermark import Watermark
+from falkirk.declare.windows import divided
+from falkirk.frames import windows
 from falkirk.frames.event_time import LATE, as_key, unfit
 from falkirk.frames.names import GREATEST, OURS, STAMP, TIME
-from falkirk.operators.call import KIND, LETTER, current
+from falkirk.frames.stamped import Frame, aggregates_of, key_column
+from falkirk.operators.call import KIND, LETTER, Call, current
 
 _TIMES = StructType(
     [StructField("source", StringType()), StructField("partition", IntegerType()), StructField("time", LongType())]
@@ -27,6 +32,13 @@ _TIMES = StructType(
 _KNOWN = StructType(
     [StructField("time", LongType()), StructField("source", StringType()), StructField("partition", IntegerType())]
 )
+_OPEN = StructType([
+    StructField("start", LongType()), StructField("end", LongType()), StructField("buffers", BinaryType()),
+])  # fmt: skip
+_ORIGIN = StructType([StructField("source", StringType()), StructField("partition", IntegerType())])
+_TIME = StructType([StructField("time", LongType())])
+#: Before all times, even after a delay is subtracted.
+_NEVER = -(2**62)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +136,65 @@ def _with_time(known: StructType) -> StructType:
     return StructType([*known.fields, StructField("greatest", LongType())])
 
 
-def _letter(rows: DataFrame, reason: Column, region: str) -> Column:
-    """Return the dead letter of a row: as that of a row on which a function failed."""
-    own = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c not in OURS]))
-    place = [F.col(f"{STAMP}.{name}") for name in ("source", "partition", "offset")]
+def of_windows(
+    rows: DataFrame, step: Step, planned: Frame, watermark: Watermark, region: str, times: Times, *, is_own: bool
+) -> DataFrame:
+    """Return the results of windows. Late rows become dead letters.
+
+    Args: rows: of `timed`, with its columns. planned: the frame after the step, by Spark's analysis. region: for the
+        dead letters. times: of `timed`. is_own: all records of a key are in one partition.
+    """
+    call, (keys, aggregates, mode, _) = current("windows"), step.arguments
+    slot, ([window], others) = call.slot("windows"), divided(keys)
+    records = rows.drop(TIME, GREATEST)
+    spec = windows.spec_of(records, window, watermark, aggregates_of(aggregates), mode)
+    keyed, named = windows.with_key(rows, [key_column(key) for key in others])
+    source = F.struct(F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"))
+    new = keyed.select(
+        F.struct(*named).alias("key"), F.lit(None).cast(_OPEN).alias("open"), F.col(TIME).alias("time"),
+        F.col(GREATEST).alias("greatest"), (source if is_own else F.lit(None)).cast(_ORIGIN).alias("origin"),
+        F.struct(*[F.col(f"`{c}`") for c in records.columns]).alias("row"),
+    )  # fmt: skip
+    key = StructField("key", new.schema["key"].dataType)
+    before = call.before(slot, StructType([key, *_OPEN.fields, StructField("origin", _ORIGIN)]))
+    old = before.select(
+        "key", F.struct(*_OPEN.names).alias("open"), F.lit(None).cast("long").alias("time"),
+        F.lit(None).cast("long").alias("greatest"), "origin", F.lit(None).cast(new.schema["row"].dataType).alias("row"),
+    )  # fmt: skip
+    both = _with_after(call, new.unionByName(old), times, is_own=is_own)
+    order = (F.col("key"), F.col("row").isNotNull(), F.col(f"row.{STAMP}"))
+    ready = both.select("key", "open", "time", "greatest", "after", "origin", "row")
+    session: Any = rows.sparkSession
+    sorted_ = ready.repartition("key").sortWithinPartitions(*order)
+    done = DataFrame(session._jvm.org.falkirk.WindowsInEpoch.of(sorted_._jdf, KIND, spec), session)
+    letter = F.struct(F.lit(None).cast("string").alias("key"), _letter(records, F.lit(LATE), region, "letter."))
+    found = done.select(KIND, "result", "state", F.when(F.col("letter").isNotNull(), letter).alias("letter"))
+    kinds = {kind: found.schema[kind].dataType for kind in ("result", "state", "letter")}
+    parts = call.split(found, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
+    call.reject(parts["letter"])
+    call.keep(slot, parts["state"].select("key", *_OPEN.names, "origin"))
+    bounds = (F.col("start"), F.col("end"))
+    return parts["result"].select(*windows.result(planned.columns, keys, F.col("key"), bounds, F.col("values")))
+
+
+def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> DataFrame:
+    """Return rows with the time at the end of the epoch, and with that by which they may be late, in `greatest`."""
+    if is_own:
+        now = F.broadcast(times.after.select("source", "partition", F.col("time").alias("after")))
+        same = (F.col("origin.source") == now["source"]) & (F.col("origin.partition") == now["partition"])
+        return rows.join(now, same).drop("source", "partition")
+    slot = call.slot("time")
+    known = call.before(slot, _TIME).agg(F.coalesce(F.max("time"), F.lit(_NEVER)).alias("known"))
+    least = times.after.agg(F.min("time").alias("least"))
+    after = F.greatest("known", "least").alias("after")
+    call.keep(slot, known.crossJoin(least).select(after.alias("time")))
+    moment = F.broadcast(known.crossJoin(least).select(F.col("known").alias("greatest"), after))
+    return rows.drop("greatest").crossJoin(moment)
+
+
+def _letter(rows: DataFrame, reason: Column, region: str, within: str = "") -> Column:
+    """Return the dead letter of a row: as that of a row on which a function failed. Args: within: where it is."""
+    own = F.to_json(F.struct(*[F.col(f"{within}`{c}`") for c in rows.columns if c not in OURS]))
+    place = [F.col(f"{within}{STAMP}.{name}") for name in ("source", "partition", "offset")]
     told = F.struct(reason.alias("reason"), F.lit(region).alias("region"), own.alias("value"), *place)
     return F.to_json(told).alias("value")

@@ -7,7 +7,7 @@ DataFrames.
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ def in_engines(app: Application, recordings: Recordings | None = None) -> Applic
         for name, processor in chosen.processors.items():
             reason = None if processor.cut is not None else _reason(processor, chosen, recordings)
             if reason is not None:
-                chosen.processors[name] = _in_micro_batches(processor, reason, recordings)
+                chosen.processors[name] = _in_micro_batches(processor, reason, chosen, recordings)
                 changed = True
     return chosen
 
@@ -80,7 +80,7 @@ def _steps(node: Node) -> list[Step]:
     return [*_steps(node.parent), *others, node]
 
 
-def _in_micro_batches(processor: Processor, reason: str, recordings: Recordings) -> Processor:
+def _in_micro_batches(processor: Processor, reason: str, app: Application, recordings: Recordings) -> Processor:
     from falkirk.frames import stamped as frames
     from falkirk.plan import mechanisms
 
@@ -89,10 +89,11 @@ def _in_micro_batches(processor: Processor, reason: str, recordings: Recordings)
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
         raise ENGINE_UNSUITABLE_GROUP.error(where=keyed[0].where, processor=processor.name, reason=reason)
+    read = {name: app.sources[name].topic.keys for name in processor.reads if name in app.sources}
     return replace(
         processor,
-        body=_replaying(processor, recordings.first),
-        body_again=_replaying(processor, recordings.second),
+        body=_replaying(processor, recordings.first, read),
+        body_again=_replaying(processor, recordings.second, read),
         cut=OnArrival(),
         policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
         stamped=dict.fromkeys(processor.reads, frames.STAMP),
@@ -107,12 +108,14 @@ def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
     return any(step.operation in ("stateful", "join") for step in steps)
 
 
-def _replaying(processor: Processor, recorded: Callable[[Processor], Any]) -> "Callable[..., DataFrame]":
-    """Return the recorded steps of a processor as a function of DataFrames with stamps."""
+def _replaying(
+    processor: Processor, recorded: Callable[[Processor], Any], keys: Mapping[str, Sequence[str]]
+) -> "Callable[..., DataFrame]":
+    """Return the recorded steps of a processor as a function of DataFrames with stamps. Args: keys: see `replay`."""
     from falkirk.operators.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
-        return replay(node_of(recorded(processor)), dict(zip(processor.reads, given, strict=True)), processor)
+        return replay(node_of(recorded(processor)), dict(zip(processor.reads, given, strict=True)), processor, keys)
 
     functools.update_wrapper(body, processor.body)  # assertions about the original function hold for this one
     return body

@@ -1,4 +1,4 @@
-"""Event time in live regions: decides whether `dropDuplicates` can run live, and checks its steps.
+"""Event time in live regions: decides whether `dropDuplicates` and windows can run live, and checks their steps.
 
 It runs live if all records of a key are in one partition of the source. Then the records before a record in its
 partition decide everything about it. A hop before the step would mix partitions, and records of a partition that is
@@ -8,13 +8,18 @@ read more slowly would be late.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from falkirk.analysis.columns import check_group
+from falkirk.analysis.columns import check_group, plain_keys
 from falkirk.declare.parts import Processor
 from falkirk.declare.policy import LogSends
 from falkirk.declare.stream import SourceNode, Step
-from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_DUPLICATES, WATERMARK_UNUSED
+from falkirk.declare.windows import divided, is_in_one_partition
+from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, WATERMARK_UNUSED
+from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
+
+#: Steps that need an event time.
+TIMED = ("dropDuplicates", "windows")
 
 
 def check_used(processor: Processor, steps: Sequence[Step]) -> None:
@@ -22,60 +27,63 @@ def check_used(processor: Processor, steps: Sequence[Step]) -> None:
 
     Raises: DefinitionError: `WATERMARK_UNUSED`.
     """
-    used = [step.arguments[1] for step in steps if step.operation == "dropDuplicates"]
+    used = [step.arguments[-1] for step in steps if step.operation in TIMED]
     for step in steps:
         if step.operation == "withWatermark" and not any(step.arguments[0] is watermark for watermark in used):
             raise WATERMARK_UNUSED.error(where=step.where, processor=processor.name)
 
 
 def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> str | None:
-    """Return why a processor's `dropDuplicates` can't run live, or None. Args: steps: upstream first."""
-    place = next((i for i, step in enumerate(steps) if step.operation == "dropDuplicates"), None)
+    """Return why a processor's step with event time can't run live, or None. Args: steps: upstream first."""
+    place = next((i for i, step in enumerate(steps) if step.operation in TIMED), None)
     if place is None:
         return None
     step, before = steps[place], steps[:place]
     if len(processor.reads) != 1 or processor.reads[0] not in sources:
         reason = "runs live only on a source, whose partitions give it the time"
     elif any(other.operation in KEYED for other in before) or any(
-        other.operation == step.operation for other in steps[place + 1 :]
+        other.operation in TIMED for other in steps[place + 1 :]
     ):
         reason = "and another step with a state are in one processor, and a live query has one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
     else:
         topic = sources[processor.reads[0]].topic
-        kept = _unchanged(topic.keys, before)
-        if topic.keys and set(topic.keys) <= kept & set(step.arguments[0]):
+        if is_in_one_partition(step, before, topic.keys):
             return None
         of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
         reason = f"runs live only if each of its keys is in one partition, and {topic.topic} is {of}"
-    return f"dropDuplicates() {reason} ({step.where})"
+    return f"{spoken(step)} {reason} ({step.where})"
 
 
-def _unchanged(keys: Sequence[str], steps: Sequence[Step]) -> set[str]:
-    """Return the columns of a source that steps certainly pass on unchanged, under their names."""
-    kept = set(keys)
-    for step in steps:
-        if step.operation in ("select", "selectExpr"):
-            entries = [c for each in step.arguments for c in (each if isinstance(each, list | tuple) else (each,))]
-            texts = {str(c._jc.toString()) if hasattr(c, "_jc") else str(c).strip() for c in entries}
-            kept = kept if "*" in texts else kept & texts
-        elif step.operation in ("withColumns", "drop", "withColumnRenamed", "explode"):
-            named = step.arguments[0] if step.operation == "withColumns" else step.arguments
-            changed = {name.casefold() for name in named if isinstance(name, str)}
-            kept = {name for name in kept if name.casefold() not in changed}
-    return kept
+def spoken(step: Step) -> str:
+    """Return the name of a step with event time, for messages."""
+    return "a window" if step.operation == "windows" else f"{step.operation}()"
 
 
 def check(before: Frame, step: Step, processor: Processor, needs_hop: str | None) -> None:
-    """Check that a live `dropDuplicates` can keep its state. Args: needs_hop: why it would need a hop before it.
+    """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it.
 
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
     """
     if needs_hop is not None:
-        raise ENGINE_UNSUITABLE_DUPLICATES.error(where=step.where, processor=processor.name, reason=needs_hop)
-    if set(step.arguments[0]) <= set(before.columns):
-        check_group(before, step.arguments[0], step.where)
+        raise ENGINE_UNSUITABLE_TIMED.error(
+            where=step.where, step=spoken(step), processor=processor.name, reason=needs_hop
+        )
+    keys = keys_of(before, step)
+    if step.operation == "windows" or set(keys) <= set(before.columns):
+        check_group(before, keys, step.where)
+
+
+def keys_of(before: Frame, step: Step) -> tuple[Any, ...]:
+    """Return the key of a step with event time, without its window. Plain columns are names.
+
+    Raises: DefinitionError: the user's mistakes in windows.
+    """
+    if step.operation != "windows":
+        return tuple(step.arguments[0])
+    frames.apply(before, step)
+    return plain_keys(before, divided(step.arguments[0])[1])
 
 
 def deciding(step: Step, after: Frame) -> Collection[Any]:

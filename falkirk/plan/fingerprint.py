@@ -25,9 +25,9 @@ STEPS = "steps"
 #: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps whose results, and all values before them, influence more than one later result.
-DECIDING = frozenset({"agg", "count", "dropDuplicates", "explode"})
+DECIDING = frozenset({"agg", "count", "dropDuplicates", "windows", "explode"})
 #: Steps with a state per key.
-KEYED = frozenset({"agg", "count", "dropDuplicates"})
+KEYED = frozenset({"agg", "count", "dropDuplicates", "windows"})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 

@@ -57,9 +57,8 @@ class LiveDifferences:
         if step.operation == "explode":
             shared = Lineage.of(before.data).operations([*before.columns, STAMP], rows=True)
             self._matters(shared | Lineage.of(after.data).operations([STAMP], rows=False), SHARED)
-        elif step.operation in ("agg", "count"):
+        elif step.operation in ("agg", "count", "windows"):
             self._matters(Lineage.of(after.data).operations(after.data.columns, rows=True), IN_STATE)
-
         elif step.operation == "dropDuplicates":  # its state has keys and times, and no other values
             read = [*step.arguments[0], TIME, STAMP]
             self._matters(Lineage.of(before.data).operations(read, rows=True), IN_STATE)

@@ -251,8 +251,9 @@ class _Planner:
                 draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
         before = draft.frame
-        if step.operation == "dropDuplicates":
-            event_time.check(before, step, processor, self._needs_sequencer(draft, step.arguments[0]))
+        if step.operation in event_time.TIMED:
+            grouped = event_time.keys_of(before, step)
+            event_time.check(before, step, processor, self._needs_sequencer(draft, grouped))
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:

@@ -155,6 +155,8 @@ class Region:
         for step in self.steps():
             if step.operation == "dropDuplicates":
                 yield _of_first(step, name, self.source.topic.topic)
+            elif step.operation == "windows":
+                yield _of_windows(step, name, self.source.topic.topic)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
@@ -236,6 +238,20 @@ def _of_first(step: Step, processor: str, topic: str) -> Reason:
         f"the same {', '.join(keys)}. The time of a partition is its greatest {watermark.column} so far, in every "
         f"replay. A key is kept until that time has passed its first record by {delay}. A record that is more than "
         f"{delay} older than that time is late.",
+    )  # fmt: skip
+
+
+def _of_windows(step: Step, processor: str, topic: str) -> Reason:
+    _, _, mode, watermark = step.arguments
+    delay = seconds(watermark.delay_us / 1e6)
+    gives = "Each record gives an updated result of each of its windows" if mode == "update" else (
+        "A window gives one result, when it closes"
+    )  # fmt: skip
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
+        f"key. The time of a partition is its greatest {watermark.column} so far, in every replay. A window closes "
+        f"when that time has passed its end by {delay}. {gives}. A record is late if all its windows have closed.",
     )  # fmt: skip
 
 

@@ -45,7 +45,9 @@ class RecoveryProtocol:
             for this many more checkpoints.
         say: receives one line for the user at each event.
         on_failure, before_start: receive a region's name, and on_failure the reason, before the region is restored or
-            started. If one raises an error, the region stays down.
+            started. If one raises an error, the region stays down. If before_start returns False, the region is not
+            started.
+        may_start: tells of a region that does not run whether it may be started now.
 
     Attributes: down: the regions that stay down.
     """
@@ -64,10 +66,12 @@ class RecoveryProtocol:
         spare: int = 0,
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
-        before_start: Callable[[str], None] = lambda name: None,
+        before_start: Callable[[str], bool] = lambda name: True,
+        may_start: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
-        self._say, self._on_failure, self._before_start = say, on_failure, before_start
+        self._say, self._on_failure = say, on_failure
+        self._before_start, self._may_start = before_start, may_start
         self.down = Down(layout)
         self._kept = KeptPoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
@@ -148,7 +152,7 @@ class RecoveryProtocol:
         if name in self.down or health.ready_at_s > self._clock():
             return None
         if not health.runs:
-            return "is dead"
+            return "is dead" if self._may_start(name) else None
         silent_s = self._clock() - health.progressed_at_s
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 
@@ -211,8 +215,8 @@ class RecoveryProtocol:
 
     def _start(self, name: str, number: PointNumber) -> None:
         try:
-            self._before_start(name)
-            self._regions[name].start(number)
+            if self._before_start(name):
+                self._regions[name].start(number)
         except FalkirkError as error:
             self.down.keep(name, error)
 

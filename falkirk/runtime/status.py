@@ -6,6 +6,13 @@ from falkirk.errors import FalkirkError
 
 #: The environment variable with the file descriptor of the pipe that leads to the coordinator's terminal.
 CONSOLE = "FALKIRK_CONSOLE"
+#: How the detail of a processor begins that waits for a broker or a store. The name of either follows, and a colon.
+AWAY_DETAIL = "waiting for the "
+
+#: The upper bounds of the buckets of a latency, in seconds: `Figures.java` has the same in milliseconds.
+LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+#: The same, of the duration of an epoch.
+EPOCH_BOUNDS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
 @dataclass(kw_only=True)

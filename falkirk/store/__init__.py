@@ -26,6 +26,7 @@ from falkirk.store.tables import SCHEMA_VERSION
 from falkirk.store.values import (
     CheckpointRecord,
     Decision,
+    ForgottenEpochs,
     Recovery,
     RecoveryState,
     RegionRecord,
@@ -42,6 +43,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "CheckpointRecord",
     "Decision",
+    "ForgottenEpochs",
     "Recovery",
     "RecoveryState",
     "RegionRecord",

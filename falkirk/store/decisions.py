@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sql
@@ -10,14 +11,16 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
-from falkirk.store.tables import checkpoints, decisions, regions, watermarks
-from falkirk.store.values import CheckpointRecord, Decision, Watermark, WatermarkKind, dump, load
-from falkirk.theory.ids import EpochNumber
+from falkirk.store.tables import checkpoints, decisions, regions, voids, watermarks
+from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, Watermark, WatermarkKind, dump, load
+from falkirk.theory.ids import EpochNumber, LogId
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
 
 
+#: The kind of decision with the sum of a batch's forgotten epochs.
+_FORGOTTEN = "forgotten epochs"
 #: The kind and name of the decision that holds the secret by which this home signs its records.
 _SIGNING = ("signing", "key")
 _SECRET_BYTES = 32
@@ -136,12 +139,21 @@ class DecisionStore(Part):
         return self._rows(("checkpoints", processor, first), query, _checkpoint)
 
     def forget_epochs(self, kind: str, name: str, below: EpochNumber) -> None:
-        """Delete the decisions about a name below this number, and the checkpoints that followed them."""
+        """Delete the decisions about a name below this number, and the checkpoints that followed them.
+
+        The sum of the results in these checkpoints stays: see `forgotten_epochs`.
+        """
         with self._writing() as db:
+            _add_forgotten(db, kind, name, below, self._clock())
             db.execute(
                 decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
             )
             db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
+
+    def forgotten_epochs(self, name: str) -> ForgottenEpochs | None:
+        """Return the sum of the epochs of a batch that were forgotten; None if there are none with a checkpoint."""
+        known = self.decision(_FORGOTTEN, name, 0)
+        return None if known is None else ForgottenEpochs(**known.content)
 
     def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
         """Record the present low watermark of a processor, and delete the previous one."""
@@ -171,6 +183,31 @@ class DecisionStore(Part):
             known_shown=known,
             asked_shown=asked,
         )
+
+
+def _add_forgotten(db: sql.Connection, kind: str, name: str, below: int, now_s: float) -> None:
+    """Add the checkpoints of a batch below a number to the sum of forgotten epochs, in an open transaction."""
+    mine = (decisions.c.kind == kind) & (decisions.c.name == name) & (decisions.c.number < below)
+    first = db.execute(sql.select(sql.func.min(decisions.c.number)).where(mine)).scalar()
+    gone = sql.select(checkpoints.c.point, checkpoints.c.metadata)
+    made = db.execute(gone.where(checkpoints.c.processor == name, checkpoints.c.point < below)).all()
+    if first is None or not made:
+        return
+    log = LogId.of_epochs(name)
+    ranges = db.execute(sql.select(voids.c.first, voids.c.last_exclusive).where(voids.c.topic == log)).all()
+    rows = [load(m) for point, m in made if not any(f <= point < e for f, e in ranges)]
+    same = (decisions.c.kind == _FORGOTTEN) & (decisions.c.name == name)
+    text = db.execute(sql.select(decisions.c.content).where(same)).scalar()
+    before = ForgottenEpochs(first=first, below=first) if text is None else ForgottenEpochs(**load(text))
+    content = ForgottenEpochs(
+        first=before.first,
+        below=below,
+        epochs=before.epochs + len(rows),
+        rows=before.rows + sum(int(r.get("rows", 0)) for r in rows if isinstance(r, dict)),
+    )
+    db.execute(decisions.delete().where(same))
+    made_now = {"kind": _FORGOTTEN, "name": name, "number": 0, "content": dump(asdict(content)), "made_at_s": now_s}
+    db.execute(decisions.insert().values(**made_now))
 
 
 def _decision(row: sql.Row[Any]) -> Decision:

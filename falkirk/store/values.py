@@ -134,6 +134,20 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenEpochs:
+    """The sum of a batch's epochs from `first` to below `below`, whose records were deleted.
+
+    Args: first: 0, unless a version of Falkirk without this sum deleted earlier ones. epochs, rows: the number of
+        epochs that were not void, and of their results.
+    """
+
+    first: int
+    below: int
+    epochs: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """A rollback of the application: to which of its checkpoints each processor returns (None: it stays), and how
     far that has come."""

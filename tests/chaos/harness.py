@@ -9,8 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from confluent_kafka import Producer
 from falkirk.check import (
     AggregateModel,
     Count,
-    Guarantee,
     Input,
     Latest,
     Place,
@@ -43,12 +41,6 @@ START_S = 400.0
 TOGETHER_S = 0.1
 #: Records per second of a load that only has to leave results behind each checkpoint.
 LIGHT = 100.0
-#: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
-#: with a checkpoint, so a kill right after that would find no later results.
-LOGS = {"snapshots": "snapshots-held"}
-#: How many records must follow a region's checkpoint when everything is killed, under a `LIGHT` load. Those of a fenced
-#: region are more than a transaction of half a second has, so that some are committed.
-BEHIND, BEHIND_LEAST = {"fenced": 80}, 40
 
 
 class Application:
@@ -298,94 +290,3 @@ def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
         inputs.append(Input(key=row["word"], place=place, row=row))
     outputs = list(outputs_of(read_topic(config, counts)))
     return check_keyed(inputs, outputs, AggregateModel(["word"], {"version": Count(), "n": Latest("n")}))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counting:
-    """Keyed counts under test: their names in apps/counts.py, and the topic of the plain count."""
-
-    bootstrap: str
-    events: str
-    counts: str
-    counted: Sequence[str]
-    application: Application
-
-    def topic(self, name: str) -> str:
-        """Return the topic of a count of apps/counts.py."""
-        return self.counts if name == "counts" else f"{self.counts}.{name}"
-
-    def released(self, topic: str | None = None) -> int:
-        """Return the number of results in a topic. Args: topic: by default the topic of the plain count."""
-        return sum(Topics(Connection.of(self.bootstrap)).end_positions(topic or self.counts).values())
-
-    def prefix(self) -> str:
-        """Return the prefix of the names of the application's internal topics."""
-        identity = json.loads((self.application.home / "falkirk.json").read_text())["identity"]
-        return f"falkirk.counts.{identity}."
-
-    def suppressed(self) -> dict[str, int]:
-        """Return how many results the present incarnation of each region found already published."""
-        return {region["name"]: region["suppressed"] for region in self.application.status()["regions"]}
-
-
-@contextlib.contextmanager
-def counting(
-    broker: Broker,
-    home: Path,
-    tag: str,
-    *options: str,
-    counted: Sequence[str] = ("counts",),
-    file: Path = APPS / "counts.py",
-    **env: str,
-) -> Iterator[Counting]:
-    """Run keyed counts on fresh topics until the end of the block. Args: counted: names in apps/counts.py."""
-    events, counts = f"events-{tag}", f"counts-{tag}"
-    env |= {"EVENTS": events, "COUNTS": counts, "COUNTED": " ".join(counted)}
-    application = Application(file, broker.bootstrap, home, env, *options)
-    run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=counted, application=application)
-    topics = Topics(Connection.of(broker.bootstrap))
-    for topic in (events, *map(run.topic, counted)):
-        topics.create(topic, 2, {})
-    application.start()
-    try:
-        yield run
-    finally:
-        application.stop()
-
-
-def assert_exactly_once(run: Counting, sent: int, *names: str) -> None:
-    """Wait for all results of these counts, by default of the plain one, and check them with the checker."""
-    names = names or ("counts",)
-    settle(run.application, run.bootstrap, sent, *map(run.topic, names))
-    for name in names:
-        verdict = judge_counts(run.bootstrap, run.events, run.topic(name))
-        print(f"{name}: {verdict.counts}")
-        assert verdict.guarantee is Guarantee.EXACTLY_ONCE, (name, verdict.anomalies)
-        assert verdict.counts.observed_outputs == verdict.counts.inputs >= sent
-
-
-def some_behind_a_commit(run: Counting) -> None:
-    """Wait until there are results after a new checkpoint."""
-    run.application.wait_next_commit()
-    before = run.released()
-    wait_until(lambda: run.released() > before + 100, 120, "results after the commit")
-
-
-def await_results_behind(run: Counting) -> None:
-    """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
-    topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
-    first: dict[str, int] = {}
-    seen: dict[str, tuple[int, int]] = {}
-
-    def all_behind() -> bool:
-        commits = run.application.last_commits()
-        for name in run.counted if commits else ():
-            first.setdefault(name, commits[name])
-            if seen.get(name, (-1, 0))[0] != commits[name]:
-                seen[name] = commits[name], run.released(topics[name])
-        return bool(commits) and all(
-            commits[name] > first[name] and run.released(topic) > seen[name][1] + BEHIND.get(name, BEHIND_LEAST)
-            for name, topic in topics.items()
-        )
-
-    wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{run.application.log()}")

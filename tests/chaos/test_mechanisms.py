@@ -1,38 +1,31 @@
-"""kill -9 of all processes, or only of Python, under every mechanism; judged only by the checker.
+"""kill -9 of all processes, of Python alone, and of the broker, under every mechanism; judged only by the checker.
 
 An application runs several counts of one topic, each under a different mechanism. After the same kills, each result
 must exist once if that is promised. Results must be repeated if they are only acknowledged, or if the barrier is
-disabled. Results that are published on arrival, in plain lanes, are in test_broker.py and test_inferred.py.
+disabled. tests/cluster/test_fenced.py has a JVM that nobody can reach.
 """
 
 import json
 import os
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 from confluent_kafka.admin import AdminClient
 
 from falkirk.check import Guarantee, read_topic
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
+from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
-from tests.chaos.harness import (
-    APPS,
-    LIGHT,
-    Counting,
-    Load,
-    assert_exactly_once,
-    await_results_behind,
-    counting,
-    is_alive,
-    judge_counts,
-)
-from tests.support import wait_until
+from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
+from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts
+from tests.support import suspend, wait_until
 
-LANES = APPS / "lanes.py"
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
 #: How often each kind of kill is repeated; a higher number makes a soak.
@@ -41,61 +34,73 @@ AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
 MORE_STRIKES_MAX = 4
 
 
-def test_fenced_held_back_and_without_the_barrier(broker: Broker, home: Path, tag: str) -> None:
-    counted = ("fenced", "snapshots", "repeated")
-    with counting(broker, home, tag, counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500") as run:
-        sent = strike(
-            run, 2 * AGAIN, python_alone=1,
-            shows=lambda suppressed: bool(
-                suppressed["fenced"] and is_taken_back(run, "snapshots-held") and has_twice(run, run.topic("repeated"))
-            ),
-        )  # fmt: skip
-        assert_exactly_once(run, sent, "fenced", "snapshots")
-        judge_repeated(run, sent)
+def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path, tag: str) -> None:
+    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and one without the barrier.
+
+    The transactions of the fenced output are so long that one is always open.
+    """
+    counted = ("hopped", "fenced", "snapshots", "repeated")
+    with counting(own_broker, home, tag, counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500") as run:
+        run.application.wait_committed(0)  # the lanes are open, and nothing was sent
+        run.application.kill_everything()
+        with Load(run.bootstrap, run.events, rate=LIGHT) as load:
+            run.application.wait_committed(0)  # so the logs exist
+            await_results_behind(run)
+            kill_python_alone(run)
+            await_results_behind(run)
+            broker = kill_broker(own_broker)
+            strike(run, lambda: hang_while_everything_is_killed(broker, run), has_struck_all)
+            await_results_behind(run)
+        assert_exactly_once(run, load.sent, "hopped", "fenced", "snapshots")
+        assert repeated(run, "fenced") == 0
+        judge_repeated(run, load.sent)
         logs = logs_of(run)
-    assert logs.keys() == {"snapshots-held"}
-    assert logs["snapshots-held"] > sent, "cancelled results are still in the log, but not in the sink"
+    assert logs.keys() == {"snapshots-held", "hopped-by-word"}
+    assert logs["snapshots-held"] > load.sent, "cancelled results are still in the log, but not in the sink"
 
 
 def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag: str) -> None:
     # After a kill, more input is read again than was acknowledged: its points are kept until the end.
     with counting(broker, home, tag, counted=("logged", "acknowledged"), HISTORY="90") as run:
-        sent = strike(
-            run,
-            AGAIN,
-            shows=lambda suppressed: bool(suppressed["logged-out"] and has_twice(run, f"{run.prefix()}passed-out")),
-        )
-        assert_exactly_once(run, sent, "logged")
-        judge_acknowledged(run, sent)
+        with Load(run.bootstrap, run.events, rate=LIGHT) as load:
+            run.application.wait_committed(0)
+            strike(
+                run,
+                run.application.kill_everything,
+                lambda run, suppressed: bool(suppressed["logged-out"] and has_twice(run, f"{run.prefix()}passed-out")),
+            )
+        assert_exactly_once(run, load.sent, "logged")
+        judge_acknowledged(run, load.sent)
         logs = logs_of(run)
-    assert logs["logged-out"] == sent, "each result once: the barrier drops duplicates in the log too"
+    assert logs["logged-out"] == load.sent, "each result once: the barrier drops duplicates in the log too"
 
 
-def strike(
-    run: Counting, strikes: int, *, shows: Callable[[Counter[str]], bool], python_alone: int | None = None
-) -> int:
-    """Kill all processes under load `strikes` times, or more often, until each mechanism had work to do.
+def strike(run: Counting, kill: Callable[[], None], shows: Callable[[Counting, Counter[str]], bool]) -> None:
+    """Kill under load `AGAIN` times, or more often, until each mechanism had work to do.
 
-    Args: shows: returns whether each mechanism had work, given how many results each region found already published.
-        python_alone: the strikes at which only the host's Python is killed.
-    Returns: the number of sent records.
+    Args: kill: kills all processes of the application, and starts it again. shows: returns whether each mechanism had
+        work, given how many results each region found already published.
     """
     suppressed: Counter[str] = Counter()
-    with Load(run.bootstrap, run.events, rate=LIGHT) as load:
-        run.application.wait_committed(0)  # so the logs exist
-        for number in range(strikes + MORE_STRIKES_MAX):
-            await_results_behind(run)
-            if number == python_alone:
-                kill_python_alone(run)
-            else:
-                run.application.kill_everything()
-                run.application.wait_committed(0)
-            suppressed.update(run.suppressed())
-            if number + 1 >= strikes and shows(suppressed):
-                break
+    for number in range(AGAIN + MORE_STRIKES_MAX):
+        await_results_behind(run)
+        kill()
+        run.application.wait_committed(0)
+        suppressed.update(run.suppressed())
+        if number + 1 >= AGAIN and shows(run, suppressed):
+            break
     print(f"suppressed over all kills: {dict(suppressed)}")
-    assert shows(suppressed)
-    return load.sent
+    assert shows(run, suppressed)
+
+
+def has_struck_all(run: Counting, suppressed: Counter[str]) -> bool:
+    """Return whether the barrier dropped results, held results were taken back, and others came twice without it."""
+    return bool(
+        suppressed["hopped"]
+        and suppressed["fenced"]
+        and is_taken_back(run, "snapshots-held")
+        and has_twice(run, run.topic("repeated"))
+    )
 
 
 def is_taken_back(run: Counting, log: str) -> bool:
@@ -118,6 +123,35 @@ def kill_python_alone(run: Counting) -> None:
     run.application.forget_status()
     run.application.wait_committed(1)
     assert run.application.host().pid != old.pid
+
+
+def kill_broker(broker: Broker) -> Broker:
+    """Kill the broker, and start it again at the same address."""
+    process = process_of(broker)
+    process.kill()
+    process.wait(30)
+    again = local_broker.start(Path(broker.folder), java_options=local_broker.SHORT_RUN)
+    assert again.bootstrap == broker.bootstrap
+    return again
+
+
+def hang_while_everything_is_killed(broker: Broker, run: Counting) -> None:
+    """Requests of the killed writer wait in the hung broker's sockets, and are appended when the broker resumes."""
+    process = process_of(broker)
+    suspend(process)
+    try:
+        until_s = time.monotonic() + 10
+        run.application.kill_everything()
+        wait_until(lambda: time.monotonic() > until_s, 30, "the ten seconds of silence")
+    finally:
+        process.resume()
+
+
+def process_of(broker: Broker) -> psutil.Process:
+    """Return the process of a running broker."""
+    process = broker.process()
+    assert process is not None
+    return process
 
 
 def logs_of(run: Counting) -> dict[str, int]:

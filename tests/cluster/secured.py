@@ -10,10 +10,13 @@ import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are public all the same
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -27,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from tests.cluster.tokens import AUDIENCE, TokenServer
+from tests.support import wait_until
 
 USER, PASSWORD = "shop", 'of "quotes", \\ and spaces'
 
@@ -46,17 +50,18 @@ class Secured:
     ca: Path
     client: Path
 
+    @cached_property
     def admin(self) -> AdminClient:
-        """Return a client with all rights."""
+        """A client with all rights."""
         return AdminClient({"bootstrap.servers": self.open.bootstrap})
 
     def add_user(self, user: str = USER) -> None:
         """Let a user log in with SCRAM-SHA-512."""
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
-        admin = self.admin()  # the client must live until it has answered
-        for future in admin.alter_user_scram_credentials([wanted]).values():
+        for future in self.admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
+        wait_until(lambda: self._knows(user), 30, f"the broker to know {user}")
 
     def allow(
         self,
@@ -68,14 +73,31 @@ class Secured:
         user: str = USER,
     ) -> None:
         """Give a user rights to a topic or group. Args: prefix: to all with this prefix."""
-        pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
-        rights = [
-            AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-            for operation in operations
-        ]
-        admin = self.admin()
-        for future in admin.create_acls(rights).values():
+        self.allow_all([right_of(kind, name, operation, prefix=prefix, user=user) for operation in operations])
+
+    def allow_all(self, rights: list[AclBinding]) -> None:
+        """Give rights, all at once, and wait until the broker knows them: it answers before it does."""
+        for future in self.admin.create_acls(rights).values() if rights else ():
             future.result(30)
+        wait_until(lambda: {*rights} <= self._rights(), 30, "the broker to know the rights")
+
+    def _knows(self, user: str) -> bool:
+        try:
+            return bool(self.admin.describe_user_scram_credentials([user])[user].result(30))
+        except KafkaException:
+            return False
+
+    def _rights(self) -> set[AclBinding]:
+        every = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
+        return {*self.admin.describe_acls(every).result(30)}
+
+
+def right_of(kind: ResourceType, name: str, operation: AclOperation, *, prefix: bool, user: str) -> AclBinding:
+    """Return a right of a user. Args: prefix: to all with this prefix."""
+    pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+    return AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from confluent_kafka import Producer
 
 from falkirk.check import read_topic
@@ -87,6 +88,24 @@ def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Brok
     assert [row["n"] for row in run.rows("passed")] == [1, -1, -2, 2, 3, 4]
     assert len(run.rows("refused")) <= 1
     assert len(run.rows("swollen")) <= 2
+
+
+@pytest.mark.soak
+def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
+    """Before, there was no end: five Spark applications in 150 s, and a sixth began. Two losses are enough here."""
+    with running(broker, home, tag, "passed", "killed", interval="2 seconds") as run:
+        run.application.wait_committed(0)
+        run.send(-3, 1, 2)
+        run.wait(lambda: run.named("killed").get("condition") == "REGION_KEEPS_FAILING", "the region to be down")
+        run.wait(lambda: run.named("passed")["state"] == "running", "the other region")
+        assert "lost" in run.named("killed")["detail"]
+        pid = run.application.host().pid
+        run.send(3)
+        run.wait(lambda: len(run.rows("passed")) >= 4, "the results of the other region")
+        run.application.wait(lambda: run.named("passed")["last_commit"] > 1, PATIENCE_S, "its checkpoints")
+        assert run.application.host().pid == pid
+    assert [row["n"] for row in run.rows("passed")] == [-3, 1, 2, 3]
+    assert len(run.rows("killed")) <= 1
 
 
 def test_a_stray_connection_restarts_its_region_alone(broker: Broker, home: Path, tag: str) -> None:

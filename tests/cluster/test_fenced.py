@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from falkirk.local.broker import Broker
-from tests.chaos.harness import START_S, Application, Counting, Load, counting
-from tests.chaos.test_broker import FILE, repeated, visible
+from tests.chaos.counting import LANES, Counting, counting, repeated, visible
+from tests.chaos.harness import START_S, Application, Load
 from tests.support import suspend, wait_until
 
 _REFUSED = ("ProducerFencedException", "InvalidProducerEpochException")
@@ -47,7 +47,7 @@ def test_a_jvm_that_nobody_can_reach(
     broker: Broker, home: Path, tag: str, first: dict[str, str], second: dict[str, str]
 ) -> None:
     copy, is_fenced = home.with_name("copy"), second == {"FENCED": "yes"}
-    with counting(broker, home, tag, file=FILE, **first) as run, Load(broker.bootstrap, run.events) as load:
+    with counting(broker, home, tag, file=LANES, **first) as run, Load(broker.bootstrap, run.events) as load:
         run.application.wait_committed(1)
         load.rate = 0.5  # so that no transaction is open: the case in which the broker has nothing to abort
         run.application.wait(lambda: len(visible(run)) >= load.sent > 200, 120, "all results")
@@ -56,7 +56,7 @@ def test_a_jvm_that_nobody_can_reach(
             shutil.copytree(home, copy)
             (copy / "processes.json").unlink()
             env = {"EVENTS": run.events, "COUNTS": run.counts, "MACHINE": "another", **second}
-            with Application(FILE, broker.bootstrap, copy, env) as successor:
+            with Application(LANES, broker.bootstrap, copy, env) as successor:
                 successor.wait_committed(2)
                 known = len(visible(run))
                 unreachable.resume()

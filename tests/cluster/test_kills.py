@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from falkirk.local.broker import Broker
-from tests.chaos.harness import Counting, Load, assert_exactly_once, counting, is_alive, some_behind_a_commit
+from tests.chaos.counting import Counting, assert_exactly_once, counting, some_behind_a_commit
+from tests.chaos.harness import Load, is_alive
 from tests.support import suspend, wait_until
 
 STRIKES_MAX = 3

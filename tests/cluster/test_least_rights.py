@@ -1,30 +1,38 @@
-"""The rights in operations.md of users other than the application: they are enough, and each is needed.
+"""The rights in operations.md: they are enough, and those of users other than the application are all needed.
 
-All tests share one broker with access control lists. Each user is new, so no right of another test is left. Rights of
-the application itself: test_secured_broker.py. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
+All tests share one broker, which requires TLS and SASL and has access control lists. Each user is new, so no right of
+another test is left. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
 """
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
-from falkirk.check import bounds_now, read_topic
+from falkirk.check import Guarantee, bounds_now, read_topic
 from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.runtime import outputs
 from falkirk.runtime.context import Place
-from tests.cluster.secured import PASSWORD, Secured, secured
+from falkirk.theory.ids import PointNumber
+from tests.chaos.harness import Application, Load, judge_counts, settle
+from tests.cluster.past import BATCHES, Past
+from tests.cluster.secured import PASSWORD, USER, Secured, right_of, secured
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
+from tests.support import wait_until
 
+APP = Path(__file__).parent / "apps" / "secured.py"
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-CREATE = AclOperation.CREATE
+CREATE, DELETE, SETTINGS = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS
 TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
@@ -41,7 +49,7 @@ class Right:
 
 
 def rights(kind: ResourceType, name: str, *operations: AclOperation, is_prefix: bool = False) -> list[Right]:
-    return [Right(kind=kind, name=name, operation=o, is_prefix=is_prefix) for o in operations]
+    return [Right(kind=kind, name=str(name), operation=o, is_prefix=is_prefix) for o in operations]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +66,18 @@ def stage(guarded: Secured, home: Path, tag: str) -> Iterator[Stage]:
         yield Stage(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
 
 
+@pytest.fixture
+def past(guarded: Secured, home: Path, tag: str) -> Iterator[Past]:
+    """An application at rest, with live regions that it can roll back."""
+    with open_home(home, "again") as opened:
+        yield Past(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
+
+
 def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytest.MonkeyPatch) -> Connection:
     """Return the connection of a new user with these rights alone."""
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     broker.add_user(user)
-    for right in given:
-        broker.allow(right.kind, right.name, [right.operation], prefix=right.is_prefix, user=user)
+    broker.allow_all([right_of(r.kind, r.name, r.operation, prefix=r.is_prefix, user=user) for r in given])
     return Connection(
         broker.by_password,
         security_protocol="SASL_SSL",
@@ -76,13 +90,20 @@ def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytes
 
 
 def refusals(
-    broker: Secured, tag: str, given: list[Right], do: Callable[[Connection], object], monkeypatch: pytest.MonkeyPatch
+    broker: Secured,
+    tag: str,
+    given: list[Right],
+    do: Callable[[Connection], object],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    always: Sequence[Right] = (),
 ) -> list[str]:
-    """Do something with all rights, then without each of them in turn; return the conditions of the refusals."""
-    do(login(broker, f"all-{tag}", given, monkeypatch))
+    """Do something with all rights, then without each of `given` in turn; return the conditions of the refusals."""
+    do(login(broker, f"all-{tag}", [*always, *given], monkeypatch))
     found = []
     for number, missing in enumerate(given):
-        connection = login(broker, f"without{number}-{tag}", [r for r in given if r is not missing], monkeypatch)
+        left = [*always, *(right for right in given if right is not missing)]
+        connection = login(broker, f"without{number}-{tag}", left, monkeypatch)
         with pytest.raises(LogError) as error:
             do(connection)
         found.append(error.value.condition)
@@ -127,6 +148,77 @@ def test_the_checker(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyP
     assert refusals(guarded, tag, given, read, monkeypatch) == ["TOPIC_UNREADABLE"] * 2
 
 
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at a topic's end twice within a short time: nobody writes."""
+    monkeypatch.setattr(outputs, "SETTLE_S", 0.02)
+
+
+def to_look_back(past: Past) -> list[Right]:
+    """Return the rights of the user of `falkirk history` while the application runs."""
+    return [
+        *rights(TOPIC, past.events, DESCRIBE),
+        *rights(TOPIC, past.counts, DESCRIBE),
+        *rights(TOPIC, past.snaps, READ),
+        *rights(TOPIC, "falkirk.again.", DESCRIBE, is_prefix=True),
+        *rights(GROUP, "falkirk", READ, is_prefix=True),
+    ]
+
+
+def to_fence(past: Past) -> list[Right]:
+    """Return the right to end former writers, before anybody looks where their results end."""
+    return rights(TRANSACTIONS, "falkirk.again.", WRITE, is_prefix=True)
+
+
+@pytest.mark.usefixtures("quickly")
+def test_history(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """Before a rollback of a running application, the command looks in the same way, and the application does it."""
+
+    def look(connection: Connection, *, runs: bool) -> None:
+        visit = past.visit(connection, runs=runs)
+        assert len(visit.past_cuts()) == 2 * BATCHES + 1
+        assert visit.preview({"held": PointNumber(1)}).moves
+        assert len(visit.history()) == 2 * (BATCHES + 1)
+
+    running, at_rest = partial(look, runs=True), partial(look, runs=False)
+    given = to_look_back(past)
+    assert {*refusals(guarded, tag, given, running, monkeypatch)} == {"ACCESS_REFUSED"}
+    at_rest(login(guarded, f"at-rest-{tag}", [*given, *to_fence(past)], monkeypatch))
+    with pytest.raises(LogError, match="transactional id"):
+        at_rest(login(guarded, f"fenceless-{tag}", given, monkeypatch))
+
+
+@pytest.mark.usefixtures("quickly")
+def test_rollback(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """It looks at everything as `falkirk history` does, and needs these rights besides."""
+
+    def go_back(connection: Connection) -> None:
+        past.visit(connection).roll_back({"plain": PointNumber(1), "held": PointNumber(1)}, force=True)
+
+    given = [
+        *rights(TOPIC, past.counts, READ),
+        *rights(TOPIC, past.dead["plain"], READ),
+        *rights(TOPIC, "falkirk.again.", READ, is_prefix=True),
+    ]
+    always = [*to_look_back(past), *to_fence(past), *rights(TOPIC, past.dead["held"], READ)]
+    assert {*refusals(guarded, tag, given, go_back, monkeypatch, always=always)} == {"ACCESS_REFUSED"}
+    assert not past.home.store.unfinished_recovery()
+
+
+def test_gc(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    """With two more rights, it commits how far the application has read. Nothing depends on that."""
+
+    def collect(connection: Connection) -> None:
+        visit = past.visit(connection)
+        visit.garbage()
+        visit.recovery.collect()
+
+    given = [*rights(TOPIC, past.events, DESCRIBE), *rights(TOPIC, "falkirk.again.", DELETE, is_prefix=True)]
+    assert past.wire.topics.first_positions(past.held) == {0: 0}
+    assert {*refusals(guarded, tag, given, collect, monkeypatch)} == {"ACCESS_REFUSED"}
+    assert past.wire.topics.first_positions(past.held) == {0: 1}, "what it deletes: it was released"
+
+
 def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
     """These are plain clients of Kafka, so the errors are Kafka's."""
 
@@ -155,3 +247,53 @@ def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: py
     assert may_consume(login(guarded, f"consumer-{tag}", [*read, *group], monkeypatch))
     assert not may_consume(login(guarded, f"groupless-{tag}", read, monkeypatch))
     assert not may_consume(login(guarded, f"blind-{tag}", group, monkeypatch))
+
+
+def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
+    """Give the user the rights in docs/operations.md of the application."""
+    broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
+    broker.allow(TOPIC, counts, [READ, WRITE, DESCRIBE, SETTINGS])
+    for own in ("falkirk.", f"{events}.dead-letters", f"{counts}.dead-letters"):
+        broker.allow(TOPIC, own, [READ, WRITE, DESCRIBE, SETTINGS, CREATE, DELETE], prefix=True)
+    for readers in ("falkirk", "spark-kafka-"):
+        broker.allow(GROUP, readers, [READ], prefix=True)
+    broker.allow(TRANSACTIONS, "falkirk.secured.", [WRITE, DESCRIBE], prefix=True)
+
+
+def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: Path, tag: str) -> None:
+    """Real Spark logs in by password until everything is killed, and by token from then on. The broker fences its
+    outputs."""
+    events, counts = f"events-{tag}", f"counts-{tag}"
+    topics = Topics(Connection.of(guarded.open.bootstrap))
+    for topic in (events, counts):
+        topics.create(topic, 2, {})
+    guarded.add_user()
+    allow_what_is_documented(guarded, events, counts)
+    env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(guarded.ca), "EVENTS": events, "COUNTS": counts}
+    by_password = {"SECURED": guarded.by_password, "CLIENT": str(guarded.client)}
+    by_token = {"SECURED": guarded.by_token, "TOKENS": guarded.tokens.url}
+    application = Application(APP, None, home, env | by_password)
+    application.start()
+    try:
+        with Load(guarded.open.bootstrap, events) as load:
+            application.wait_committed(1)
+            application.wait_next_commit()
+            before = _count(topics, counts)
+            wait_until(lambda: _count(topics, counts) > before + 100, 120, "results after a checkpoint")
+            assert guarded.tokens.given == 0
+            application.kill_everything(**by_token)
+            application.wait_committed(0)
+            assert application.suppressed() > 0
+        settle(application, guarded.open.bootstrap, load.sent, counts)
+    finally:
+        application.stop()
+    verdict = judge_counts(guarded.open.bootstrap, events, counts)
+    assert guarded.tokens.given > 0
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == verdict.counts.inputs >= load.sent
+    for file in ("run.log", "host.log", "status.json"):
+        assert PASSWORD not in (home / file).read_text(errors="replace"), f"the password is in {file}"
+
+
+def _count(topics: Topics, topic: str) -> int:
+    return sum(topics.end_positions(topic).values())

@@ -17,7 +17,8 @@ from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Place
 from falkirk.runtime.outputs import settled_ends
-from tests.chaos.harness import Load, assert_exactly_once, counting, some_behind_a_commit
+from tests.chaos.counting import assert_exactly_once, counting, some_behind_a_commit
+from tests.chaos.harness import Load
 from tests.cluster.kafka import KafkaCluster
 from tests.support import wait_until
 

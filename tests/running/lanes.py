@@ -23,6 +23,7 @@ from xdist.workermanage import WorkerController
 LANE = "tests/chaos/"
 #: Files whose tests share a fixture of the module that takes seconds.
 HEAVY = (
+    "tests/integration/epochs/test_judge_batches.py",
     "tests/integration/inference/test_audit.py",
     "tests/integration/inference/test_hunt.py",
     "tests/integration/inference/test_hunt_faults.py",

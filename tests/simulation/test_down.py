@@ -138,9 +138,10 @@ def test_a_region_that_may_not_start_stays_down_beside_others() -> None:
     error = DefinitionError("NOT_CO_PARTITIONED", "a key came from two partitions")
 
     def coordinator(refused: tuple[str, ...]) -> RecoveryProtocol:
-        def before_start(name: str) -> None:
+        def before_start(name: str) -> bool:
             if name in refused:
                 raise error
+            return True
 
         return RecoveryProtocol(layout, world.regions, world, world.store, world.clock, before_start=before_start)  # type: ignore[arg-type]
 

@@ -9,6 +9,12 @@ ADDRESS_INVALID = Condition(
     "http={address!r} is not an address of the form host:port.",
     hint='Write "127.0.0.1:8088", or port 0 for any free port.',
 )
+ADDRESS_INVALID_METRICS = Condition(
+    "ADDRESS_INVALID",
+    DefinitionError,
+    "metrics can't be served at {address!r}: it has not the form [host:]port.",
+    hint='Write a port, as in "9100", or an address, as in "0.0.0.0:9100".',
+)
 ANNOTATION_UNKNOWN = Condition(
     "ANNOTATION_UNKNOWN",
     DefinitionError,
@@ -313,6 +319,20 @@ WATERMARK_MISSING = Condition(
     DefinitionError,
     "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
+)
+WINDOW_INVALID = Condition(
+    "WINDOW_INVALID",
+    DefinitionError,
+    "the window {window!r} can't have an event time: {reason}.",
+    hint="Group by one window of the column of withWatermark(), with constant intervals: "
+    'groupBy(F.window("at", "10 minutes"), "id").',
+)
+OUTPUT_MODE_INVALID = Condition(
+    "OUTPUT_MODE_INVALID",
+    DefinitionError,
+    "outputMode({mode!r}) can't be used here.",
+    hint='Windows after withWatermark() have "append" (one result when a window closes) and "update" (a result for '
+    'each record); other groups have "update" alone.',
 )
 AGGREGATE_MISSING = Condition(
     "AGGREGATE_MISSING",

@@ -32,11 +32,25 @@ REGION_KEEPS_FAILING = Condition(
     "{region!r} failed {failures} times without a checkpoint in between: {reason}",
     hint="See the host's log for details, correct the cause, and run again. The home is intact.",
 )
+REGION_KEEPS_FAILING_LOSSES = Condition(
+    "REGION_KEEPS_FAILING",
+    SparkError,
+    "{region!r} has input and made no progress in {losses} Spark applications in a row, all of which ended because "
+    "executors died: {reason}",
+    hint="Probably a value of its input kills them. See the executors' logs for details, correct the cause, and run "
+    "again. The home is intact.",
+)
 ADDRESS_TAKEN = Condition(
     "ADDRESS_TAKEN",
     MachineError,
     "requests can't be accepted at {host}:{port}: {reason}.",
     hint="Set another address with http=, or use port 0 for any free port.",
+)
+ADDRESS_TAKEN_METRICS = Condition(
+    "ADDRESS_TAKEN",
+    MachineError,
+    "metrics can't be served at {host}:{port}: {reason}.",
+    hint="Name another port with --metrics, or stop the process that uses this one.",
 )
 SESSION_LOST_GO_BACK = Condition(
     "SESSION_LOST",

@@ -51,17 +51,17 @@ ENGINE_UNSUITABLE = Condition(
     "{processor!r} can't run live: {found}.",
     hint='Leave out engine=, or write engine="micro-batch".',
 )
-ENGINE_UNSUITABLE_DUPLICATES = Condition(
+ENGINE_UNSUITABLE_TIMED = Condition(
     "ENGINE_UNSUITABLE",
     DefinitionError,
-    "dropDuplicates() of {processor!r} can't run live: {reason}.",
+    "{step} of {processor!r} can't run live: {reason}.",
     hint='Write engine="micro-batch".',
 )
 WATERMARK_UNUSED = Condition(
     "WATERMARK_UNUSED",
     DefinitionError,
     "no step of {processor!r} uses the event time of withWatermark().",
-    hint='Write dropDuplicates(["id"]) after it, or leave it out.',
+    hint='Write dropDuplicates(["id"]) or groupBy(F.window("at", "10 minutes"), "id") after it, or leave it out.',
 )
 ENGINE_UNSUITABLE_GROUP = Condition(
     "ENGINE_UNSUITABLE",

@@ -75,7 +75,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("RUNS", "HOW", "READS"), *regions, *batches]
     ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
-              "see the reasons, failures and costs of that output."]  # fmt: skip
+              "see why it has this promise, and what a failure costs."]  # fmt: skip
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
         Text(),

@@ -24,7 +24,7 @@ from falkirk.errors.conditions.runtime import EPOCH_OUT_IN_PART
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.results import Results
+from falkirk.runtime.epochs.results import Results, Written
 from falkirk.store import Store
 from falkirk.theory.ids import EpochNumber
 
@@ -74,11 +74,8 @@ class Direct:
         read = sum(o - epoch.first.get(log, {}).get(p, 0) for log, ps in epoch.last.items() for p, o in ps.items())
         return read <= FEW_RECORDS
 
-    def send(self, epoch: Epoch, folder: str, computed: Computed) -> tuple[int, int]:
-        """Send the results of an epoch; return the number of results and the number of dead letters.
-
-        Args: folder: for the dead letters.
-        """
+    def send(self, epoch: Epoch, folder: str, computed: Computed) -> Written:
+        """Send the results of an epoch. Args: folder: for the dead letters."""
         assert self._releaser is not None, "it has a sink"
         self._around = self._around or _around(self._batch, computed.result.sparkSession)
         self._agree(epoch, digest([computed.structure, self._around]))

@@ -29,7 +29,7 @@ from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.results import Results
+from falkirk.runtime.epochs.results import Results, Written
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.runtime.record import refuse_partitions
@@ -73,11 +73,13 @@ class EpochJobs:
         self.session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self.session, batch, epochs)
-        self._results = Results(self.session, batch, epochs)
+        self._results = Results(batch, epochs)
         self.reads = BatchFiles(self.session, batch, self.files)
         self.direct = Direct(batch, epochs, self._store, self._results, releaser)
         self.partitions: Mapping[LogId, int] = {}
         self._nothing_due_at: Positions | None = None
+        #: Where each input ended at the last look.
+        self.seen_ends: Positions = {}
         self.waits_for = self.detail = ""
 
     def look_again(self) -> None:
@@ -117,6 +119,7 @@ class EpochJobs:
                 ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: Offset(self.all_logs[given.log].end())}
+        self.seen_ends = ends
         return ends
 
     def refuse_expired(self, epoch: Epoch) -> None:
@@ -218,22 +221,23 @@ class EpochJobs:
             clean=call.clean, refused={log: sorted(files) for log, files in inputs.refused.items() if files},
         )  # fmt: skip
 
-    def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> tuple[int, int]:
-        """Write the results of an epoch into a folder or straight to their topic.
-
-        Returns: the number of results and the number of dead letters.
-        """
-        found = self.direct.send(epoch, name, computed) if direct else self._results.write(name, computed)
+    def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> Written:
+        """Write the results of an epoch into a folder or straight to their topic."""
+        if direct:
+            written = self.direct.send(epoch, name, computed)
+        else:
+            partitions = {p for ends in epoch.last.values() for p in ends}
+            written = self._results.write(name, computed, partitions)
         self.reads.check(epoch, computed.refused)
-        return found
+        return written
 
-    def marks(self, computed: Computed, folder: str) -> dict[str, int]:
+    def marks(self, computed: Computed, folder: str, written: Written) -> dict[str, int]:
         """Return the marks that an epoch with written results leaves for the next: how far event time has come."""
         by = self.batch.sorts
         if by is None:
             return {}
-        newest = {}
-        if any(self.epochs.path(folder).glob(f"{SLICE}=*")):
+        newest = written.newest or {}
+        if written.newest is None and any(self.epochs.path(folder).glob(f"{SLICE}=*")):
             rows = self.session.read.schema(self.batch.schema).parquet(str(self.epochs.path(folder)))
             time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
             found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()

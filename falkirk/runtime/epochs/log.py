@@ -20,7 +20,7 @@ from falkirk.declare.cut import SLICE, positions_of
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
-from falkirk.system.durable import Manifest, check, sync
+from falkirk.system.durable import Manifest, check, damaged, sync
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 from falkirk.theory.times import TopicPartition
@@ -124,9 +124,16 @@ class EpochLog:
         Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
         """
         made = {c.point: c for c in self._store.checkpoints(self._region, first)}
-        return tuple(
-            _epoch(d, made.get(EpochNumber(d.number))) for d in self._store.decisions(_KIND, self._region, first)
-        )
+        decided = self._store.decisions(_KIND, self._region, first)
+        return tuple(self._epoch(d, made.get(EpochNumber(d.number))) for d in decided)
+
+    def _epoch(self, decided: Decision, made: CheckpointRecord | None) -> Epoch:
+        """Return an epoch. Raises: HomeError: `STATE_DAMAGED`: its record in the store is torn."""
+        try:
+            return _epoch(decided, made)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"the record of epoch {decided.number} of {self._region!r} is not what Falkirk writes: {error!r}."
+            raise damaged(text, self.folder, epoch=decided.number) from error
 
     def complete(self, first: EpochNumber, last: EpochNumber) -> tuple[Epoch, ...]:
         """Return the epochs [first, last) that are not void; `last` is at most `end`.
@@ -152,14 +159,15 @@ class EpochLog:
     def begin(self) -> EpochNumber:
         """Return the number of the oldest epoch whose results still exist; the end of the log if none do."""
         end = self.end()
-        return next((e.number for e in self.epochs() if e.number < end and self._is_there(e)), end)
+        return next((e.number for e in self.epochs() if e.number < end and self.is_there(e)), end)
 
-    def _is_there(self, epoch: Epoch) -> bool:
+    def is_there(self, epoch: Epoch) -> bool:
+        """Return whether the results of an epoch are still in its folder."""
         return not epoch.direct and self.path(str(epoch.folder)).exists()
 
     def has_all(self, first: EpochNumber, last: EpochNumber) -> bool:
         """Return whether the results of all epochs [first, last) still exist, except void ones."""
-        there = {e.number for e in self.epochs() if self._is_there(e)}
+        there = {e.number for e in self.epochs() if self.is_there(e)}
         return all(n in there for n in self._counting(first, last))
 
     def any_counts(self, first: EpochNumber, last: EpochNumber) -> bool:

@@ -1,16 +1,20 @@
 """Results: computes the results of an epoch into a folder of its log or straight into its topic."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyarrow import parquet
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from falkirk.declare.cut import SLICE
+from falkirk.frames.stamped import STAMP
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
-from falkirk.runtime.epochs.inputs import ROW, Bad, dead_letters, read_folders
+from falkirk.runtime.epochs.inputs import ROW, Bad, dead_letters
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.observed import job, observed
 
@@ -27,27 +31,45 @@ _OPERATOR, _SUBQUERY = re.compile(r"^[ :|+-]*(\w+)", re.MULTILINE), re.compile(r
 _PLACES = 55
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written for an epoch.
+
+    Args: rows: the number of results. dead: the number of dead letters. newest: of a batch that sorts by time, the
+        greatest time in the results of each source partition, in microseconds; None: unknown.
+    """
+
+    rows: int
+    dead: int
+    newest: dict[str, int] | None = None
+
+
 class Results:
-    """Writes the results of one batch. Both methods return the number of rows and the number of dead letters."""
+    """Writes the results of one batch."""
 
-    def __init__(self, session: SparkSession, batch: Batch, epochs: EpochLog) -> None:
-        self._session, self._batch, self._epochs = session, batch, epochs
+    def __init__(self, batch: Batch, epochs: EpochLog) -> None:
+        self._batch, self._epochs = batch, epochs
 
-    def write(self, name: str, computed: Computed) -> tuple[int, int]:
-        """Write the results of an epoch into a folder."""
+    def write(self, name: str, computed: Computed, partitions: Iterable[int] = ()) -> Written:
+        """Write the results of an epoch into a folder. Args: partitions: of the topics that the epoch reads."""
         folder, counted = self._epochs.path(name), Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
-        writer = placed.observe(counted, F.count("*").alias("rows"), job()).write
+        times = self._newest(partitions)
+        writer = placed.observe(counted, F.count("*").alias("rows"), job(), *times.values()).write
         (writer.partitionBy(SLICE) if self._batch.sorts is not None else writer).parquet(str(folder))
-        rows = observed(counted)
-        dead = self._write_dead(name, self._refused(computed, rows))
-        if rows is None:
-            return read_folders(self._session, [folder], self._batch.schema).count(), dead
-        return int(rows["rows"]), dead
+        seen = observed(counted)
+        newest = None if seen is None else {p: int(seen[p]) for p in times if seen[p] is not None}
+        dead = self._write_dead(name, self._refused(computed, seen))
+        return Written(rows=count_rows(folder) if seen is None else int(seen["rows"]), dead=dead, newest=newest)
 
-    def send(
-        self, name: str, computed: Computed, deliver: Callable[[DataFrame], DataFrame | None]
-    ) -> tuple[int, int]:  # fmt: skip
+    def _newest(self, partitions: Iterable[int]) -> dict[str, Column]:
+        """Return the columns to observe for `Written.newest`, by their names."""
+        if self._batch.sorts is None:
+            return {}
+        time, of = F.unix_micros(f"`{self._batch.sorts.column}`"), F.col(f"{STAMP}.partition")
+        return {str(p): F.max(F.when(of == p, time)).alias(str(p)) for p in sorted(partitions)}
+
+    def send(self, name: str, computed: Computed, deliver: Callable[[DataFrame], DataFrame | None]) -> Written:
         """Deliver the results of an epoch. Results that can't be delivered go into a folder as dead letters.
 
         Args: deliver: returns the results that are too large.
@@ -57,7 +79,7 @@ class Results:
         rows = observed(counted)
         refused = self._refused(computed, rows)
         dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])
-        return computed.result.count() if rows is None else int(rows["rows"]), dead
+        return Written(rows=computed.result.count() if rows is None else int(rows["rows"]), dead=dead)
 
     def _refused(self, computed: Computed, written: dict[str, Any] | None) -> list[DataFrame]:
         """Return the dead letters of an epoch. Args: written: the observation of the job that wrote its results."""
@@ -67,11 +89,17 @@ class Results:
     def _write_dead(self, name: str, refused: list[DataFrame]) -> int:
         dead = 0
         for i, letters in enumerate(refused):
-            target = str(self._epochs.dead(name, i))
+            target = self._epochs.dead(name, i)
             place = F.monotonically_increasing_id() + F.lit(i << _PLACES)  # unique over all dead letters of the epoch
-            letters.withColumn(ROW, place).write.parquet(target)
-            dead += self._session.read.parquet(target).count()
+            letters.withColumn(ROW, place).write.parquet(str(target))
+            dead += count_rows(target)
         return dead
+
+
+def count_rows(folder: Path) -> int:
+    """Return the number of rows in the Parquet files of a folder, by what the files say of themselves."""
+    files = (f for f in folder.rglob("*.parquet") if not any(p.startswith("_") for p in f.relative_to(folder).parts))
+    return sum(parquet.read_metadata(file).num_rows for file in files)
 
 
 def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int | None:

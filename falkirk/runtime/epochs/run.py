@@ -304,9 +304,10 @@ class Run:
         computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}", taken)
         folder, direct = self._jobs.epochs.new_folder(epoch.number), self._jobs.direct.takes(epoch)
         try:
-            rows, dead = self._jobs.write(epoch, folder, computed, direct=direct)
+            written = self._jobs.write(epoch, folder, computed, direct=direct)
             saves = self._batch.saves(epoch.number, time.monotonic() - self._saved_at_s)
-            state, marks = self._state_of(epoch, computed, folder, saves=saves), self._jobs.marks(computed, folder)
+            state = self._state_of(epoch, computed, folder, saves=saves)
+            marks = self._jobs.marks(computed, folder, written)
             self._jobs.epochs.sync(folder)
         except BaseException:
             self._jobs.epochs.drop(folder)  # the retry uses another folder, and the disk may be full
@@ -314,8 +315,8 @@ class Run:
         finally:
             computed.clean()
         record = partial(
-            self._jobs.epochs.record, epoch.number, folder=folder, rows=rows, dead=dead, state=state, saved=saves,
-            marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
+            self._jobs.epochs.record, epoch.number, folder=folder, rows=written.rows, dead=written.dead, state=state,
+            saved=saves, marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
         )  # fmt: skip
         recorded = self._adopt(record)
         if recorded and self._batch.notes:

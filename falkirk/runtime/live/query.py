@@ -18,6 +18,7 @@ from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
 from falkirk.runtime import fence, lanes, rows
 from falkirk.runtime.context import Context
+from falkirk.runtime.figures import noted
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.rows import Release, without
 from falkirk.theory.ids import Offset
@@ -70,7 +71,7 @@ class LiveQuery:
         void = Void((*skips, *late.ranges), late.fences).within(restored)
         options = {"includeHeaders": str(bool(void.fences)).lower(), "failOnDataLoss": "true"}
         raw = records(context.session, context.kafka_options(), source, begin, **options)
-        data = rows.rows(results(region, without(raw, void)), region, self.release)
+        data = rows.rows(results(region, noted(without(raw, void), context, region.name)), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))
 
     def _writer(self, data: DataFrame) -> Any:

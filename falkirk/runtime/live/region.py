@@ -30,7 +30,7 @@ from falkirk.protocol.ports import Health, Point
 from falkirk.runtime import fence, lanes, producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.at_rest import RegionAtRest, frontier
 from falkirk.runtime.live.dead_letters import DeadLetters
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
@@ -87,6 +87,8 @@ class LiveRegion(RegionAtRest):
         self._dead_letters: DeadLetters | None = None
         #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
+        #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
+        self.ends, self.starts = Positions(), Offsets()
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
 
@@ -109,6 +111,7 @@ class LiveRegion(RegionAtRest):
             self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
             transactional=region.fenced or self._outputs.are_transactional,
         )  # fmt: skip
+        self.starts = record.start_offsets[region.source.topic.log]
         return record
 
     # -- stopping ---------------------------------------------------------------------------------------------------
@@ -298,7 +301,7 @@ class LiveRegion(RegionAtRest):
         results that a restore would replay would hide these results from the barrier.
         """
         assert self.opening is not None, "`start` must be called before `observe`"
-        ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
+        self.ends = ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
         assert self._dead_letters is not None, "`prepare` makes it"
         self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
@@ -347,6 +350,12 @@ class LiveRegion(RegionAtRest):
         if batches != self._only:
             super().keep_only(numbers)
             self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)
+
+    def has_input(self) -> bool:
+        """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
+        read = self.points()[-1].read
+        ends = frontier(self.logs.source, self._context.topics.end_positions(self.region.source.topic.topic))
+        return not ends <= read
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""

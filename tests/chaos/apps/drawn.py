@@ -185,8 +185,10 @@ def _epochs() -> None:
 
         app.add_processor(name, _told(folded, honest=honest), reads=("keyed",), policy=policy, engine="micro-batch")
 
-    EXTRAS[EXTRA](every)
-    for name in os.environ["DRAWN_SINKS"].split():
+    sinks = os.environ["DRAWN_SINKS"].split()
+    if "extra" in sinks:
+        EXTRAS[EXTRA](every)
+    for name in sinks:
         app.sink(f"{name}-sink", name, fk.Kafka(f"{name}-{TAG}", key="word"))
 
 

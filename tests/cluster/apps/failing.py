@@ -12,6 +12,7 @@ import falkirk as fk
 from falkirk.host import coordinator, failures
 
 failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = 1
+failures.LOSSES_MAX = 2
 
 app = fk.App("failing", state_partitions=1)
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
@@ -31,11 +32,19 @@ def swollen(events: fk.Stream) -> fk.Stream:
     return events.select("word", F.expr("length(CASE WHEN n = -2 THEN repeat(word, 2147483000) ELSE word END) AS n"))
 
 
+def killed(events: fk.Stream) -> fk.Stream:
+    """End the executor, not by its heap, as native code that crashes does."""
+    return events.select(
+        "word",
+        F.expr("CASE WHEN n = -3 THEN int(reflect('java.lang.System', 'exit', 137)) ELSE n END AS n"),
+    )
+
+
 def counts(events: fk.Stream) -> fk.Stream:
     return events.groupBy("word").agg(F.count("*").alias("version"))
 
 
-for processor in (passed, refused, swollen, counts):
+for processor in (passed, refused, swollen, killed, counts):
     name = processor.__name__
     if name in os.environ["REGIONS"].split():
         app.sink(name, app.stream(fk.Lazy(os.environ["INTERVAL"]))(processor), fk.Kafka(os.environ[name.upper()]))

@@ -74,6 +74,17 @@ def test_epochs_state_and_views_reach_their_sinks_once(
         wait_until(lambda: len(answered.rows()) == 11, 60, "answers in the table")
         wait_until(lambda: sum(r["weight"] for r in wire.rows(weights)) >= sent.total(), 60, "weights in the topic")
         wait_until(lambda: wire.count("search-weights.dead-letters") >= 2, 60, "dead letters")
+
+        def counted_out() -> dict[str, Any]:
+            (figures,) = (f for f in query._host.figures() if f["name"] == "answers")
+            return figures
+
+        def all_count() -> bool:
+            return [o["records"] for o in counted_out()["outputs"].values()] == [11, 11]
+
+        wait_until(all_count, 60, lambda: f"11 answers in each sink: {counted_out()}")
+        assert counted_out()["sources"][queries] == {"records": 11, "lag": 0}
+        assert sum(counted_out()["epochs"]["duration"]["counts"]) >= 2
     finally:
         query.stop()
     found = {r["id"]: r for r in wire.rows(answers)}

@@ -79,5 +79,5 @@ def test_a_count_of_a_part_is_not_trusted(
         epoch = Epoch(number=0, first={given.log: {0: 0}}, last=last, then=last, views={}, cut_at_s=0.0)
         region.epochs.folder.mkdir(parents=True)
         computed = region.jobs.compute(epoch, {}, tag)
-        rows, dead = region.jobs.write(epoch, "0-0", computed, direct=False)
-    assert (rows, dead) == (10 if body is _stopped else GOOD, BAD)
+        written = region.jobs.write(epoch, "0-0", computed, direct=False)
+    assert (written.rows, written.dead) == (10 if body is _stopped else GOOD, BAD)

@@ -64,7 +64,7 @@ def test_all_of_it_is_kept(
     with open_home(home, app.name) as opened:
         visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)
         assert len([p for p in visit.history() if p.region == "second"]) == kept
-        folders = [e for e in visit.regions["first"].epochs.epochs() if visit.regions["first"].epochs._is_there(e)]
+        folders = [e for e in visit.regions["first"].epochs.epochs() if visit.regions["first"].epochs.is_there(e)]
         assert len(folders) == kept - 1, "of what it reads as much is there"
     if kept == 1:
         return

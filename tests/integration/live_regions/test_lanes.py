@@ -67,6 +67,8 @@ def test_each_result_is_there_once(spark: SparkSession, broker: Broker, tag: str
             epoch = _epoch_of(spark, wire, lane)
             settle(query)
             assert _epoch_of(spark, wire, lane) == epoch, "a lane stays open between batches"
+        published = query._host.figures()[0]["outputs"][out]  # of this JVM, over both incarnations
+        assert (published["records"], sum(published["counts"])) == (turn * 50, turn * 50)
         query.stop()
     rows = _committed(wire, out)
     assert len(rows) == 100

@@ -1,11 +1,13 @@
 """A query in this process ends after any failure, so that no caller waits forever."""
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import falkirk as fk
+from falkirk.host.counts import KeptCounts
 from falkirk.host.query import Query
 from falkirk.reading import name_after
 
@@ -24,6 +26,8 @@ class Host:
 
     def poll(self) -> None:
         raise ConnectionError("the JVM is gone")
+
+    def note_end(self, error: Exception) -> None: ...
 
     def stop(self) -> None:
         if not self._stops:
@@ -48,10 +52,10 @@ class Home:
 
 
 @pytest.mark.parametrize(("stops", "done"), [(True, ["forget", "close"]), (False, ["close"])])
-def test_a_lost_jvm_ends_the_query_and_gives_the_home_back(stops: bool, done: list[str]) -> None:
+def test_a_lost_jvm_ends_the_query_and_gives_the_home_back(stops: bool, done: list[str], tmp_path: Path) -> None:
     home: Any = Home()
     host: Any = Host(stops=stops)
-    query = Query(host, home, poll_s=0.001)
+    query = Query(host, home, KeptCounts(tmp_path), poll_s=0.001)
     with pytest.raises(fk.SparkError) as caught:
         query.awaitTermination(30)
     assert caught.value.condition == "HOST_FAILED"

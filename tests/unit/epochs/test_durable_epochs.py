@@ -21,6 +21,7 @@ from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system import durable
+from falkirk.theory.ids import EpochNumber
 from tests.disks import ForgetfulDisk
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import Sink, session
@@ -219,3 +220,18 @@ def test_a_damaged_file_of_an_iteration_is_refused(
     with pytest.raises(HomeError) as refused:
         iterating(cast(Any, frame))
     assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(file))
+
+
+@pytest.mark.parametrize("torn", [{}, {"first": 3, "last": {}, "views": {}, "cut_at_s": 0}, None, [1]])
+def test_a_torn_record_of_an_epoch_is_told_with_its_number(epochs: EpochLog, store: Store, torn: object) -> None:
+    complete(epochs)
+    store.record_decision("epoch", "b", 1, torn)
+    with pytest.raises(HomeError) as caught:
+        epochs.epochs()
+    assert (caught.value.condition, caught.value.parameters["epoch"]) == ("STATE_DAMAGED", 1)
+    store.forget_epochs("epoch", "b", EpochNumber(2))
+    store.record_decision("epoch", "b", 2, {"first": {}, "last": {}, "views": {}, "cut_at_s": 0})
+    store.add_checkpoint("b", EpochNumber(2), {"folder": "2-aa", "unknown": 1})
+    with pytest.raises(HomeError) as caught:
+        EpochLog(epochs.name, "b", epochs.folder, store).epochs()
+    assert (caught.value.condition, caught.value.parameters["epoch"]) == ("STATE_DAMAGED", 2)

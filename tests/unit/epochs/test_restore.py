@@ -12,6 +12,7 @@ from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, SparkError, StoreError
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.results import Written
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.store import Store
@@ -48,10 +49,10 @@ class Region:
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
         return SimpleNamespace(kept=kept, told={}, refused={}, clean=lambda: None)
 
-    def write(self, epoch: Epoch, folder: str, computed: object, *, direct: bool) -> tuple[int, int]:
-        return 1, 0
+    def write(self, epoch: Epoch, folder: str, computed: object, *, direct: bool) -> Written:
+        return Written(rows=1, dead=0)
 
-    def marks(self, computed: object, folder: str) -> dict[str, int]:
+    def marks(self, computed: object, folder: str, written: Written) -> dict[str, int]:
         return {}
 
     def on_complete(self) -> None:

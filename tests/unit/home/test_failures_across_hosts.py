@@ -138,8 +138,12 @@ def test_stray_connections_never_end_the_application(tmp_path: Path, monkeypatch
     assert ended.value.condition == "HOST_KEEPS_FAILING"
 
 
-def test_lost_executors_are_no_failures_of_a_region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that loses them again and again ends the application, as before, unless a region makes checkpoints."""
+def test_lost_executors_are_no_failures_of_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that fails with its executor is not counted itself, because the executor's machine may be the cause.
+
+    The end of the Spark application is counted, for each region without progress: see test_lost_executors.py. (Before,
+    this test was of regions and of both counts: such an end was never counted.)
+    """
     cluster = Cluster(tmp_path / "home", "a", commits=True, cause=Cause.LOSS)
     run(cluster, tmp_path / "home", monkeypatch)
     assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})

@@ -12,6 +12,7 @@ import falkirk as fk
 from falkirk import cli
 from falkirk.home.folder import open_home
 from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.failures import Failures
 from falkirk.host.host import Host as RealHost
 from falkirk.host.settings import HostSettings
 
@@ -75,6 +76,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host = cast(Any, RealHost.__new__(RealHost))
     host._units, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
     host._executors = SimpleNamespace(record=lambda complete=False: None)
+    host._failures, host._losses = Failures(), SimpleNamespace(any=lambda: False)
     host._plan, host._context = (
         None,
         SimpleNamespace(

@@ -7,7 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from falkirk.errors import InternalError, StoreError
-from falkirk.store import CheckpointRecord, Decision, Recovery, Release, Request, Store, VoidedRange, Watermark
+from falkirk.store import (
+    CheckpointRecord,
+    Decision,
+    ForgottenEpochs,
+    Recovery,
+    Release,
+    Request,
+    Store,
+    VoidedRange,
+    Watermark,
+)
+from falkirk.theory.ids import LogId, Offset
 from tests.stores import Place
 
 
@@ -124,6 +135,29 @@ def test_epochs_are_forgotten_below_a_number_with_their_checkpoints(store: Store
     assert [c.point for c in store.checkpoints("rank")] == [2, 3]
     assert len(store.decisions("epoch", "other")) == len(store.checkpoints("other")) == 4
     assert len(store.decisions("view", "rank")) == 1
+
+
+def test_a_sum_of_forgotten_epochs_stays_without_the_void_ones(store: Store) -> None:
+    for number in range(6):
+        store.record_decision("epoch", "rank", number, None)
+        store.add_checkpoint("rank", number, {"rows": 10**number})
+    store.void_range(LogId.of_epochs("rank"), 0, Offset(1), Offset(2))
+    assert store.forgotten_epochs("rank") is None
+    store.forget_epochs("epoch", "rank", 2)
+    assert store.forgotten_epochs("rank") == ForgottenEpochs(first=0, below=2, epochs=1, rows=1)
+    store.forget_epochs("epoch", "rank", 2)
+    store.forget_epochs("epoch", "rank", 4)
+    assert store.forgotten_epochs("rank") == ForgottenEpochs(first=0, below=4, epochs=3, rows=1101)
+    store.record_decision("program", "epochs of rank", 0, None)
+    store.forget_epochs("program", "epochs of rank", 1)
+    assert store.forgotten_epochs("epochs of rank") is None
+
+
+def test_a_sum_says_which_epochs_an_earlier_version_forgot(store: Store) -> None:
+    store.record_decision("epoch", "rank", 7, None)
+    store.add_checkpoint("rank", 7, {"rows": 3})
+    store.forget_epochs("epoch", "rank", 8)
+    assert store.forgotten_epochs("rank") == ForgottenEpochs(first=7, below=8, epochs=1, rows=3)
 
 
 def test_more_may_become_known_of_a_checkpoint(store: Store) -> None:

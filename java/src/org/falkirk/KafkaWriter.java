@@ -17,6 +17,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
 
   private final LaneSettings settings;
   private transient Lane lane;
+  private transient Figures figures;
 
   /**
    * @param region names the region; `incarnation` numbers its starts.
@@ -44,6 +45,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   @Override
   public boolean open(long partition, long epoch) {
     lane = Lanes.take(settings, (int) partition, epoch);
+    figures = Figures.of(settings.region);
     return true;
   }
 
@@ -51,8 +53,9 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   public void process(Row row) {
     ProducerRecord<byte[], byte[]> record =
         new ProducerRecord<>(row.getString(0), row.getInt(1), (byte[]) row.get(2), (byte[]) row.get(3));
-    record.headers().add(settings.headerKey, (byte[]) row.get(4));
-    lane.send(record);
+    byte[] header = (byte[]) row.get(4);
+    record.headers().add(settings.headerKey, header);
+    lane.send(record, figures.arrivedMs(header));
   }
 
   @Override

@@ -1,15 +1,15 @@
 package org.falkirk;
 
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import org.apache.kafka.clients.producer.Callback;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
-import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -21,11 +21,12 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * transactional id, and the broker then refuses this lane. A transaction is as short as possible, and its end has no
  * relation to a checkpoint, because the barrier of the next incarnation drops repeated results.
  */
-final class Lane implements Callback {
+final class Lane {
   private static final Duration CLOSING = Duration.ofSeconds(2);
 
   final int incarnation;
   private final LaneSettings.Fence fence;
+  private final Figures figures;
   private final KafkaProducer<byte[], byte[]> producer;
   private final AtomicInteger users = new AtomicInteger();
   private volatile Exception failure;
@@ -37,10 +38,16 @@ final class Lane implements Callback {
   private boolean isOpen;
   private boolean isClosed;
   private long begunNs;
+  /** What the open transaction has sent. */
+  private final List<Sent> sent = new ArrayList<>();
+
+  /** A record that was sent, and when the record arrived that caused it; -1: not known. */
+  private record Sent(String topic, long arrivedMs) {}
 
   Lane(LaneSettings settings, int number) {
     incarnation = settings.incarnation;
     fence = settings.fence;
+    figures = Figures.of(settings.region);
     Properties options = settings.properties();
     options.computeIfPresent("client.id", (name, client) -> client + "-" + number); // or their metrics would collide
     if (fence != null) options.put("transactional.id", fence.ids() + number);
@@ -99,11 +106,16 @@ final class Lane implements Callback {
     return users.get() > 0;
   }
 
-  void send(ProducerRecord<byte[], byte[]> record) {
+  /** Sends a record. `arrivedMs`: the timestamp of the record that caused it; -1: not known. */
+  void send(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
     check();
     try {
       if (fence == null) {
-        producer.send(record, this);
+        String topic = record.topic();
+        producer.send(record, (accepted, error) -> {
+          if (error != null) failed(error);
+          else figures.published(topic, arrivedMs, System.currentTimeMillis());
+        });
         return;
       }
       lock.lockInterruptibly();
@@ -115,7 +127,10 @@ final class Lane implements Callback {
           begunNs = System.nanoTime();
           changed.signal();
         }
-        producer.send(record, this);
+        producer.send(record, (accepted, error) -> {
+          if (error != null) failed(error);
+        });
+        sent.add(new Sent(record.topic(), arrivedMs));
       } finally {
         lock.unlock();
       }
@@ -154,6 +169,9 @@ final class Lane implements Callback {
       if (!isOpen) return;
       producer.commitTransaction();
       isOpen = false;
+      long nowMs = System.currentTimeMillis();
+      sent.forEach(each -> figures.published(each.topic, each.arrivedMs, nowMs));
+      sent.clear();
     } catch (RuntimeException error) {
       throw failed(error); // before the lock is free, so that nothing follows
     } finally {
@@ -183,11 +201,6 @@ final class Lane implements Callback {
     } finally {
       lock.unlock();
     }
-  }
-
-  @Override
-  public void onCompletion(RecordMetadata sent, Exception error) {
-    if (error != null) failed(error);
   }
 
   private IllegalStateException failed(Exception error) {

@@ -107,7 +107,7 @@ public final class LaneSink implements TableProvider {
       String topic = row.getUTF8String(0).toString();
       ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(topic, row.getInt(1), bytes(row, 2), bytes(row, 3));
       record.headers().add(headerKey, bytes(row, 4));
-      lane.send(record);
+      lane.send(record, -1);
     }
 
     private static byte[] bytes(InternalRow row, int column) {

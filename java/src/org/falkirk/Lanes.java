@@ -67,6 +67,7 @@ public final class Lanes {
 
   /** Sends the rest of the records of a region's lanes, which no task uses, and closes them. */
   public static void close(String region) {
+    Figures.forgetArrivals(region);
     PLACES.forEach((name, place) -> {
       synchronized (place) {
         if (!isOf(name, region) || place.lane == null) return;

@@ -1,0 +1,126 @@
+"""Judges each output of an application: sinks of live regions, sinks of batches, and logs between batches."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import RenderableType
+
+from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
+from falkirk.commands.judge import PROMISES, judge_sink
+from falkirk.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.parts import Output
+from falkirk.errors import DefinitionError, HomeError
+from falkirk.kafka.connection import Connection
+from falkirk.local.spark import session
+from falkirk.plan.batch import Batch
+from falkirk.plan.recordings import Recordings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgeable:
+    """An output: a sink, or the log of a batch from which other batches read."""
+
+    sink: Output | None = None
+    log: Batch | None = None
+
+    @property
+    def title(self) -> str:
+        """Its kind and name."""
+        return f"sink {self.sink.name}" if self.sink is not None else f"log of {self.log.name if self.log else ''}"
+
+    @property
+    def promise(self) -> str:
+        """Its promise. Readers inside the application get every epoch exactly once."""
+        return str(Guarantee.EXACTLY_ONCE) if self.sink is None else self.sink.delivery.value
+
+    def as_dict(self) -> dict[str, object]:
+        """Return its name and promise with stable names."""
+        named = {"sink": self.sink.name} if self.sink is not None else {"log": self.log.name if self.log else ""}
+        return {**named, "promise": self.promise}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundOutput:
+    """The verdict on an output. Args: is_kept: it kept its promise. shown: for people. as_dict: for programs."""
+
+    is_kept: bool
+    shown: RenderableType
+    as_dict: Mapping[str, object]
+
+
+class OutputsJudge:
+    """Judges the outputs of one application. Use it as a context manager.
+
+    Args: home: None: the application's. partial: an output of which only a part can be judged may keep its promise.
+    """
+
+    def __init__(
+        self, app: Application, connection: Connection, *, home: Path | None, memory_bytes: int, partial: bool
+    ) -> None:
+        self._app, self._connection, self._home, self._partial = app, connection, home, partial
+        self._session = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
+        self._space, self._recordings = Space(memory_bytes=memory_bytes), Recordings()
+        self._open = ExitStack()
+        self._batches: BatchJudge | None = None
+
+    def __enter__(self) -> "OutputsJudge":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def outputs(self, names: tuple[str, ...]) -> Iterator[Judgeable]:
+        """Yield the sinks with these names; for no names all sinks, and the logs that batches read from."""
+        for sink in self._app.sinks.values():
+            if not names or sink.name in names:
+                yield Judgeable(sink=sink)
+        if not names and self._batches is not None:
+            yield from (Judgeable(log=batch) for batch in self._batches.logs)
+
+    def judge(self, what: Judgeable) -> FoundOutput:
+        """Return the verdict on an output. Raises: as `judge_sink` and `BatchJudge`."""
+        if what.sink is None:
+            assert what.log is not None, "an output is a sink or a log"
+            return self._found(what.log, None)
+        reads = self._app.processors.get(what.sink.reads)
+        if not isinstance(what.sink.to, Kafka) or (reads is not None and reads.cut is not None):
+            return self._of_batch(what.sink, None)
+        try:
+            verdict = judge_sink(
+                self._app, what.sink, self._connection, self._session, self._space, self._recordings
+            )  # fmt: skip
+        except DefinitionError as error:
+            if error.condition != "NOT_CHECKABLE":
+                raise
+            return self._of_batch(what.sink, error)
+        kept = verdict.satisfies(PROMISES[what.sink.delivery])
+        return FoundOutput(is_kept=kept, shown=render(verdict), as_dict=to_json(verdict))
+
+    def _of_batch(self, sink: Output, refusal: DefinitionError | None) -> FoundOutput:
+        """Judge the sink of a batch. Args: refusal: why it could not be judged as that of a live region."""
+        if self._batches is None:
+            made = batch_judge(self._app, self._home, self._connection, self._session)
+            try:
+                self._batches = self._open.enter_context(made)
+            except HomeError as error:
+                if refusal is None or error.condition != "NEVER_RAN":
+                    raise
+                raise refusal from error
+        batch = self._batches.batch_of(sink)
+        if batch is None:
+            assert refusal is not None, "a live region writes only topics"
+            raise refusal
+        return self._found(batch, sink)
+
+    def _found(self, batch: Batch, sink: Output | None) -> FoundOutput:
+        assert self._batches is not None, "it was made for the batch"
+        verdict = self._batches.judge_log(batch) if sink is None else self._batches.judge_sink(batch, sink)
+        promised = Guarantee.EXACTLY_ONCE if sink is None else PROMISES[sink.delivery]
+        return FoundOutput(
+            is_kept=verdict.satisfies(promised, partial=self._partial), shown=render_epochs(verdict),
+            as_dict=epochs_to_json(verdict),
+        )  # fmt: skip

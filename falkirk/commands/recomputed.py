@@ -1,0 +1,185 @@
+"""Recomputed: computes the epochs of batches again, from the recorded inputs and with the user's functions.
+
+All results go into a temporary folder, so the home stays as it is. A batch reads the results of another batch from the
+log in the home while they are there. Otherwise it reads their recomputation.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import copytree
+
+from falkirk.check import is_compacted
+from falkirk.errors import LogError, is_away
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.operators.in_epoch import State
+from falkirk.plan.batch import Batch
+from falkirk.plan.plan import Plan
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.at_rest import epoch_log_of
+from falkirk.runtime.epochs.computed import OWN, Computed
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.jobs import EpochJobs, Shared
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.states import States
+from falkirk.store import ForgottenEpochs
+from falkirk.theory.ids import EpochNumber, LogId
+
+#: The kind of decision with the cut of an epoch.
+_EPOCH = "epoch"
+
+
+class _NotKept(Exception):
+    """Something that an epoch needs is not there any more; the text says what."""
+
+
+class _Log(EpochLog):
+    """The log of a batch, with its recomputed results where the home has deleted the real ones.
+
+    Args: real: the log in the home. folder: for the recomputed results.
+    """
+
+    def __init__(self, real: EpochLog, batch: Batch, context: Context, folder: Path) -> None:
+        super().__init__(real.name, batch.name, folder, context.home.store)
+        self.real = real
+        self.again: dict[EpochNumber, str] = {}
+        forgotten = context.home.store.forgotten_epochs(batch.name)
+        decided = context.home.store.decisions(_EPOCH, batch.name)
+        #: The number of the first epoch with a record. No epoch was ever before it if it is 0.
+        self.known_from = decided[0].number if decided else 0 if forgotten is None else forgotten.below
+        self.forgotten = forgotten or ForgottenEpochs(first=self.known_from, below=self.known_from)
+
+    def complete(self, first: EpochNumber, last: EpochNumber) -> tuple[Epoch, ...]:
+        """See EpochLog. Raises: _NotKept: one of them has no record any more."""
+        if first < min(last, self.known_from):
+            raise _NotKept(f"epochs of {self.name.partition(':')[2]!r} that it has read were deleted")
+        return super().complete(first, last)
+
+    def results(self, epoch: Epoch) -> Path:
+        """See EpochLog. Raises: _NotKept: they were deleted, and could not be computed again."""
+        if self.real.is_there(epoch):
+            return self.real.results(epoch)
+        if epoch.number not in self.again:
+            name = self.name.partition(":")[2]
+            raise _NotKept(f"epoch {epoch.number} of {name!r}, which it has read, was deleted")
+        return self.path(self.again[epoch.number])
+
+
+@dataclass(kw_only=True)
+class RecomputedBatch:
+    """The epochs of a batch that were computed again.
+
+    Attributes: results: their results, in one folder for each epoch. reasons: why the others could not be computed.
+    """
+
+    batch: Batch
+    log: _Log
+    epochs: tuple[Epoch, ...]
+    results: dict[EpochNumber, Path] = field(default_factory=dict)
+    reasons: dict[EpochNumber, str] = field(default_factory=dict)
+
+
+class Recomputation:
+    """Computes the batches of a plan again. Args: folder: temporary."""
+
+    def __init__(self, plan: Plan, context: Context, folder: Path) -> None:
+        self._context = context
+        self._logs = {b.log: _Log(epoch_log_of(b.logs(), context), b, context, folder / b.name) for b in plan.batches}
+        folders = {i.log: (i.name, i.folder) for b in plan.batches for i in b.inputs if i.folder is not None}
+        files = {log: FileLog(name, declared, context.home.store) for log, (name, declared) in folders.items()}
+        logs: Mapping[LogId, EpochLog] = self._logs
+        self._shared = Shared(logs=logs, files=files, on_complete=lambda name: None)
+        self._compacted: dict[LogId, bool] = {}
+
+    def of(self, batch: Batch) -> RecomputedBatch:
+        """Compute the complete epochs of a batch. The batches that it reads come before it.
+
+        Raises: HomeError: `STATE_DAMAGED`. LogError: the broker is away.
+        """
+        log = self._logs[batch.log]
+        end = log.end()
+        found = RecomputedBatch(batch=batch, log=log, epochs=tuple(e for e in log.epochs() if e.number < end))
+        if batch.undetermined:
+            reason = f"{', '.join(batch.undetermined)} may differ each time"
+            found.reasons = {epoch.number: reason for epoch in found.epochs}
+        else:
+            log.folder.mkdir(parents=True, exist_ok=True)
+            _Run(found, EpochJobs(batch, self._context, self._shared, None), self._is_compacted).run()
+        return found
+
+    def _is_compacted(self, topic: LogId) -> bool:
+        if topic not in self._compacted:
+            self._compacted[topic] = is_compacted(self._context.connection.client_options(), str(topic)) is True
+        return self._compacted[topic]
+
+
+class _Run:
+    """Computes the epochs of one batch, one after the other."""
+
+    def __init__(self, found: RecomputedBatch, jobs: EpochJobs, is_compacted: Callable[[LogId], bool]) -> None:
+        self._found, self._jobs, self._is_compacted = found, jobs, is_compacted
+        self._batch, self._log = found.batch, found.log
+        #: The state after the last epoch; None: unknown.
+        self._state: State | None = {} if self._log.known_from == 0 else None
+
+    def run(self) -> None:
+        for epoch in self._found.epochs:
+            try:
+                self._found.results[epoch.number] = self._compute(epoch)
+            except (_NotKept, LogError, *SPARK_ERRORS) as error:
+                if is_away(error):
+                    raise
+                self._found.reasons[epoch.number] = error.message if isinstance(error, LogError) else first_line(error)
+                self._state = None
+            if self._state is None and self._batch.is_stateful:
+                self._state = self._saved(epoch)
+
+    def _compute(self, epoch: Epoch) -> Path:
+        if self._batch.is_stateful and self._state is None:
+            raise _NotKept("the state before it was deleted")
+        if self._batch.sorts is not None and self._log.known_from and epoch is self._found.epochs[0]:
+            raise _NotKept("the record of the epoch before it was deleted")
+        for given in self._batch.inputs:
+            if given.topic is not None and self._is_compacted(given.log):
+                raise _NotKept(f"topic {given.log} is compacted")
+            if given.stamped and given.log.kind and not self._keeps_all(given.log, epoch):
+                raise _NotKept(f"it reads stamps of {given.name!r}, whose results were deleted")
+        self._jobs.refuse_expired(epoch)
+        computed = self._jobs.compute(epoch, self._state or {}, f"verify-{self._batch.name}-{epoch.number}")
+        try:
+            name = self._log.new_folder(epoch.number)
+            self._jobs.write(epoch, name, computed, direct=False)
+            self._state = self._after(name, computed)
+        finally:
+            computed.clean()
+        self._log.again[epoch.number] = name
+        return self._log.path(name)
+
+    def _keeps_all(self, log: LogId, epoch: Epoch) -> bool:
+        """Return whether the home still has the results of another batch that an epoch reads.
+
+        A recomputation has the same rows, but perhaps in another order, and so with other stamps.
+        """
+        other = self._jobs.all_logs.get(log)
+        if not isinstance(other, _Log):
+            return True
+        first, last = epoch.first.get(log, {}).get(0, 0), epoch.last.get(log, {}).get(0, 0)
+        return all(other.real.is_there(e) for e in other.complete(EpochNumber(first), EpochNumber(last)))
+
+    def _after(self, name: str, computed: Computed) -> State:
+        if not self._batch.is_stateful:
+            return {}
+        kept = dict(computed.kept)
+        if self._batch.state is not None and OWN not in kept:
+            kept |= self._jobs.states.read(name, is_result=True)
+        return {slot: k if isinstance(k, str) else k.localCheckpoint(eager=True) for slot, k in kept.items()}
+
+    def _saved(self, epoch: Epoch) -> State | None:
+        """Return the state after an epoch as the home has saved it, if it has."""
+        real = self._log.real
+        if not epoch.saved or epoch.state is None or not real.path(epoch.state).exists():
+            return None
+        real.state(epoch)
+        if self._batch.notes and real.files().exists():
+            copytree(real.files(), self._log.files(), dirs_exist_ok=True)
+        return States(self._jobs.session, self._batch, real).read(epoch.state, is_result=epoch.state == epoch.folder)

@@ -1,0 +1,46 @@
+"""Pulse: whether the coordinator's loop turns, and whether its host reports. Probes read it from another thread."""
+
+import time
+from collections.abc import Callable
+
+#: The loop stands still if the coordinator has not looked at its host for this time. A stop of a host takes up to 30 s.
+TURN_S = 60.0
+
+
+class Pulse:
+    """The last signs of life of a coordinator and its host. Args: limit_s: a host that is silent for longer hangs."""
+
+    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._limit_s, self._at_start_s = clock, limit_s, limit_s
+        self._turned_at_s = self._heard_at_s = clock()
+        self.hosts = 0
+        #: Whether the present host has reported.
+        self.has_heard = False
+
+    def begin(self) -> None:
+        """Note that the coordinator starts a host."""
+        self._limit_s, self.has_heard = self._at_start_s, False
+        self._turned_at_s = self._heard_at_s = self._clock()
+        self.hosts += 1
+
+    def turn(self) -> None:
+        """Note that the coordinator looks at its host."""
+        self._turned_at_s = self._clock()
+
+    def hear(self, limit_s: float) -> None:
+        """Note that the host has reported. Args: limit_s: a host that is silent for longer hangs."""
+        self._limit_s, self.has_heard = limit_s, True
+        self._heard_at_s = self._clock()
+
+    @property
+    def silent_s(self) -> float:
+        """The time since the last report of the host."""
+        return self._clock() - self._heard_at_s
+
+    def failing(self) -> str:
+        """Return why the application is not healthy; empty: it is."""
+        if (still_s := self._clock() - self._turned_at_s) > TURN_S:
+            return f"the coordinator has not looked at its host for {still_s:.0f} s"
+        if self.silent_s > self._limit_s:
+            return f"the host has been silent for {self.silent_s:.0f} s"
+        return ""

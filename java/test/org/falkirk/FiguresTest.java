@@ -1,0 +1,63 @@
+package org.falkirk;
+
+import java.nio.charset.StandardCharsets;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Published records are counted, and measured from the timestamp of the record that caused them. */
+public final class FiguresTest {
+    private static byte[] header(String stamp) {
+        return ("0123abcd/7/" + stamp + "/3/0123456789abcdef01234567").getBytes(StandardCharsets.US_ASCII);
+    }
+
+    public void aResultIsMeasuredFromItsRecord() {
+        Figures figures = Figures.of("measured-a");
+        Check.equal(Figures.note(UTF8String.fromString("measured-a"), 2, 40, 1_000_000_000L), 40L);
+        Check.equal(figures.arrivedMs(header("0.2.40")), 1_000_000L);
+        Check.equal(figures.arrivedMs(header("0.2.40.5.1")), 1_000_000L); // one of several results
+        figures.published("out", figures.arrivedMs(header("0.2.40")), 1_000_003);
+        figures.published("out", figures.arrivedMs(header("0.2.40")), 999_000); // another clock
+        figures.published("out", figures.arrivedMs(header("0.2.40")), 2_000_000);
+        figures.published("out", -1, 5);
+        String counts = "[1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]";
+        Check.equal(
+                Figures.describe("measured-"),
+                "{\"measured-a\":{\"out\":{\"records\":4,\"counts\":" + counts + ",\"sum_ms\":1000003}}}");
+    }
+
+    public void aRecordThatIsNotKeptIsNotMeasured() {
+        Figures figures = Figures.of("kept");
+        Check.equal(figures.arrivedMs(header("0.0.0")), -1L);
+        figures.arrived(0, 17, 5_000);
+        Check.equal(figures.arrivedMs(header("0.0.17")), 5_000L);
+        Check.equal(figures.arrivedMs(header("0.0.18")), -1L);
+        Check.equal(figures.arrivedMs(header("0.1.17")), -1L);
+        figures.arrived(0, 17 + Figures.KEPT, 6_000); // takes the slot
+        Check.equal(figures.arrivedMs(header("0.0.17")), -1L);
+        Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), 6_000L);
+        Figures.forgetArrivals("kept");
+        Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), -1L);
+    }
+
+    public void anOtherHeaderIsNotMeasured() {
+        Figures figures = Figures.of("other");
+        figures.arrived(0, 0, 5_000);
+        for (String text : new String[] {"", "/", "a/b", "a/1/", "a/1/0", "a/1/0.0", "a/1/0.0/0"}) {
+            Check.equal(figures.arrivedMs(text.getBytes(StandardCharsets.US_ASCII)), -1L);
+        }
+    }
+
+    public void boundsBelongToTheirBucket() {
+        Figures figures = Figures.of("bounds");
+        for (long latencyMs : new long[] {1, 2, 3, 300_000, 300_001}) figures.published("out", 0, latencyMs);
+        Check.that(
+                Figures.describe("bounds").contains("[1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]"),
+                "a latency counts in the first bucket whose bound is not below it");
+    }
+
+    public void regionsAreDescribedByTheBeginningOfTheirNames() {
+        Figures.of("home1-a").published("x\"y", -1, 0);
+        Figures.of("home2-a");
+        Check.that(Figures.describe("home1-").startsWith("{\"home1-a\":{\"x\\\"y\":{\"records\":1,"), "quoted");
+        Check.equal(Figures.describe("home3-"), "{}");
+    }
+}

@@ -1,0 +1,294 @@
+"""`falkirk verify outputs` on batches: it passes a real run that is right, and names each fault that is planted.
+
+One run serves all cases. Faults are planted into copies of its places.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sql
+from click.testing import CliRunner
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.check import EpochFault, EpochsVerdict, Guarantee
+from falkirk.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.commands.verify import outputs
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.local.broker import Broker
+from falkirk.store import ForgottenEpochs
+from falkirk.theory.ids import EpochNumber
+from tests.integration.live import Wire, await_one
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS, EPOCHS, WORDS = 12, 2, ("ash", "birch", "cedar", "dill")
+#: The formats of folders. A CSV file costs 2 s more, so it is not part of each landing.
+FORMATS = ("json", "csv") if os.environ.get("FALKIRK_STRIKES") else ("json",)
+
+
+def application(tag: str, home: Path, database: str) -> fk.App:
+    app = fk.App("judged", home=home)
+    app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
+
+    @app.batch(rows=ROWS)
+    def weights(events: "DataFrame") -> "DataFrame":
+        found = events.groupBy("word").agg(F.sum("n").alias("n"), F.avg("n").cast("decimal(10, 2)").alias("mean"))
+        return found.withColumn("at", F.timestamp_micros(F.col("n") * 1_000_001)).withColumn("of", F.array("word"))
+
+    @app.batch(rows=1, state="word STRING, total LONG")
+    def totals(weights: "DataFrame", totals: "DataFrame") -> "DataFrame":
+        both = totals.unionByName(weights.select("word", F.col("n").alias("total")))
+        return both.groupBy("word").agg(F.sum("total").alias("total"))
+
+    @app.batch(rows=ROWS)
+    def drawn(events: "DataFrame") -> "DataFrame":
+        return events.select("n", F.rand().alias("r"))
+
+    app.sink("topic", weights, fk.Kafka(f"weights-{tag}", key="word"))
+    app.sink("table", weights, fk.Sql(database, "weights"))
+    for kind in FORMATS:
+        app.sink(kind, weights, fk.Files(f"{home}-{kind}", kind))
+    app.sink("latest", totals, fk.Sql(database, "totals", key="word"))
+    app.sink("drawn", drawn, fk.Files(f"{home}-drawn"))
+    return app
+
+
+@dataclass
+class Run:
+    """A run that has ended, and its judge."""
+
+    app: fk.App
+    judge: BatchJudge
+    wire: Wire
+    database: str
+    folder: Path
+
+    def verdict(self, name: str, to: Any = None) -> EpochsVerdict:
+        """Judge a sink. Args: to: a copy of its place."""
+        sink = self.app.sinks[name]
+        batch = self.judge.batch_of(sink)
+        assert batch is not None
+        return self.judge.judge_sink(batch, sink if to is None else replace(sink, to=to))
+
+    def folder_copy(self, kind: str, name: str) -> Path:
+        copy = self.folder / f"{kind}-{name}"
+        shutil.copytree(self.app.sinks[kind].to.path, copy)  # type: ignore[union-attr]
+        return copy
+
+
+@pytest.fixture(scope="module")
+def run(spark: "SparkSession", broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("judged")
+    home, tag, database = folder / "home", folder.name, f"sqlite:///{folder}/out.db"
+    wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
+    events, _ = wire.topic("events"), wire.topic("weights")
+    app = application(tag, home, database)
+    query = run_here(app, connection)
+    try:
+        for number in range(EPOCHS):
+            rows = [{"word": WORDS[i % 4], "n": 100 * number + i} for i in range(ROWS)]
+            wire.send(events, [b"no json", *rows][number > 0 :][:ROWS], partition=number % 2)
+            await_one(query, partial(_is_out, query, number), f"epoch {number}")
+    finally:
+        query.stop()
+    with ExitStack() as stack:
+        judge = stack.enter_context(batch_judge(app, None, connection, spark))
+        yield Run(app=app, judge=judge, wire=wire, database=database, folder=folder)
+
+
+def _is_out(query: Query, number: int) -> bool:
+    """Return whether the home knows that an epoch of each batch is published."""
+    released = [query._home.store.releases(f"sinks of {name}") for name in ("weights", "totals", "drawn")]
+    return all(r and r[0].released_exclusive > number for r in released)
+
+
+def test_a_clean_run_is_clean(run: Run) -> None:
+    rows = dict.fromkeys(("topic", "table", *FORMATS), 4 * EPOCHS)
+    for name, count in {**rows, "latest": 4}.items():
+        verdict = run.verdict(name)
+        assert verdict.compared.faults == [], name
+        assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict
+        assert verdict.compared.due == verdict.compared.found == count
+    assert [batch.name for batch in run.judge.logs] == ["weights"]
+    assert run.judge.judge_log(run.judge.logs[0]).guarantee is Guarantee.EXACTLY_ONCE
+
+
+def kinds(verdict: EpochsVerdict) -> dict[str, int]:
+    """Return how many rows have each kind of fault."""
+    return {str(kind): rows for kind, rows in verdict.compared.counts.items() if rows}
+
+
+def named(verdict: EpochsVerdict, kind: EpochFault) -> Any:
+    """Return the only fault of a kind."""
+    (found,) = [fault for fault in verdict.compared.faults if fault.kind is kind]
+    return found
+
+
+def test_faults_of_a_topic(run: Run) -> None:
+    records = run.wire.records(run.app.sinks["topic"].topic.topic)
+    rows = [(r.partition, json.loads(r.value or b"")) for r in records]
+    second = [row for row in rows if 300 <= row[1]["n"] < 600]
+    assert len(second) == 4
+
+    def judged(name: str, sent: list[tuple[int, dict[str, Any]]]) -> EpochsVerdict:
+        topic = run.wire.topic(name)
+        for partition in (0, 1):
+            run.wire.send(topic, [row for at, row in sent if at == partition], partition=partition)
+        return run.verdict("topic", fk.Kafka(topic, key="word"))
+
+    (lost, changed), (at, foreign) = (rows[1], rows[-1]), rows[0]
+    bad = {**changed[1], "n": -1}, {**foreign, "word": "yew", "n": -2, "mean": 0, "at": None, "of": []}
+    sent = [rows[0], *[r for r in rows if r not in (lost, changed)], (changed[0], bad[0]), (at, bad[1])]
+    verdict = judged("bad", sent)
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 1}
+    assert verdict.guarantee is Guarantee.BROKEN
+    assert named(verdict, EpochFault.CHANGED).expected["n"] == changed[1]["n"]
+    assert named(verdict, EpochFault.CHANGED).explanation.endswith("in n")
+    assert named(verdict, EpochFault.MISSING).expected["n"] == lost[1]["n"]
+    assert named(verdict, EpochFault.DUPLICATE).found["n"] == foreign["n"]
+    assert named(verdict, EpochFault.FOREIGN).found["word"] == "yew"
+
+    verdict = judged("again", [*rows, *second])
+    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 1)
+    assert "epoch 1 is there twice" in named(verdict, EpochFault.DUPLICATE).explanation
+    assert verdict.guarantee is Guarantee.REPEATED_DELIVERY
+    verdict = judged("less", [row for row in rows if row not in second])
+    assert (kinds(verdict), named(verdict, EpochFault.MISSING).epoch) == ({"missing": 4}, 1)
+    assert verdict.guarantee is Guarantee.AT_MOST_ONCE
+    late = kinds(judged("late", [*second, *[row for row in rows if row not in second]]))
+    assert late == {"out of order": 4}
+
+
+def test_faults_of_a_table(run: Run) -> None:
+    def judged(name: str, *statements: str) -> EpochsVerdict:
+        with sql.create_engine(run.database).begin() as db:
+            db.execute(sql.text(f"CREATE TABLE {name} AS SELECT * FROM weights"))
+            for statement in statements:
+                db.execute(sql.text(statement.format(t=name)))
+        return run.verdict("table", fk.Sql(run.database, name))
+
+    rows = "word = 'ash' AND n BETWEEN {} AND {}"
+    verdict = judged(
+        "bad",
+        f"INSERT INTO {{t}} SELECT * FROM weights WHERE {rows.format(0, 299)}",
+        f"DELETE FROM {{t}} WHERE {rows.format(300, 900)}",
+        "UPDATE {t} SET mean = '0.00' WHERE word = 'birch' AND n >= 300",
+        "INSERT INTO {t} (word, n) VALUES ('yew', 1)",
+    )
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 1}
+    assert [named(verdict, EpochFault(k)).epoch for k in ("duplicate", "missing", "changed")] == [0, 1, 1]
+    assert named(verdict, EpochFault.CHANGED).explanation.endswith("in mean")
+    verdict = judged("again", "INSERT INTO {t} SELECT * FROM weights WHERE n >= 300")
+    assert (kinds(verdict), named(verdict, EpochFault.DUPLICATE).epoch) == ({"duplicate": 4}, 1)
+
+
+def test_faults_of_a_table_with_a_key(run: Run) -> None:
+    with sql.create_engine(run.database).begin() as db:
+        for statement in (
+            "CREATE TABLE latest AS SELECT * FROM totals WHERE word <> 'ash'",
+            "UPDATE latest SET total = -1 WHERE word = 'birch'",
+            "UPDATE latest SET total = (SELECT n FROM weights WHERE word = 'cedar' AND n < 300) WHERE word = 'cedar'",
+            "INSERT INTO latest SELECT 'yew', 1 UNION ALL SELECT * FROM totals WHERE word = 'dill'",
+        ):
+            db.execute(sql.text(statement))
+    verdict = run.verdict("latest", fk.Sql(run.database, "latest", key="word"))
+    assert kinds(verdict) == {"changed": 1, "duplicate": 1, "foreign": 1, "missing": 2}
+    assert "row of an earlier epoch" in " ".join(f.explanation for f in verdict.compared.faults)
+
+
+def _other(line: str) -> str:
+    """Return a row with another word."""
+    for word in WORDS:
+        line = line.replace(word, "yew")
+    return line
+
+
+#: Of each epoch: a row twice; a row less, and one with another word.
+CHANGES: tuple["Callable[[list[str]], list[str]]", ...] = (
+    lambda rows: [rows[0], *rows],
+    lambda rows: [_other(rows[0]), *rows[2:]],
+)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_faults_of_a_folder(run: Run, kind: str) -> None:
+    folder = run.folder_copy(kind, "bad")
+    shutil.copytree(folder / "epoch=0000000000", folder / "epoch=0000000099")
+    for number, change in enumerate(CHANGES):
+        (file, *_) = [f for f in (folder / f"epoch={number:010d}").glob("part-*") if f.stat().st_size > 40]
+        lines = file.read_text().splitlines()
+        header, rows = (lines[:1], lines[1:]) if kind == "csv" else ([], lines)
+        file.write_text("\n".join([*header, *change(rows)]) + "\n")
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    (folder / f"stray.{kind}").write_text("{}")
+    verdict = run.verdict(kind, fk.Files(str(folder), kind))  # type: ignore[arg-type]  # one of them
+    assert kinds(verdict) == {"changed": 1, "duplicate": 5, "foreign": 1, "missing": 1}
+    assert "in the place of epoch 99" in " ".join(f.explanation for f in verdict.compared.faults)
+    assert named(verdict, EpochFault.MISSING).epoch == 1
+    assert named(verdict, EpochFault.CHANGED).epoch == 1
+    assert named(verdict, EpochFault.FOREIGN).places == (f"stray.{kind}",)
+    shutil.rmtree(folder / "epoch=0000000001")
+    assert "epoch 1 is missing" in str(run.verdict(kind, fk.Files(str(folder), kind)))  # type: ignore[arg-type]
+
+
+def test_results_that_differ_each_time_are_compared_with_the_log_or_counted(run: Run) -> None:
+    verdict = run.verdict("drawn")
+    assert (verdict.guarantee, verdict.compared.faults) == (Guarantee.UNDECIDED, [])
+    assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)
+    assert verdict.satisfies(Guarantee.EXACTLY_ONCE, partial=True)
+    (judged,) = verdict.judged
+    assert (judged.how, judged.epochs) == ("compared with the log", (0, 1))
+    assert "may differ each time" in judged.reason
+
+    folder = Path(run.app.sinks["drawn"].to.path)  # type: ignore[union-attr]
+    copy = run.folder_copy("drawn", "bad")
+    shutil.rmtree(copy / "epoch=0000000001")
+    shutil.copytree(folder / "epoch=0000000000", copy / "epoch=0000000001")
+    verdict = run.verdict("drawn", fk.Files(str(copy)))
+    assert kinds(verdict) == {"duplicate": 11, "missing": 12}  # one record did not fit
+    assert {fault.epoch for fault in verdict.compared.faults} == {0, 1}
+
+
+def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: Path) -> None:
+    store = run.judge._context.home.store
+    run.wire.topics.delete_below(f"events-{run.wire.tag}", {0: 6})
+    store.forget_epochs("epoch", "weights", EpochNumber(1))
+    assert store.forgotten_epochs("weights") == ForgottenEpochs(first=0, below=1, epochs=1, rows=4)
+    with sql.create_engine(run.database).begin() as db:
+        db.execute(sql.text("CREATE TABLE before AS SELECT * FROM weights"))
+        db.execute(sql.text("DELETE FROM weights WHERE n < 300 AND word = 'ash'"))
+    file = tmp_path / "judged.py"
+    arguments = f"{run.wire.tag!r}, Path({str(run.app.home)!r}), {run.database!r}"
+    file.write_text(f"from pathlib import Path\nfrom {__name__} import application\n\napp = application({arguments})\n")
+    wanted = [option for name in ("topic", "table", "latest") for option in ("--sink", name)]
+    options = [str(file), "--kafka", run.wire.bootstrap, "--json", *wanted]
+    said = CliRunner().invoke(outputs, options, catch_exceptions=False)
+    assert said.exit_code == 1
+    found, text = {}, said.output
+    while text.strip():
+        each, end = json.JSONDecoder().raw_decode(text.lstrip())
+        found[each["sink"]], text = each, text.lstrip()[end:]
+
+    def ways(name: str) -> dict[str, Any]:
+        return {way["how"]: (way["ranges"], way["reason"]) for way in found[name]["epochs"]}
+
+    assert found["topic"]["guarantee"] == "undecided"
+    gone = ([[0, 0]], "the home has deleted their records")
+    assert ways("topic") == {"computed again": ([[1, 1]], ""), "only counted, all together": gone}
+    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 8, "found": 8}, [])
+    assert found["table"]["counts"]["missing"] == 1
+    assert "have 4 rows by record, and 3 are there" in found["table"]["faults"][0]["explanation"]
+    assert found["latest"]["guarantee"] == "undecided"
+    assert ways("latest")["computed again"] == ([[1, 1]], "")
+    assert "epochs of 'weights' that it has read were deleted" in ways("latest")["compared with the log"][1]

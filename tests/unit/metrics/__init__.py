@@ -1,0 +1,1 @@
+"""Tests of metrics: what Prometheus and probes get of a status."""

@@ -1,0 +1,156 @@
+"""What the host counts and measures: histograms, ages of held results, and the epochs of a batch."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.host.figures import BatchFigures, LiveFigures
+from falkirk.protocol.ports import Point
+from falkirk.runtime import figures as counting
+from falkirk.runtime.figures import HeldAge, Histogram
+from falkirk.runtime.live.at_rest import frontier
+from falkirk.runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
+from falkirk.theory.frontier import EMPTY
+from falkirk.theory.ids import LogId, Offset, PointNumber
+from tests.unit.house.test_layers import ROOT
+from tests.unit.metrics.statuses import Clock
+
+ORDERS, HELD, LOG = LogId("orders"), LogId("held"), LogId.of_epochs("rank")
+
+
+def test_a_value_counts_in_the_first_bucket_whose_bound_is_not_below_it() -> None:
+    histogram = Histogram((1.0, 2.0))
+    for value in (0.0, 1.0, 1.5, 2.0, 9.0):
+        histogram.observe(value)
+    assert histogram.describe() == {"counts": [2, 2, 1], "sum": 13.5}
+
+
+def test_java_has_the_same_bounds() -> None:
+    text = (ROOT / "java/src/org/falkirk/Figures.java").read_text()
+    bounds = text.partition("BOUNDS_MS = {")[2].partition("}")[0].replace("_", "")
+    assert tuple(int(bound) / 1000 for bound in bounds.split(",")) == LATENCY_BOUNDS_S
+
+
+def test_the_age_of_held_results() -> None:
+    clock = Clock()
+    held = HeldAge(clock)
+
+    def at(now_s: float, ends: dict[int, int], released: dict[int, int]) -> float:
+        clock.now_s = 1000 + now_s
+        return held.age_s({p: Offset(o) for p, o in ends.items()}, released)
+
+    assert at(0, {0: 5, 1: 5}, {0: 5, 1: 5}) == 0
+    assert at(1, {0: 6, 1: 5}, {0: 5, 1: 5}) == 0  # a poll sees the new one first
+    assert at(3, {0: 6, 1: 5}, {0: 5, 1: 5}) == 2
+    assert at(4, {0: 6, 1: 8}, {0: 5, 1: 5}) == 3
+    assert at(5, {0: 6, 1: 8}, {0: 6, 1: 5}) == 1  # the oldest one is released
+    assert at(6, {0: 6, 1: 8}, {0: 6, 1: 8}) == 0
+    assert at(90, {0: 6, 1: 8}, {0: 6, 1: 8}) == 0
+    assert at(91, {0: 7, 1: 8}, {0: 6, 1: 8}) == 0
+    assert at(95, {0: 7, 1: 8}, {0: 6, 1: 8}) == 4
+
+
+def test_a_long_wait_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "_HELD_KEPT", 10)
+    clock = Clock()
+    held = HeldAge(clock)
+    for n in range(1000):
+        clock.now_s = 1000.0 + n
+        assert held.age_s({0: Offset(n + 1)}, {0: 0}) == n
+    assert len(held._seen) <= 10
+    clock.now_s += 1
+    assert held.age_s({0: Offset(1000)}, {0: 990}) <= 1000
+
+
+def region(released_to: str | None = None) -> Any:
+    source = SimpleNamespace(topic=SimpleNamespace(topic="orders", log=ORDERS))
+    output = SimpleNamespace(topic="held", log=HELD)
+    sink = None if released_to is None else SimpleNamespace(topic=released_to)
+    return SimpleNamespace(name="sales", source=source, output=output, released_to=sink)
+
+
+def live(released_to: str | None = None) -> Any:
+    read = frontier(ORDERS, {0: Offset(15), 1: Offset(7)})
+    return SimpleNamespace(
+        region=region(released_to), starts={0: Offset(10), 1: Offset(0)}, ends={HELD: {0: Offset(9), 1: Offset(4)}},
+        points=lambda: (Point(number=PointNumber(3), read=read, sent=EMPTY),),
+    )  # fmt: skip
+
+
+def progress(average: str) -> dict[str, Any]:
+    return {"sources": [{"metrics": {"avgOffsetsBehindLatest": average}}]}
+
+
+@pytest.mark.parametrize(
+    ("told", "lag"), [(progress("1.5"), 3), (None, None), ({"sources": []}, None), (progress("x"), None)]
+)
+def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
+    figures = LiveFigures(live())
+    figures.look(told)
+    published = {"sales": {"held": {"records": 13, "counts": [13], "sum": 1.0}, "held.dead-letters": {"records": 2}}}
+    assert figures.describe(published, EMPTY) == {
+        "name": "sales",
+        "sources": {"orders": {"records": 12, "lag": lag}},
+        "outputs": {"held": {"records": 13, "counts": [13], "sum": 1.0}},
+        "state": {},
+    }
+
+
+def test_the_state_of_a_live_region() -> None:
+    figures = LiveFigures(live())
+    figures.look({"stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100, "x": 1}] * 2})
+    assert figures.describe({}, EMPTY)["state"] == {"rows": 14, "bytes": 200}
+    figures.look({"stateOperators": [{"numRowsTotal": None}]})
+    assert figures.describe({}, EMPTY)["state"] == {}
+
+
+def test_a_live_region_whose_results_are_held() -> None:
+    figures = LiveFigures(live("sales"))
+    figures.look(None)
+    published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8}}}
+    outputs = figures.describe(published, frontier(HELD, {0: Offset(6), 1: Offset(4)}))["outputs"]
+    assert outputs == {
+        "held": {"records": 13},
+        "sales": {"records": 8, "held": 3, "held_age_s": pytest.approx(0, abs=9)},
+    }
+    assert figures.describe({}, EMPTY)["outputs"]["sales"]["records"] is None
+
+
+def epoch(number: int, *, made_at_s: float | None = 1001.0, rows: int = 10) -> Any:
+    return SimpleNamespace(
+        number=number, is_complete=made_at_s is not None, made_at_s=made_at_s, decided_at_s=1000.0, rows=rows, dead=0,
+        marks={"rounds": 4}, then={ORDERS: {0: Offset(100 * number + 100)}},
+    )  # fmt: skip
+
+
+def test_a_batch() -> None:
+    sinks = [SimpleNamespace(name="ranks", to=object())]
+    inputs = [
+        SimpleNamespace(name="orders_", log=ORDERS, topic=SimpleNamespace(topic="orders"), view=False),
+        SimpleNamespace(name="weights", log=LogId.of_epochs("weights"), topic=None, view=True),
+    ]
+    batch = SimpleNamespace(name="rank", log=LOG, sinks=sinks, inputs=inputs)
+    jobs = SimpleNamespace(first_of_next=lambda epochs: {ORDERS: {0: Offset(50)}}, seen_ends={})
+    of: Any = SimpleNamespace(batch=batch, jobs=jobs, releaser=SimpleNamespace(behind=lambda: 1))
+    figures = BatchFigures(of, 900.0)
+    former = [epoch(0, made_at_s=800.0), epoch(1, made_at_s=850.0)]
+    figures.look(former)
+    found = figures.describe(frontier(LOG, {0: Offset(2)}))
+    assert found["epochs"]["duration"] == {"counts": [0] * (len(EPOCH_BOUNDS_S) + 1), "sum": 0.0}
+    assert found["outputs"] == {"ranks": {"records": 0, "held": 0, "held_age_s": 0.0}}
+    assert found["sources"] == {"orders": {"records": 150, "lag": None}}
+
+    jobs.seen_ends = {ORDERS: {0: Offset(330)}}
+    for _ in range(2):  # each counts once
+        figures.look([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
+    found = figures.describe(frontier(LOG, {0: Offset(2)}))
+    assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["behind"]) == (4, 1.0, 1)
+    assert found["outputs"]["ranks"]["held"] == 10
+    assert found["outputs"]["ranks"]["held_age_s"] > 1e6
+    assert found["sources"] == {"orders": {"records": 250, "lag": 30}}
+
+    figures.look([*former, epoch(2), epoch(3, made_at_s=1500.0), epoch(4)])
+    found = figures.describe(frontier(LOG, {0: Offset(4)}))
+    assert (found["epochs"]["rounds"], sum(found["epochs"]["duration"]["counts"])) == (12, 3)
+    assert found["outputs"]["ranks"]["records"] == 20
