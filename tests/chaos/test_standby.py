@@ -10,7 +10,8 @@ from falkirk.home.folder import STANDBY, ProcessRecord
 from falkirk.host.settings import STATE
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from tests.chaos.harness import LIGHT, Counting, Load, assert_exactly_once, await_results_behind, counting
+from tests.chaos.counting import Counting, assert_exactly_once, await_results_behind, counting
+from tests.chaos.harness import LIGHT, Load
 
 
 def standby_of(run: Counting) -> psutil.Process:
