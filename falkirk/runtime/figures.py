@@ -79,7 +79,7 @@ def noted(raw: DataFrame, context: Context, region: str) -> DataFrame:
     bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
     name = F.lit(lanes.key(context.home.identity, region))
     arguments = [bridge.expression(_java(c)) for c in (name, *map(F.col, ("partition", "offset", "timestamp")))]
-    figures = jvm.java.lang.Class.forName("org.falkirk.Figures")
+    figures = jvm.org.apache.spark.util.Utils.classForName("org.falkirk.Figures", True, False)  # also of spark.jars
     sequence, nothing = jvm.PythonUtils.toSeq(arguments), jvm.PythonUtils.toSeq([])
     call = catalyst.objects.StaticInvoke(
         figures, types.DataTypes.LongType, "note", sequence, nothing, True, True, True, jvm.scala.Option.empty()
