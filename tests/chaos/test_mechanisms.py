@@ -47,9 +47,10 @@ def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path,
             run.application.wait_committed(0)  # so the logs exist
             await_results_behind(run)
             kill_python_alone(run)
+            suppressed = Counter(run.suppressed())
             await_results_behind(run)
             broker = kill_broker(own_broker)
-            strike(run, lambda: hang_while_everything_is_killed(broker, run), has_struck_all)
+            strike(run, lambda: hang_while_everything_is_killed(broker, run), has_struck_all, suppressed)
             await_results_behind(run)
         assert_exactly_once(run, load.sent, "hopped", "fenced", "snapshots")
         assert repeated(run, "fenced") == 0
@@ -75,13 +76,18 @@ def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag
     assert logs["logged-out"] == load.sent, "each result once: the barrier drops duplicates in the log too"
 
 
-def strike(run: Counting, kill: Callable[[], None], shows: Callable[[Counting, Counter[str]], bool]) -> None:
+def strike(
+    run: Counting,
+    kill: Callable[[], None],
+    shows: Callable[[Counting, Counter[str]], bool],
+    suppressed: Counter[str] | None = None,
+) -> None:
     """Kill under load `AGAIN` times, or more often, until each mechanism had work to do.
 
     Args: kill: kills all processes of the application, and starts it again. shows: returns whether each mechanism had
-        work, given how many results each region found already published.
+        work, given how many results each region found already published. suppressed: these numbers of earlier kills.
     """
-    suppressed: Counter[str] = Counter()
+    suppressed = Counter() if suppressed is None else suppressed
     for number in range(AGAIN + MORE_STRIKES_MAX):
         await_results_behind(run)
         kill()
