@@ -23,14 +23,17 @@ import psutil
 from falkirk.home.folder import SCRATCH, Home, ProcessRecord
 from falkirk.host.settings import STATE
 from falkirk.local.exposure import is_local
-from falkirk.system.memory import available_bytes
+from falkirk.system.memory import available_bytes, idle_s
 from falkirk.system.processes import kill_tree
 
 #: The environment variable that decides if the command does not: 0 or 1.
 VARIABLE = "FALKIRK_STANDBY"
 #: A standby starts by itself only if this much memory is available. It uses a third of it.
 NEEDED_BYTES = 2_500_000_000
-#: The time until memory is looked at again.
+#: A standby starts by itself only if so many processors were idle, measured over this time. It computes for half a
+#: minute, and would delay the results of an application that needs all of them.
+IDLE_PROCESSORS, MEASURED_S = 1.0, 10.0
+#: The time until memory and processors are looked at again.
 _LOOK_S = 60.0
 #: Results flow once a region has made a checkpoint, or all have run for this time.
 STEADY_S = 30.0
@@ -68,6 +71,8 @@ class Standby:
         self._began_s, self._next_s, self._tries = 0.0, 0.0, 0
         self._first: dict[str, int] | None = None
         self._running_since_s = 0.0
+        #: When the processors were looked at, and for how many seconds they had been idle.
+        self._idle: tuple[float, float] | None = None
 
     def __enter__(self) -> "Standby":
         if self._wanted and not self._is_possible:
@@ -88,7 +93,7 @@ class Standby:
         Args: home: records the standby. status: of the host, its newest.
         """
         if self._process is None:
-            if self._may_start() and status is not None and self._is_steady(status) and self._has_memory():
+            if self._may_start() and status is not None and self._is_steady(status) and self._has_room():
                 self._begin(home)
         elif self._process.poll() is not None:
             self._fail(f"ended with exit code {self._process.returncode}")
@@ -97,7 +102,7 @@ class Standby:
 
     def take(self) -> "subprocess.Popen[str] | None":
         """Return the standby if it is ready, else kill it. Call it when the host has ended: another one begins."""
-        self._first = None
+        self._first = self._idle = None
         if self._process is None or self._process.poll() is not None or not self._is_ready():
             self.end()
             return None
@@ -146,10 +151,18 @@ class Standby:
             self._first, self._running_since_s = commits, time.monotonic()
         return commits != self._first or time.monotonic() - self._running_since_s > STEADY_S
 
-    def _has_memory(self) -> bool:
-        if self._wanted or available_bytes() >= NEEDED_BYTES:
+    def _has_room(self) -> bool:
+        """Return whether the machine has memory and idle processors for a standby, or the user wants one anyway."""
+        if self._wanted:
             return True
-        self._next_s = time.monotonic() + _LOOK_S
+        now_s, before, self._idle = time.monotonic(), self._idle, (time.monotonic(), idle_s())
+        if before is None:
+            self._next_s = now_s + MEASURED_S
+            return False
+        is_idle = self._idle[1] - before[1] >= IDLE_PROCESSORS * (self._idle[0] - before[0])
+        if is_idle and available_bytes() >= NEEDED_BYTES:
+            return True
+        self._next_s = now_s + _LOOK_S
         return False
 
     def _is_ready(self) -> bool:

@@ -1,4 +1,4 @@
-"""Memory: tells how much this process and its children may still use."""
+"""Memory and processors: tells how much this process and its children may still use."""
 
 from pathlib import Path
 
@@ -6,6 +6,11 @@ import psutil
 
 #: The limits of a container (cgroup, version 2): what it may use, what it uses, and details of that.
 _CONTAINER = Path("/sys/fs/cgroup")
+
+
+def idle_s() -> float:
+    """Return for how many seconds the machine's processors have been idle, added up since it was started."""
+    return float(psutil.cpu_times().idle)
 
 
 def available_bytes(container: Path = _CONTAINER) -> int:

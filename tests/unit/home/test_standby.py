@@ -1,5 +1,6 @@
 """The coordinator's standby, with stub processes: it takes over from the host, and no failure of it ends anything."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -201,6 +202,8 @@ def test_when_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(standbys, "available_bytes", lambda: available)
+    monkeypatch.setattr(standbys, "MEASURED_S", 0.0)
+    monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, 1000.0).__next__)
     monkeypatch.delenv(VARIABLE, raising=False)
     if variable is not None:
         monkeypatch.setenv(VARIABLE, variable)
@@ -216,8 +219,28 @@ def test_when_there_is_one(
         for commit in (1, 1, 2):
             assert standby.pid is None, "results do not flow yet"
             standby.watch(home, status(commit))
+        standby.watch(home, status(2))  # the first look at the processors only begins the measurement
         assert (standby.pid is not None) == starts
     assert len(said) == bool(wanted and master)
+
+
+@pytest.mark.parametrize(("idle", "starts"), [(0.0, False), (1000.0, True)])
+def test_it_needs_an_idle_processor(
+    idle: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
+) -> None:
+    """On two busy processors a standby that warms up made the demo's answers take four times as long."""
+    monkeypatch.setattr(standbys, "available_bytes", lambda: 3e9)
+    monkeypatch.setattr(standbys, "MEASURED_S", 0.0)
+    monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, idle).__next__)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
+        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+    with open_home(tmp_path / "home", "shop") as home, Standby(start, print, wanted=None, master=None) as standby:
+        for commit in (1, 2, 2):
+            standby.watch(home, status(commit))
+        assert (standby.pid is not None) == starts
 
 
 def test_results_must_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
