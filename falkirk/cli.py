@@ -48,7 +48,7 @@ def main(context: click.Context) -> None:
 )
 @click.option(
     "--standby/--no-standby", default=None,
-    help="Keep a second Spark application ready; by default if the machine has memory for it.",
+    help="Keep a second Spark application ready; by default if the machine has memory and a processor to spare.",
 )  # fmt: skip
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
