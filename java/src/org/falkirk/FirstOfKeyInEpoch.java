@@ -1,9 +1,6 @@
 package org.falkirk;
 
-import java.util.ArrayDeque;
 import java.util.Iterator;
-import java.util.Objects;
-import java.util.Queue;
 import org.apache.spark.api.java.function.MapPartitionsFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
@@ -55,41 +52,22 @@ public final class FirstOfKeyInEpoch {
     }
   }
 
-  static final class Found implements Iterator<Row> {
-    private final Iterator<Row> rows;
+  static final class Found extends RowsByKey {
     private final long delay;
-    private final Queue<Row> ready = new ArrayDeque<>();
-    private Row key;
     private Known known;
 
     Found(Iterator<Row> rows, long delay) {
-      this.rows = rows;
+      super(rows);
       this.delay = delay;
     }
 
     @Override
-    public boolean hasNext() {
-      while (ready.isEmpty() && rows.hasNext()) {
-        take(rows.next());
-      }
-      if (ready.isEmpty()) endOfKey();
-      return !ready.isEmpty();
-    }
-
-    @Override
-    public Row next() {
-      hasNext();
-      return ready.remove();
-    }
-
-    private void take(Row row) {
-      if (key != null && !Objects.equals(key, row.getStruct(0))) endOfKey();
-      key = row.getStruct(0);
+    void take(Row row) {
       if (!row.isNullAt(1)) {
         Row state = row.getStruct(1);
         known = new Known(state.getLong(0), state.getString(1), state.getInt(2), state.getLong(3));
       } else if (!row.isNullAt(7)) {
-        ready.add(RowFactory.create("letter", null, null, RowFactory.create(null, row.getString(7))));
+        give(RowFactory.create("letter", null, null, RowFactory.create(null, row.getString(7))));
       } else {
         record(row);
       }
@@ -104,17 +82,17 @@ public final class FirstOfKeyInEpoch {
       }
       if (known == null || known.time < known.greatest - delay) {
         known = new Known(time, row.getString(4), row.getInt(5), greatest);
-        ready.add(RowFactory.create("result", row.getStruct(6), null, null));
+        give(RowFactory.create("result", row.getStruct(6), null, null));
       }
     }
 
-    private void endOfKey() {
+    @Override
+    void end(Row last) {
       if (known != null) {
         Row state = RowFactory.create(known.time, known.source, known.partition);
-        ready.add(RowFactory.create("state", null, RowFactory.create(key, state), null));
+        give(RowFactory.create("state", null, RowFactory.create(last.getStruct(0), state), null));
       }
       known = null;
-      key = null;
     }
   }
 }

@@ -1,14 +1,11 @@
 package org.falkirk;
 
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.Queue;
 import org.apache.spark.api.java.function.MapPartitionsFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Encoders;
@@ -57,16 +54,13 @@ public final class WindowsInEpoch {
     return sorted.mapPartitions(made, Encoders.row(found));
   }
 
-  static final class Found implements Iterator<Row> {
-    private final Iterator<Row> rows;
+  static final class Found extends RowsByKey {
     private final WindowSpec spec;
     private final Map<String, Map<Object, Row>> tables = new HashMap<>();
     private final OpenWindows windows;
-    private final Queue<Row> ready = new ArrayDeque<>();
-    private Row last;
 
     Found(Iterator<Row> rows, WindowSpec spec, StructType columns) {
-      this.rows = rows;
+      super(rows);
       this.spec = spec;
       StructType keys = (StructType) columns.apply("key").dataType();
       windows = spec.open(keys, (StructType) columns.apply("row").dataType(), this::table);
@@ -99,23 +93,7 @@ public final class WindowsInEpoch {
     }
 
     @Override
-    public boolean hasNext() {
-      while (ready.isEmpty() && rows.hasNext()) {
-        take(rows.next());
-      }
-      if (ready.isEmpty()) endOfKey();
-      return !ready.isEmpty();
-    }
-
-    @Override
-    public Row next() {
-      hasNext();
-      return ready.remove();
-    }
-
-    private void take(Row row) {
-      if (last != null && !Objects.equals(last.getStruct(0), row.getStruct(0))) endOfKey();
-      last = row;
+    void take(Row row) {
       Row key = row.getStruct(0);
       if (!row.isNullAt(1)) {
         Row open = row.getStruct(1);
@@ -123,11 +101,11 @@ public final class WindowsInEpoch {
         return;
       }
       long watermark = row.getLong(3) - spec.delay();
-      closeBefore(watermark);
+      closeBefore(key, watermark);
       List<OpenWindows.Window> found =
           windows.add(key, 0, row.getLong(2), row.getStruct(6), watermark, (end, each) -> {});
-      if (found.isEmpty()) ready.add(RowFactory.create("letter", null, null, row.getStruct(6)));
-      if (spec.updates()) found.forEach(each -> ready.add(result(key, each)));
+      if (found.isEmpty()) give(RowFactory.create("letter", null, null, row.getStruct(6)));
+      if (spec.updates()) found.forEach(each -> give(result(key, each)));
     }
 
     private Row result(Row key, OpenWindows.Window window) {
@@ -137,11 +115,11 @@ public final class WindowsInEpoch {
     }
 
     /** Close the windows of the present key whose end a watermark has reached. */
-    private void closeBefore(long watermark) {
+    private void closeBefore(Row key, long watermark) {
       for (OpenWindows.Window each : open()) {
         if (each.end() > watermark) break;
-        windows.forget(last.getStruct(0), each);
-        if (!spec.updates()) ready.add(result(last.getStruct(0), each));
+        windows.forget(key, each);
+        if (!spec.updates()) give(result(key, each));
       }
     }
 
@@ -154,15 +132,14 @@ public final class WindowsInEpoch {
       return open;
     }
 
-    private void endOfKey() {
-      if (last == null) return;
-      closeBefore(last.getLong(4) - spec.delay());
+    @Override
+    void end(Row last) {
+      closeBefore(last.getStruct(0), last.getLong(4) - spec.delay());
       for (OpenWindows.Window each : open()) {
         Row state = RowFactory.create(last.get(0), each.start(), each.end(), each.buffers(), last.get(5));
-        ready.add(RowFactory.create("state", null, state, null));
+        give(RowFactory.create("state", null, state, null));
       }
       tables.values().forEach(Map::clear);
-      last = null;
     }
   }
 }

@@ -1,9 +1,7 @@
 package org.falkirk;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -15,7 +13,6 @@ public final class FirstOfKeyTest {
     private static final int SEEDS = 200;
     private static final int RECORDS = 120;
     private static final int PARTITIONS = 2;
-    private static final int SHARDS = 3;
 
     private static FirstOfKey opened(InMemory tables) {
         FirstOfKey made = new FirstOfKey(EventTimeTest.NAMES, "key", "late", DELAY);
@@ -68,11 +65,12 @@ public final class FirstOfKeyTest {
 
     /** Random records, in a random order of their partitions, over state partitions that stop and resume. */
     public void resultsAreThoseOfAPlainModelInWhateverOrderPartitionsArrive() {
+        Shards shards = new Shards(FirstOfKeyTest::opened, FirstOfKeyTest::results, 40);
         for (int seed = 0; seed < SEEDS; seed++) {
             List<List<Row>> records = drawn(seed);
             List<String> expected = modelled(records);
-            Check.equal(sorted(run(records, new Random(seed), false)), expected);
-            Check.equal(sorted(run(records, new Random(seed + 1), true)), expected);
+            Check.equal(shards.run(records, new Random(seed), false, true), expected);
+            Check.equal(shards.run(records, new Random(seed + 1), true, true), expected);
         }
     }
 
@@ -142,61 +140,6 @@ public final class FirstOfKeyTest {
                 }
             }
         }
-        return sorted(found);
-    }
-
-    /** Return what state partitions give. If they restart, they lose what follows a checkpoint and compute it again. */
-    private static List<String> run(List<List<Row>> records, Random random, boolean restarts) {
-        List<InMemory> tables = new ArrayList<>();
-        for (int shard = 0; shard < SHARDS; shard++) {
-            tables.add(new InMemory());
-        }
-        List<String> found = new ArrayList<>();
-        int[] next = new int[PARTITIONS];
-        while (next[0] < RECORDS || next[1] < RECORDS) {
-            int[] ends = next.clone();
-            for (int partition = 0; partition < PARTITIONS; partition++) {
-                ends[partition] = Math.min(RECORDS, next[partition] + random.nextInt(40));
-            }
-            if (restarts) {
-                List<InMemory> lost = new ArrayList<>();
-                tables.forEach(each -> lost.add(each.copy()));
-                batch(records, next, ends, lost, random);
-            }
-            found.addAll(batch(records, next, ends, tables, random));
-            next = ends;
-        }
-        return found;
-    }
-
-    private static List<String> batch(
-            List<List<Row>> records, int[] first, int[] ends, List<InMemory> tables, Random random) {
-        List<Operator> operators = new ArrayList<>();
-        tables.forEach(each -> operators.add(opened(each)));
-        List<Iterator<Row>> tasks = new ArrayList<>();
-        EventTime.Columns at = EventTimeTest.NAMES.in(EventTimeTest.COLUMNS);
-        for (int partition = 0; partition < PARTITIONS; partition++) {
-            List<Row> mine = records.get(partition).subList(first[partition], ends[partition]);
-            tasks.add(new EventTime.Added(mine.iterator(), at));
-        }
-        List<String> found = new ArrayList<>();
-        while (tasks.stream().anyMatch(Iterator::hasNext)) {
-            Iterator<Row> task = tasks.get(random.nextInt(PARTITIONS));
-            if (!task.hasNext()) continue;
-            Row row = task.next();
-            if (at.isTimeRow(row)) {
-                operators.forEach(each -> found.addAll(results(each, row)));
-            } else {
-                int shard = Math.floorMod(String.valueOf(row.getString(0)).hashCode(), SHARDS);
-                found.addAll(results(operators.get(shard), row));
-            }
-        }
-        return found;
-    }
-
-    private static List<String> sorted(List<String> found) {
-        List<String> made = new ArrayList<>(found);
-        Collections.sort(made);
-        return made;
+        return Shards.sorted(found);
     }
 }

@@ -31,7 +31,7 @@ public final class WindowsInEpochTest {
                     for (List<Row> mine : records) {
                         found.addAll(run(spec, mine, new Random(seed)));
                     }
-                    Check.equal(WindowsTest.sorted(found), WindowsTest.sorted(expected));
+                    Check.equal(Shards.sorted(found), Shards.sorted(expected));
                 }
             }
         }

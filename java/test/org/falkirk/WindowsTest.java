@@ -27,7 +27,6 @@ public final class WindowsTest {
     private static final int SEEDS = 6;
     private static final int RECORDS = 120;
     private static final int PARTITIONS = 2;
-    private static final int SHARDS = 3;
 
     /** Kinds of windows: size, slide, offset. A session has no slide. */
     static final long[][] KINDS = {{10, 10, 0}, {12, 5, 3}, {4, 0, 0}};
@@ -80,6 +79,10 @@ public final class WindowsTest {
         if (row.isNullAt(added + 1)) return place + (row.getBoolean(added) ? " late" : "");
         String key = row.getStruct(4).getString(0);
         return place + " " + shown(key, row.getLong(added + 1), row.getLong(added + 2), row.getStruct(added + 4));
+    }
+
+    private static Shards shards(WindowSpec spec) {
+        return new Shards(tables -> opened(spec, tables), WindowsTest::results, 60);
     }
 
     private static List<String> results(Operator operator, Row... records) {
@@ -165,8 +168,8 @@ public final class WindowsTest {
                 for (int seed = 0; seed < SEEDS; seed++) {
                     List<List<Row>> records = drawn(seed);
                     List<String> expected = modelled(records, kind, updates);
-                    Check.equal(sorted(run(spec, records, new Random(seed), false, true)), expected);
-                    Check.equal(sorted(run(spec, records, new Random(seed + 1), true, true)), expected);
+                    Check.equal(shards(spec).run(records, new Random(seed), false, true), expected);
+                    Check.equal(shards(spec).run(records, new Random(seed + 1), true, true), expected);
                 }
             }
         }
@@ -175,7 +178,7 @@ public final class WindowsTest {
     /** The mechanism is off: state partitions know only the times of their own keys. */
     public void withoutTimeRowsWindowsCloseLater() {
         List<List<Row>> records = drawn(1);
-        List<String> found = sorted(run(spec(KINDS[0], false), records, new Random(1), false, false));
+        List<String> found = shards(spec(KINDS[0], false)).run(records, new Random(1), false, false);
         Check.that(!found.equals(modelled(records, KINDS[0], false)), "results differ from the model");
     }
 
@@ -213,7 +216,7 @@ public final class WindowsTest {
         for (List<Row> mine : records) {
             modelled(mine, kind, updates, found);
         }
-        return sorted(found);
+        return Shards.sorted(found);
     }
 
     private static void modelled(List<Row> records, long[] kind, boolean updates, List<String> found) {
@@ -233,7 +236,7 @@ public final class WindowsTest {
             open.sort((one, other) -> one.end != other.end
                     ? Long.compare(one.end, other.end) : one.key.compareTo(other.key));
             for (Open each : open) {
-                int place = places.merge(shard(each.key), 1, Integer::sum) - 1;
+                int place = places.merge(Shards.of(each.key), 1, Integer::sum) - 1;
                 if (each.end <= watermark && !updates) found.add(each.shown(stamp + place));
             }
             open.removeIf(each -> each.end <= watermark);
@@ -276,70 +279,5 @@ public final class WindowsTest {
         Open mine = new Open(key, start, end, times);
         open.add(mine);
         return List.of(mine);
-    }
-
-    private static int shard(String key) {
-        return Math.floorMod(String.valueOf(key).hashCode(), SHARDS);
-    }
-
-    /** Return what state partitions give. If they restart, they lose what follows a checkpoint and compute it again. */
-    private static List<String> run(
-            WindowSpec spec, List<List<Row>> records, Random random, boolean restarts, boolean timeRows) {
-        List<InMemory> tables = new ArrayList<>();
-        for (int shard = 0; shard < SHARDS; shard++) {
-            tables.add(new InMemory());
-        }
-        List<String> found = new ArrayList<>();
-        int[] next = new int[PARTITIONS];
-        while (next[0] < RECORDS || next[1] < RECORDS) {
-            int[] ends = next.clone();
-            for (int partition = 0; partition < PARTITIONS; partition++) {
-                ends[partition] = Math.min(RECORDS, next[partition] + random.nextInt(60));
-            }
-            if (restarts) {
-                List<InMemory> lost = new ArrayList<>();
-                tables.forEach(each -> lost.add(each.copy()));
-                batch(spec, records, next, ends, lost, random, timeRows);
-            }
-            found.addAll(batch(spec, records, next, ends, tables, random, timeRows));
-            next = ends;
-        }
-        return found;
-    }
-
-    private static List<String> batch(
-            WindowSpec spec,
-            List<List<Row>> records,
-            int[] first,
-            int[] ends,
-            List<InMemory> tables,
-            Random random,
-            boolean timeRows) {
-        List<Operator> operators = new ArrayList<>();
-        tables.forEach(each -> operators.add(opened(spec, each)));
-        List<Iterator<Row>> tasks = new ArrayList<>();
-        EventTime.Columns at = EventTimeTest.NAMES.in(EventTimeTest.COLUMNS);
-        for (int partition = 0; partition < PARTITIONS; partition++) {
-            List<Row> mine = records.get(partition).subList(first[partition], ends[partition]);
-            tasks.add(timeRows ? new EventTime.Added(mine.iterator(), at) : mine.iterator());
-        }
-        List<String> found = new ArrayList<>();
-        while (tasks.stream().anyMatch(Iterator::hasNext)) {
-            Iterator<Row> task = tasks.get(random.nextInt(PARTITIONS));
-            if (!task.hasNext()) continue;
-            Row row = task.next();
-            if (at.isTimeRow(row)) {
-                operators.forEach(each -> found.addAll(results(each, row)));
-            } else {
-                found.addAll(results(operators.get(shard(row.getString(0))), row));
-            }
-        }
-        return found;
-    }
-
-    static List<String> sorted(List<String> found) {
-        List<String> made = new ArrayList<>(found);
-        Collections.sort(made);
-        return made;
     }
 }
