@@ -27,7 +27,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.epochs.log import DECISION, Epoch
 from falkirk.runtime.record import compare
 from falkirk.theory.ids import EpochNumber
 
@@ -117,7 +117,7 @@ class BatchJudge:
         """Return the epoch, exclusive, up to which all are published, and the end of the log."""
         store = self._context.home.store
         known = [r.released_exclusive for r in store.releases(batch.released_to) if r.topic == batch.log]
-        newest = store.newest_decision("epoch", batch.name)
+        newest = store.newest_decision(DECISION, batch.name)
         return max(known, default=0), -1 if newest is None else newest.number
 
     def _how(self, found: RecomputedBatch) -> dict[EpochNumber, str]:

@@ -118,6 +118,11 @@ def _json(columns: list[Column]) -> Column:
     return F.to_json(F.struct(*columns), JSON_OPTIONS).alias("value")
 
 
+def _as_they_are(rows: DataFrame) -> DataFrame:
+    """Return due rows of a place that keeps each column as it is."""
+    return rows.select(_json([F.col(f"`{c}`") for c in _of_rows(rows)]), _EPOCH)
+
+
 def _of_rows(rows: DataFrame) -> list[str]:
     return [name for name in rows.columns if name != _EPOCH]
 
@@ -133,7 +138,7 @@ class TopicPlace:
 
     def due(self, rows: DataFrame) -> DataFrame:
         """See Place."""
-        return rows.select(_json([F.col(f"`{c}`") for c in _of_rows(rows)]), _EPOCH)
+        return _as_they_are(rows)
 
     def found(self) -> Iterator[FoundRow]:
         """See Place. Raises: LogError: `TOPIC_UNSEEN`, `ROWS_CHANGED`."""
@@ -162,9 +167,9 @@ class FolderPlace:
 
     def due(self, rows: DataFrame) -> DataFrame:
         """See Place."""
-        names = _of_rows(rows)
         if self._to.format != "csv":
-            return rows.select(_json([F.col(f"`{c}`") for c in names]), _EPOCH)
+            return _as_they_are(rows)
+        names = _of_rows(rows)
         written = F.to_csv(F.struct(*[_in_csv(rows, c).alias(c) for c in names]))
         read = F.from_csv(written, ", ".join(f"`{c}` STRING" for c in names))
         return rows.select(F.to_json(read, JSON_OPTIONS).alias("value"), _EPOCH)
@@ -275,7 +280,7 @@ class LogPlace:
 
     def due(self, rows: DataFrame) -> DataFrame:
         """See Place."""
-        return rows.select(_json([F.col(f"`{c}`") for c in _of_rows(rows)]), _EPOCH)
+        return _as_they_are(rows)
 
     def found(self) -> Iterator[FoundRow]:
         """See Place."""

@@ -20,13 +20,10 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.computed import OWN, Computed
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
-from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
 from falkirk.runtime.epochs.states import States
 from falkirk.store import ForgottenEpochs
 from falkirk.theory.ids import EpochNumber, LogId
-
-#: The kind of decision with the cut of an epoch.
-_EPOCH = "epoch"
 
 
 class _NotKept(Exception):
@@ -44,7 +41,7 @@ class _Log(EpochLog):
         self.real = real
         self.again: dict[EpochNumber, str] = {}
         forgotten = context.home.store.forgotten_epochs(batch.name)
-        decided = context.home.store.decisions(_EPOCH, batch.name)
+        decided = context.home.store.decisions(DECISION, batch.name)
         #: The number of the first epoch with a record. No epoch was ever before it if it is 0.
         self.known_from = decided[0].number if decided else 0 if forgotten is None else forgotten.below
         self.forgotten = forgotten or ForgottenEpochs(first=self.known_from, below=self.known_from)

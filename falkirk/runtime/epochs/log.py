@@ -25,7 +25,8 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 from falkirk.theory.times import TopicPartition
 
-_KIND = "epoch"
+#: The kind of decision with the cut of an epoch.
+DECISION = "epoch"
 #: The folder of the files that states name.
 _FILES = "_files"
 
@@ -124,7 +125,7 @@ class EpochLog:
         Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
         """
         made = {c.point: c for c in self._store.checkpoints(self._region, first)}
-        decided = self._store.decisions(_KIND, self._region, first)
+        decided = self._store.decisions(DECISION, self._region, first)
         return tuple(self._epoch(d, made.get(EpochNumber(d.number))) for d in decided)
 
     def _epoch(self, decided: Decision, made: CheckpointRecord | None) -> Epoch:
@@ -191,7 +192,7 @@ class EpochLog:
 
     def next_number(self) -> EpochNumber:
         """Return the number of the next epoch to decide. It was never used before."""
-        newest = self._store.newest_decision(_KIND, self._region)
+        newest = self._store.newest_decision(DECISION, self._region)
         return EpochNumber(0 if newest is None else newest.number + 1)
 
     def decide(
@@ -205,7 +206,7 @@ class EpochLog:
             content |= {"slice": slice_, "then": _text(then)}
         if may_be_out:
             content["may_be_out"] = True
-        self._store.record_decision(_KIND, self._region, number, content)
+        self._store.record_decision(DECISION, self._region, number, content)
         return number
 
     def record(
@@ -304,7 +305,7 @@ class EpochLog:
             for folder in {epoch.folder, epoch.state} - needed - {None}:
                 self.drop(str(folder))
         below = min(results_from, states_from)
-        self._store.forget_epochs(_KIND, self._region, below)
+        self._store.forget_epochs(DECISION, self._region, below)
         self._settled = tuple(e for e in self._settled if e.number >= below)
 
     def new_folder(self, number: EpochNumber, what: str = "") -> str:

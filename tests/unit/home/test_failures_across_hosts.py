@@ -1,11 +1,9 @@
 """A processor whose failure takes the Spark application each time: its host is replaced a few times, and then it stays
 down in a host that runs the others. The coordinator is the real one, and its hosts are simulated."""
 
-import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
+from tests.unit.home.stand_ins import host_process
 
 WHERE = SourceLocation(file="shop.py", line=3, text="")
 LOST = SparkError("SESSION_LOST", "executors on a cluster may still write.", certainty="maybe")
@@ -47,19 +46,7 @@ class Cluster:
 
     def start(self, *_command: object, **_options: object) -> Any:
         """Stand for `subprocess.Popen`."""
-        process = SimpleNamespace(returncode=None, wait=lambda timeout_s=0.0: None, kill=lambda: None, pid=0)
-        work: Iterator[int | None] = iter(())
-
-        def begin(line: str) -> None:
-            nonlocal work
-            work = self._run(HostSettings(**json.loads(line)))
-
-        def poll() -> int | None:
-            process.returncode = next(work)
-            return process.returncode
-
-        process.stdin, process.poll = SimpleNamespace(write=begin, flush=lambda: None, close=lambda: None), poll
-        return process
+        return host_process(self._run)
 
     def _run(self, settings: HostSettings) -> Iterator[int | None]:
         """Yield the exit code, and None before, while it runs and the coordinator reads the status."""

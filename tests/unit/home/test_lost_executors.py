@@ -4,7 +4,6 @@ The coordinator and the counts are the real ones. The hosts are simulated: in ea
 kills its executor, and at its interval it makes a checkpoint. A lost executor ends the Spark application.
 """
 
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +23,9 @@ from falkirk.host.counts import KeptCounts
 from falkirk.host.failures import LOSSES_MAX, Failures
 from falkirk.host.host import Host
 from falkirk.host.process import EXIT_RESTART, write_status
-from falkirk.host.settings import COUNTS_FILE, HostSettings
+from falkirk.host.settings import COUNTS_FILE
 from falkirk.runtime.status import RegionStatus
+from tests.unit.home.stand_ins import host_process
 from tests.unit.home.test_failures_across_hosts import Impatient
 
 WHERE = SourceLocation(file="shop.py", line=3, text="")
@@ -65,19 +65,7 @@ class Cluster:
 
     def start(self, *_command: object, **_options: object) -> Any:
         """Stand for `subprocess.Popen`."""
-        process = SimpleNamespace(returncode=None, wait=lambda timeout_s=0.0: None, kill=lambda: None, pid=0)
-        work: Iterator[int | None] = iter(())
-
-        def begin(line: str) -> None:
-            nonlocal work
-            work = self._run(Failures(HostSettings(**json.loads(line)).failures))
-
-        def poll() -> int | None:
-            process.returncode = next(work)
-            return process.returncode
-
-        process.stdin, process.poll = SimpleNamespace(write=begin, flush=lambda: None, close=lambda: None), poll
-        return process
+        return host_process(lambda settings: self._run(Failures(settings.failures)))
 
     def _run(self, failures: Failures) -> Iterator[int | None]:
         """Yield the exit code, and None before, while it runs and the coordinator reads the status."""
