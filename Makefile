@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test test-quick test-times test-cluster soak-cluster check audit simulate soak hunt bench wheel clean
+.PHONY: setup demo test test-quick test-times test-cluster soak-cluster check audit simulate soak hunt bench site
+.PHONY: wheel wheel-check clean
 
 setup: $(STAMP)
 
@@ -42,7 +43,7 @@ test-times: setup
 
 # Clusters of brokers and of Spark on this machine, at most 10 minutes on two idle cores: a fault of each kind. Needs root
 # for network namespaces, and skips what it can't run.
-CLUSTER := $(BIN)/python -m pytest -q --numprocesses 2 --dist load tests/cluster
+CLUSTER := $(BIN)/python -m pytest -q --numprocesses 3 --dist load tests/cluster
 
 test-cluster: setup
 	@$(CLUSTER) -m 'not soak'
@@ -78,9 +79,22 @@ hunt: setup
 bench: setup
 	@$(BIN)/python -m benchmarks latency
 
+# The documentation as a site in build/site. A warning ends the build. It needs the network only to install mkdocs.
+$(VENV)/.docs: pyproject.toml $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+site: setup $(VENV)/.docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "build/site/index.html"
+
 # A wheel with the prebuilt Java module. It needs hatchling from the registry.
 wheel: setup
 	@FALKIRK_BUILD_PYTHON=$(CURDIR)/$(BIN)/python $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+
+# The built wheel in an empty environment: a new project, its test, and a run with a local broker. It needs the network.
+wheel-check: setup
+	@$(BIN)/python tools/check_wheel.py
 
 clean:
 	rm -rf $(VENV) .falkirk build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

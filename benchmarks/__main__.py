@@ -9,10 +9,13 @@ import click
 from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_pressure, draw_regimes
 from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
 from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
+from benchmarks.jobs import JOBS
 from benchmarks.latency import LatencySettings, figure_name, run_latency
 from benchmarks.mechanisms import JOBS as GUARANTEES_JOBS
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.monitor import MonitorSettings, run_monitor
+from benchmarks.nexmark.bench import NexmarkSettings, run_nexmark
+from benchmarks.nexmark.queries import QUERIES
 from benchmarks.overhead import OverheadSettings, overhead_table, run_overhead
 from benchmarks.pairs import PAIRS
 from benchmarks.planning import run_planning
@@ -21,11 +24,11 @@ from benchmarks.pressure import PressureSettings, run_pressure
 from benchmarks.recovery import RecoverySettings, run_recovery
 from benchmarks.regimes import REGIMES, RegimesSettings, regimes_table, run_regimes
 from benchmarks.report import Report
-from falkirk.commands.group import Group
+from falkirk.commands.group import CommandGroup
 from falkirk.system.terminal import Terminal
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure the cost and the effects of Falkirk on this machine."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a bench cleans up after SIGTERM too
@@ -41,19 +44,22 @@ _plots = click.option(
 @bench.command()
 @click.option("--quick", is_flag=True, help="One interval, two variants, short windows: less than four minutes.")
 @click.option("--input", "source", type=click.Path(path_type=Path, exists=True), help="Text for the word index.")
+@click.option("--job", "jobs", multiple=True, type=click.Choice(tuple(JOBS)), help="Measure this job alone.")
 @_json
 @_plots
-def latency(quick: bool, source: Path | None, file: Path | None, plots: Path | None) -> None:
+def latency(quick: bool, source: Path | None, jobs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
     """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
     console = Terminal()
-    settings = LatencySettings.quick(source) if quick else LatencySettings(source=source)
+    chosen = jobs or tuple(JOBS)
+    settings = LatencySettings.quick(source, chosen) if quick else LatencySettings(source=source, jobs=chosen)
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
     report = run.report
     rows = {
         figure_name(job, variant, interval_s): f"{job}, {variant}, {interval_s:g} s"
-        for job in ("keyed_count", "word_index")
+        for job in settings.jobs
         for interval_s in settings.intervals_s
         for variant in settings.variants
+        if JOBS[job].is_plain or variant != "none"
     }
     console.print(report.table(rows))
     for name, value in sorted(report.figures.items()):
@@ -86,6 +92,17 @@ def monitor(quick: bool, topology: Path | None, file: Path | None, plots: Path |
     _write(report, file, console)
     if plots is not None:
         console.print(f"plot in {draw_monitor(sizes, plots)}")
+
+
+@bench.command()
+@click.option("--query", "queries", type=click.Choice(list(QUERIES)), multiple=True, help="Only this. Can be repeated.")
+@click.option("--rate", type=float, default=100.0, show_default=True, help="Events per second.")
+@_json
+def nexmark(queries: tuple[str, ...], rate: float, file: Path | None) -> None:
+    """Run the queries of Nexmark, and compare their results with Spark SQL."""
+    console = Terminal()
+    settings = NexmarkSettings(queries=queries or tuple(QUERIES), rate=rate)
+    _write(run_nexmark(settings, lambda text: console.print(text, soft_wrap=True)), file, console)
 
 
 @bench.command()

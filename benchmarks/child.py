@@ -52,6 +52,12 @@ class Child:
         self.kill()
         return account
 
+    def ask(self) -> Any:
+        """Return what the running subject tells about itself. Raises: SparkError: `BENCH_INCOMPLETE`."""
+        with contextlib.suppress(OSError):
+            self._pipe.send("tell")
+        return self._receive(STOP_S)
+
     def kill(self) -> None:
         """Kill the process and its JVM with -9, so that neither continues to write."""
         found = self.processes()
@@ -82,8 +88,16 @@ class Child:
         return answer
 
 
-def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], object]) -> None:
-    """Start the subject, run it until the bench stops it or dies, and send its account."""
+def serve(
+    pipe: "Pipe[Any, Any]",
+    start: Callable[[], T],
+    finish: Callable[[T], object],
+    tell: Callable[[T], object] | None = None,
+) -> None:
+    """Start the subject, run it until the bench stops it or dies, and send its account.
+
+    Args: tell: what `Child.ask` returns.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
     try:
         running = start()
@@ -93,7 +107,8 @@ def serve(pipe: "Pipe[Any, Any]", start: Callable[[], T], finish: Callable[[T], 
         raise
     pipe.send("running")
     with contextlib.suppress(EOFError):
-        pipe.recv()
+        while pipe.recv() == "tell" and tell is not None:
+            pipe.send(tell(running))
     pipe.send(finish(running))
 
 
@@ -109,7 +124,10 @@ class Declared(Protocol):
 
 
 def serve_application(given: Declared, pipe: "Pipe[Any, Any]") -> None:
-    """Run an application in a child. Its account is the number of results that it computed again and suppressed."""
+    """Run an application in a child. Its account is the number of results that it computed again and suppressed.
+
+    `Child.ask` returns the figures of its processors, as its status has them.
+    """
 
     def start() -> Query:
         spark_session("falkirk-bench", master="local[24]")
@@ -120,4 +138,4 @@ def serve_application(given: Declared, pipe: "Pipe[Any, Any]") -> None:
         query.stop()
         return suppressed
 
-    serve(pipe, start, finish)
+    serve(pipe, start, finish, lambda query: query._host.figures())

@@ -1,4 +1,4 @@
-"""Jobs: defines the measured jobs, keyed count and word index, with Falkirk and as plain Real-time Mode."""
+"""Jobs: defines the measured jobs, with Falkirk and as plain Real-time Mode: keyed count, word index, Python map."""
 
 import json
 import random
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from demo.pages import Page, words
 from demo.word_index import example
 from falkirk.app import App
+from falkirk.declare.asserting import deterministic
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.load import load_application
 from falkirk.declare.policy import Delivery, Ephemeral, Lazy
@@ -22,7 +23,10 @@ Records = list[tuple[str, str, str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A measured job: its name, its source's schema, and the output field that names the causing record."""
+    """A measured job: its name, its source's schema, and the output field that names the causing record.
+
+    Args: is_plain: plain Real-time Mode can do it, too.
+    """
 
     name: str
     title: str
@@ -30,6 +34,7 @@ class Job:
     key: str | None
     identity_field: str
     output_key: str
+    is_plain: bool = True
 
 
 KEYED_COUNT = Job(
@@ -48,7 +53,17 @@ WORD_INDEX = Job(
     identity_field="page",
     output_key="word",
 )
-JOBS = {job.name: job for job in (KEYED_COUNT, WORD_INDEX)}
+#: A Python function of each record, which Real-time Mode does not run by itself.
+PYTHON_MAP = Job(
+    name="python_map",
+    title="Python map",
+    schema="word STRING, n STRING",
+    key="word",
+    identity_field="n",
+    output_key="word",
+    is_plain=False,
+)
+JOBS = {job.name: job for job in (KEYED_COUNT, WORD_INDEX, PYTHON_MAP)}
 
 
 def count_records(number: int) -> Records:
@@ -71,6 +86,12 @@ def page_records(pages: list[Page], number: int) -> Records:
     return found
 
 
+@deterministic
+def shouted(row: Any) -> dict[str, str]:
+    """Return the one result of a record of the Python map."""
+    return {"word": row.word.upper(), "n": row.n}
+
+
 def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path) -> App:
     """Return the job as a Falkirk application."""
     app = App(job.name.replace("_", "-"), home=home)
@@ -81,6 +102,12 @@ def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s
             return records.groupBy("word").agg(F.count("*").alias("version"), latest_value("n"))
 
         app.add_processor("result", counted, reads=("records",), policy=Lazy(interval_s))
+    elif job is PYTHON_MAP:
+
+        def mapped(records: Stream) -> Stream:
+            return records.map_rows(shouted, returns="word STRING, n STRING")
+
+        app.add_processor("result", mapped, reads=("records",), policy=Lazy(interval_s))
     else:
         declared = load_application(example()).processors
         app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())
@@ -123,7 +150,7 @@ def plain(
 
 def _plain_words(rows: DataFrame, body: Any) -> DataFrame:
     """Apply the example's transformation to a plain DataFrame."""
-    from falkirk.declare.stream import ProcessorNode, steps_of
+    from falkirk.declare.nodes import ProcessorNode, steps_of
 
     data = rows
     for step in steps_of(body(Stream(ProcessorNode(name="records"))).node):

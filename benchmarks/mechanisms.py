@@ -20,7 +20,7 @@ from falkirk.check import (
     AggregateModel,
     Count,
     Guarantee,
-    Input,
+    InputRow,
     Latest,
     Verdict,
     check_keyed,
@@ -112,7 +112,7 @@ def judge(subject: Subject) -> tuple[Verdict, int]:
     for record in read_topic(config, subject.source):
         row = dict(decode_json(record.value))
         processed += len(record.value or b"") + len(record.key or b"")
-        inputs.append(Input(key=row["word"], place=record.place, row={**row, "loud": str(row["word"]).upper()}))
+        inputs.append(InputRow(key=row["word"], place=record.place, row={**row, "loud": str(row["word"]).upper()}))
     outputs = outputs_of(read_topic(config, subject.sink))
     if subject.job == "enrich":
         return check_stateless(inputs, outputs), processed

@@ -19,12 +19,12 @@ from benchmarks.report import Report, percentile
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.ids import LogId
-from falkirk.theory.metadata import Available, Checkpoints, Metadata
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.monitor import Monitor
-from falkirk.theory.projection import Same
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import TopicPartition
 from formal.policy import BATCH, EAGER, EPHEMERAL, LAZY, Policy
+from formal.projection import Same
 
 _EPOCHS = StructuredFrontier.of(1, [])
 _OFFSETS = OffsetFrontier(())
@@ -150,13 +150,26 @@ class Drawn:
         )
 
 
+class ReachingMonitor(Monitor):
+    """A monitor of an application whose logs end somewhere. Falkirk's logs reach as far as their readers have read."""
+
+    def extend_reach(self, processor: str, reach: Frontier) -> tuple[str, ...]:
+        """Record that the log of a processor reaches further. Returns: as `add_checkpoint`."""
+        available = self.solution.available[processor]
+        assert isinstance(available, Anywhere)
+        assert available.reach is not None, "it has a log"
+        available.reach = available.reach | reach
+        variable = self.solution.variables_of(processor)[0]
+        return self._raise(self.solution.refusals[variable][:1], [variable])
+
+
 def measure(pairs: list[tuple[str, str]], epochs: int, seed: int) -> Size:
     """Measure one application. Run it in a separate process, so that its memory can be measured."""
     rng = random.Random(seed)
     drawn = Drawn(rng, pairs)
     available = drawn.available()
     began = time.perf_counter()
-    monitor = Monitor(drawn.graph, available)
+    monitor = ReachingMonitor(drawn.graph, available)
     solve_empty_s = time.perf_counter() - began
     arrivals, grown = [], 0
     for epoch in range(epochs):

@@ -1,6 +1,6 @@
 """Planning bench: the time that the plan of an application of ten processors takes, beyond Spark's start.
 
-It needs no broker. Processor time includes the JVM, so it says more than wall time on a machine that does other work.
+It needs no broker. CPU time includes the JVM, so it says more than wall time on a machine that does other work.
 """
 
 import time
@@ -42,7 +42,7 @@ class _Clock:
         wall_s, processor_s = (now - last for now, last in zip(self._now(), self._last, strict=True))
         report.figures |= {f"{name}_wall_s": round(wall_s, 1), f"{name}_processor_s": round(processor_s, 1)}
         self._last = self._now()
-        return f"{text}: {wall_s:.1f} s, {processor_s:.1f} s of processor time, load {psutil.getloadavg()[0]:.0f}"
+        return f"{text}: {wall_s:.1f} s, {processor_s:.1f} s of CPU time, load {psutil.getloadavg()[0]:.0f}"
 
     @staticmethod
     def _now() -> tuple[float, float]:

@@ -19,7 +19,7 @@ def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> li
     Raises: MachineError: `PLOTS_MISSING`: matplotlib is not installed.
     """
     prepare(folder)
-    files = [_percentiles(run, job, settings.intervals_s, folder) for job in JOBS]
+    files = [_percentiles(run, job, settings.intervals_s, folder) for job in settings.jobs]
     if run.timeline is not None:
         files.append(_timeline(run.timeline, folder))
     return files

@@ -1,4 +1,4 @@
-"""Search demo: runs the live search engine with simulated users, kills it once, and lets a judge check all results."""
+"""Search demo: runs the live search engine with simulated users, kills it once, and checks all results."""
 
 import contextlib
 import json
@@ -28,14 +28,14 @@ from falkirk.check import outputs_of, read_topic
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.load import load_application
-from falkirk.declare.parts import Processor
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.store import Store
 from falkirk.system.terminal import Terminal
 
-#: `modules` has one partition, so that "the first n modules" has one meaning, which the judge needs.
+#: `modules` has one partition, so that "the first n modules" has one meaning, which the checker needs.
 PARTITIONS = {"modules": 1, "queries": 2, "index": 2, "answers": 2}
 #: Seconds without progress after which the demo gives up the remaining results.
 PATIENCE_S = 120.0
@@ -64,7 +64,7 @@ def example() -> Path:
 
 
 def run_demo(settings: SearchSettings, console: Terminal) -> bool:
-    """Run the demo. Return whether the judge found no fault.
+    """Run the demo. Return whether the checker found no fault.
 
     Raises: FalkirkError: the demo could not run. KeyboardInterrupt: the user stopped it; it has cleaned up.
     """
@@ -238,9 +238,9 @@ class Drama:
         )
 
     def conclude(self) -> bool:
-        """Print the judge's verdict. Return whether there is no fault."""
+        """Print the checker's result. Return whether there is no fault."""
         console = self._screen.console
-        console.print("\nThe judge recomputes everything from the input …")
+        console.print("\nThe checker recomputes everything from the input …")
         findings = judge(collect(self._bootstrap, self._folder, self._visitor.told))
         console.print(render(findings))
         good = not any(finding.faults for finding in findings)
@@ -264,7 +264,7 @@ def regimes(app: Application) -> dict[str, str]:
     }
 
 
-def _kind(processor: Processor) -> str:
+def _kind(processor: DeclaredProcessor) -> str:
     if processor.iteration is not None:
         return "iterative"
     return "eager" if isinstance(processor.cut, OnArrival) else "batch"

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from demo.pages import words
-from falkirk.check import AggregateModel, Count, Guarantee, Input, Latest, Output, Place, Verdict, check_keyed
+from falkirk.check import AggregateModel, Count, Guarantee, InputRow, Latest, OutputRow, RowPlace, Verdict, check_keyed
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -79,7 +79,7 @@ class Run:
 
     modules: Rows
     queries: Rows
-    index: Sequence[Output]
+    index: Sequence[OutputRow]
     weights: Mapping[int, Rows]
     rank: Mapping[int, Rows]
     answers: Rows
@@ -113,7 +113,7 @@ def judge_index(run: Run) -> Finding:
         faults.append(Fault(flaw=Flaw.WRONG, subject="index", due=Guarantee.EXACTLY_ONCE, found=verdict.guarantee))
     return Finding(
         output="index",
-        claim="every change of every word once, in order",
+        claim="every change of a word's entry was published once and in order",
         checked=len(run.index),
         faults=tuple(faults),
     )
@@ -122,9 +122,9 @@ def judge_index(run: Run) -> Finding:
 def index_verdict(run: Run) -> Verdict:
     """Return the checker's verdict on the live index."""
     inputs = [
-        Input(
+        InputRow(
             key=word,
-            place=Place("modules", 0, offset, sub),
+            place=RowPlace("modules", 0, offset, sub),
             row={"word": word, "module": event["name"], "version": event["version"], "times": times},
         )
         for offset, event in enumerate(run.modules)
@@ -222,7 +222,7 @@ def _views(
         faults.append(Fault(flaw=Flaw.LOST, subject=output, due=f"{len(modules)} modules read", found=before))
     return Finding(
         output=output,
-        claim="every epoch equals a recomputation from all modules so far",
+        claim="the result of each epoch equals a recomputation from all modules up to it",
         checked=len(epochs),
         faults=tuple(faults),
     )
@@ -251,7 +251,7 @@ def judge_answers(run: Run) -> Finding:
     faults += _going_back(run.answers)
     return Finding(
         output="answers",
-        claim="every query answered once; each answer follows from the views that it names",
+        claim="every query was answered once, and each answer follows from the epochs that it names",
         checked=len(run.answers),
         faults=tuple(faults),
     )
@@ -337,7 +337,7 @@ def judge_statistics(run: Run) -> Finding:
     twice = Counter(str(row["word"]) for row in run.statistics)
     faults += [Fault(flaw=Flaw.DUPLICATE, subject=f"word {word!r}") for word, n in twice.items() if n > 1]
     return Finding(
-        output="statistics", claim="equal to a recomputation", checked=len(run.statistics), faults=tuple(faults)
+        output="statistics", claim="they equal a recomputation", checked=len(run.statistics), faults=tuple(faults)
     )
 
 

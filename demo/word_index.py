@@ -16,9 +16,9 @@ from falkirk.check import (
     AggregateModel,
     Count,
     Guarantee,
-    Input,
+    InputRow,
     Latest,
-    Place,
+    RowPlace,
     Verdict,
     check_keyed,
     outputs_of,
@@ -142,9 +142,9 @@ def judge(bootstrap: str) -> Verdict:
         for at, word in enumerate(words(page["text"]), start=1):
             places.setdefault(word, []).append(at)
         for sub, (word, positions) in enumerate(sorted(places.items())):
-            place = Place(record.topic, record.partition, record.offset, sub)
+            place = RowPlace(record.topic, record.partition, record.offset, sub)
             inputs.append(
-                Input(key=word, place=place, row={"word": word, "page": page["page"], "positions": positions})
+                InputRow(key=word, place=place, row={"word": word, "page": page["page"], "positions": positions})
             )
     model = AggregateModel(["word"], {"version": Count(), "page": Latest("page"), "positions": Latest("positions")})
     return check_keyed(inputs, outputs_of(read_topic(config, INDEX)), model)

@@ -65,7 +65,7 @@ def words(modules):
 
 @app.stream(fk.Lazy("10 seconds"))
 def index(words):
-    """Word → its changes, numbered from 1. Publishes each on arrival; saves a checkpoint every 10 seconds."""
+    """Word → its changes, numbered from 1. Publishes each at once; saves a checkpoint every 10 seconds."""
     return words.groupBy("word").agg(
         F.count("*").alias("change"), fk.latest_value("module"), fk.latest_value("version"), fk.latest_value("times")
     )

@@ -33,6 +33,7 @@ from falkirk.reading import read
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from falkirk import testing
     from falkirk.operators.call import EpochContext, current_epoch
     from falkirk.operators.functions import map_rows, stateful
     from falkirk.operators.joins import join
@@ -46,10 +47,12 @@ _WITH_SPARK = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_SPARK:
-        raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "testing":
+        return import_module("falkirk.testing")
+    if name not in _WITH_SPARK:
+        raise AttributeError(f"module 'falkirk' has no attribute {name!r}")
     return getattr(import_module(f"falkirk.operators.{_WITH_SPARK[name]}"), name)
 
 
@@ -94,4 +97,5 @@ __all__ = [
     "read",
     "sessions",
     "stateful",
+    "testing",
 ]

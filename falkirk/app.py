@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.application import Application
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from falkirk.host.query import Query
     from falkirk.kafka.connection import Connection
 
@@ -39,22 +41,35 @@ class App(Application):
             FALKIRK_HTTP_TOKEN. If that is not set, a random token is generated and stored in the home.
     """
 
-    def start(self, *, kafka: "str | Connection | None" = None, create_topics: bool = False, **options: Any) -> "Query":
+    def start(
+        self,
+        *,
+        kafka: "str | Connection | None" = None,
+        home: "str | Path | None" = None,
+        create_topics: bool = False,
+        force: bool = False,
+        once: bool = False,
+    ) -> "Query":
         """Start the application in this process, for example in a notebook, and return the running query.
 
-        Here no coordinator replaces a Spark application that died: `run` has one. Options as of `run`, but `master`:
-        the present Spark session is used, or a local one is made.
+        It uses the present Spark session, or makes a local one. No coordinator replaces a Spark application that died,
+        serves metrics, or keeps a standby: `run` has one.
+
+        Args: kafka: the broker, by default that of the application. home: the folder, by default that of the
+            application. create_topics: create missing topics. force: start although published results depend on a
+            damaged checkpoint. once: process the input that is there now; then the query ends by itself.
         Raises: FalkirkError: before anything runs.
         """
         from falkirk.host.query import start_application
 
-        return start_application(self, kafka=kafka, create_topics=create_topics, **options)
+        return start_application(self, kafka=kafka, home=home, create_topics=create_topics, force=force, once=once)
 
     def run(self, **options: Any) -> None:
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
         Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``,
-            ``metrics``, ``standby``.
+            ``once``, ``metrics``, ``dashboard`` (``""``: at its usual port), ``standby``, and ``conf``, a mapping of
+            Spark settings.
         """
         from falkirk.commands.run import run_application
 

@@ -2,16 +2,16 @@
 
 import json
 import sys
-import time
 from pathlib import Path
 
 import click
 
-from falkirk.commands.group import LazyGroup
+from falkirk.commands.group import LazyGroup, RunCommand
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
-from falkirk.commands.run import run_in_terminal, status_line
+from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
-from falkirk.host.coordinator import SILENT_S, RunSettings, read_status
+from falkirk.host.coordinator import RunSettings
+from falkirk.local.submitted import add_py_files, spark_conf
 from falkirk.system import private
 from falkirk.system.terminal import Terminal
 
@@ -20,8 +20,16 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.commands.machine"),
     **dict.fromkeys(("history", "rollback"), "falkirk.commands.rollback"),
     **dict.fromkeys(("disown", "gc", "stop"), "falkirk.commands.running"),
+    "dashboard": "falkirk.commands.dashboard.command",
+    "init": "falkirk.commands.init",
+    "list": "falkirk.commands.homes:homes",
+    "logs": "falkirk.commands.logs",
+    "peek": "falkirk.commands.peek",
     "redrive": "falkirk.commands.redrive",
+    "state": "falkirk.commands.state",
+    "status": "falkirk.commands.status",
     "verify": "falkirk.commands.verify",
+    "why": "falkirk.commands.why",
 }
 
 
@@ -33,34 +41,61 @@ def main(context: click.Context) -> None:
     context.with_resource(private.entered())
 
 
-@main.command()
+@main.command(cls=RunCommand)
 @file_argument
 @broker_option
 @local_option
 @home_option
 @master_option
 @click.option("--create-topics", is_flag=True, help="Create missing topics of sources and sinks; --local does so too.")
-@click.option("--force", is_flag=True, help="Start even if published results depend on a damaged checkpoint.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Start although a checkpoint is damaged and published results depend on it. Later results may then not fit "
+    "the published ones.",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    help="Process the input that is in the sources now, publish and save everything, and end. An interrupted run "
+    "continues to the same ends when it is started again.",
+)
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
     help="Serve /metrics for Prometheus, /health and /ready; by default on loopback.",
 )
 @click.option(
+    "--dashboard",
+    metavar="[[HOST:]PORT]",
+    is_flag=False,
+    flag_value="",
+    help="Serve a page that shows the application live; by default at 127.0.0.1:8350.",
+)
+@click.option(
     "--standby/--no-standby", default=None,
-    help="Keep a second Spark application ready; by default if the machine has memory and a processor to spare.",
+    help="Keep a second Spark application ready; by default if the machine has memory and a CPU core to spare.",
 )  # fmt: skip
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
+@click.option("--jars", metavar="JAR,…", help="Jars for Spark's class path.")
+@click.option(
+    "--packages", metavar="GROUP:ARTIFACT:VERSION,…", help="Packages that Spark downloads, with their dependencies."
+)
+@click.option("--py-files", metavar="FILE,…", help="Python files (.py, .zip) that the application imports.")
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
-    force: bool, metrics: str | None, standby: bool | None,
+    force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
+    settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
 ) -> None:  # fmt: skip
-    """Run the application in FILE until Ctrl-C."""
+    """Run the application in FILE until Ctrl-C, or with --once until its input is processed."""
+    conf = spark_conf(settings, jars=jars, packages=packages, py_files=py_files)
+    add_py_files(conf)
     app = load_application(file)
     if local:
         from falkirk.commands.running import local_broker
 
         broker, create_topics = local_broker(), True
-    settings = RunSettings(
+    run_settings = RunSettings(
         file=file,
         kafka=broker,
         home=home,
@@ -68,9 +103,12 @@ def run(
         create_topics=create_topics,
         force=force,
         metrics=metrics,
+        dashboard=dashboard,
         standby=standby,
+        conf=conf,
+        once=once,
     )
-    run_in_terminal(app, settings)
+    run_in_terminal(app, run_settings)
 
 
 @main.command()
@@ -78,7 +116,7 @@ def run(
 @broker_option
 @home_option
 @master_option
-@click.option("--why", "output", metavar="OUTPUT", help="Explain one output: reasons, failures and costs.")
+@click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
 @click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
 @json_option
 def plan(
@@ -88,7 +126,7 @@ def plan(
     """Show how FILE's application will run.
 
     It shows the promise for each output, when results are published, and why. Spark analyses the steps, but no query
-    starts. Without a broker, two partitions are assumed for each topic.
+    starts. Without a broker, two partitions are assumed for each topic, and a note says so.
     """
     from falkirk.plan.preview import preview
 
@@ -101,28 +139,6 @@ def plan(
     else:
         told = shown.why(output, width) if output is not None else shown.renderable(*([width] if width else []))
         terminal.print(told, soft_wrap=True)
-
-
-@main.command()
-@file_argument
-@home_option
-@json_option
-def status(file: Path, home: Path | None, as_json_: bool) -> None:
-    """Print the current state of the regions of FILE's application. The exit code is 1 if it does not run."""
-    app = load_application(file)
-    found = read_status((home or app.home) / "status.json") or {"at_s": 0.0, "regions": []}
-    age_s = time.time() - found["at_s"]
-    runs = age_s < SILENT_S and any(region["state"] != "stopped" for region in found["regions"])
-    if as_json_:
-        click.echo(json.dumps({"runs": runs, **found}, indent=1))
-    elif runs:
-        Terminal().print(status_line(app, found).replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
-    else:
-        click.echo(f"{app.name}: does not run")
-    for region in () if as_json_ else found["regions"]:
-        if region.get("condition"):
-            Terminal().print(f"{region['name']} failed for good and stays down. {region['detail']}", soft_wrap=True)
-    sys.exit(0 if runs else 1)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka, as_topic
+from falkirk.declare.nodes import SourceNode, root_of
 from falkirk.declare.policy import Delivery, Duration, Lazy
-from falkirk.declare.stream import SourceNode, Stream, root_of, source_node
+from falkirk.declare.stream import Stream, source_node
 from falkirk.errors.conditions.reading import BROKER_MISSING_WRITE
 from falkirk.errors.location import caller
 
@@ -31,6 +32,7 @@ class WritableStream(Stream):
         state_partitions: int = 2,
         fenced: bool | None = None,
         create_topics: bool = False,
+        once: bool = False,
     ) -> "Query":
         """Start to write the stream to a topic in this process, and return the running query.
 
@@ -42,6 +44,7 @@ class WritableStream(Stream):
             interval: time between checkpoints.
             buffer_timeout, state_partitions, fenced: as in `App`.
             create_topics: create missing topics, for trials.
+            once: process the input that is there now; then the query ends by itself.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
         from falkirk.host.query import start_application  # needs Spark; declarations do not
@@ -52,7 +55,7 @@ class WritableStream(Stream):
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
         settings |= {"fenced": fenced, "kafka": kafka}
         app = application_of(self, sink, delivery=delivery, interval=interval, **settings)
-        return start_application(app, kafka=None, create_topics=create_topics)
+        return start_application(app, kafka=None, create_topics=create_topics, once=once)
 
 
 def application_of(

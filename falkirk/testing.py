@@ -1,21 +1,97 @@
-"""Testing: checks that a sink of your own keeps the contract of `fk.Sink`, for your own tests. It needs Spark."""
+"""Testing: runs an application in the memory of a test, without a broker, and checks a sink of your own.
 
-from collections.abc import Callable
+    with fk.testing.run(app) as t:
+        t.feed("orders", [{"id": "1", "items": ["tea"]}, fk.testing.ABORT])
+        assert t.read("sales") == [{"item": "tea", "sold": 1}]
+
+It needs Spark. The fixture `kit` for pytest is here, too: `from falkirk.testing import kit` in a `conftest.py`. It is
+no plugin, so the tests of other projects do not import Falkirk.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka, as_endpoint
+from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink, Sink
 from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
+from falkirk.kit.kit import ABORT, BEGINNING, Kit
+from falkirk.kit.values import KafkaRecord
+from falkirk.reading import WritableStream, application_of
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.theory.ids import EpochNumber
 
-#: An epoch is read in so many parts, and the last one fails in an epoch that is cut off.
+__all__ = ["ABORT", "KafkaRecord", "Kit", "check_sink", "crash_between_writes", "run"]
+
+#: The name of the sink of a stream that begins with `fk.read`.
+RESULT = "result"
+#: The number of parts in which an epoch is read. In an epoch that is interrupted, the last part fails.
 PARTS = 4
+
+
+def run(app: Application | WritableStream, *, at: datetime = BEGINNING, own_sinks: bool = False) -> Kit:
+    """Run an application, or a stream that begins with `fk.read`, in the memory of this test.
+
+    The planner, the recovery protocol and the user's steps are those of a real run. There is no broker, and no sink is
+    written: `Kit.read` returns what a reader of it would see. Topics have one partition.
+
+    Args:
+        app: a stream's only sink has the name ``"result"``.
+        at: the time at which the test begins. Only the test moves the clock.
+        own_sinks: deliver to sinks of the user's own, so that crashes test them. Otherwise they are in memory, too.
+    Raises: DefinitionError, GuaranteeError: as `falkirk plan`, and `APPLICATION_UNSUITABLE`: the kit can't run it.
+    """
+    return Kit(_application(app), at=at, own_sinks=own_sinks)
+
+
+def crash_between_writes(
+    app: Application | WritableStream, *, at_most: int | None = None, at: datetime = BEGINNING, own_sinks: bool = False
+) -> Iterator[Kit]:
+    """Yield runs of an application: one without a crash, then one for each of its writes, which crashes before it.
+
+    The loop's body is the test. It feeds the same rows each time, and finds the same results. A write is a record, an
+    epoch in a table, a checkpoint, or a decision in the store. After a crash the run starts again by itself.
+
+    Args: at_most: the greatest number of writes before which it crashes, evenly spread. Others: as in `run`.
+    """
+    declared = _application(app)
+    with Kit(declared, at=at, own_sinks=own_sinks) as kit:
+        yield kit
+        writes = kit.writes
+    stride = 1 if at_most is None else max(1, -(-writes // at_most))
+    for point in range(1 + stride // 2, writes + 1, stride):
+        with Kit(declared, at=at, own_sinks=own_sinks, crash_before=point) as kit:
+            yield kit
+
+
+def _application(app: Application | WritableStream) -> Application:
+    if isinstance(app, Application):
+        return app
+    return application_of(app, Kafka(RESULT), delivery=Delivery.EXACTLY_ONCE, interval="10 seconds")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "kit":
+        raise AttributeError(f"module 'falkirk.testing' has no attribute {name!r}")
+    import pytest  # which only tests have
+
+    globals()[name] = pytest.fixture(_kit)
+    return globals()[name]
+
+
+def _kit() -> Iterator[Callable[..., Kit]]:
+    """Yield a function that runs an application until the end of the test, as `run` does."""
+    with ExitStack() as stack:
+        yield lambda app, **options: stack.enter_context(run(app, **options))
 
 
 def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFrame) -> None:

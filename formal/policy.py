@@ -18,10 +18,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 from falkirk.theory.frontier import Frontier, OffsetFrontier, down
-from falkirk.theory.graph import Graph
-from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
+from falkirk.theory.graph import Graph, Processor
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.times import SequenceTime, Time, TopicPartition
 from formal.events import History, Message, closure
+
+
+def initial(processor: Processor) -> Metadata:
+    """Return Ξ(p,∅): no events and no messages. Every processor can go back to it."""
+    return Metadata(frontier=processor.domain)
 
 
 class State(Enum):

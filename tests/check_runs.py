@@ -10,13 +10,13 @@ from falkirk.check import (
     AggregateModel,
     Count,
     DistinctModel,
-    Input,
+    InputRow,
     Latest,
     Max,
     Min,
     Model,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     StatelessModel,
     Sum,
 )
@@ -37,16 +37,16 @@ MODELS: dict[str, Model[Any]] = {
 class Run:
     """A generated run: rows of several partitions, applied in `order`, with the outputs of that order."""
 
-    inputs: list[Input]
-    order: list[Input]
-    outputs: list[Output]
+    inputs: list[InputRow]
+    order: list[InputRow]
+    outputs: list[OutputRow]
 
 
-def placed(outputs: list[Output]) -> list[Output]:
-    return [replace(output, place=Place("out", 0, offset)) for offset, output in enumerate(outputs)]
+def placed(outputs: list[OutputRow]) -> list[OutputRow]:
+    return [replace(output, place=RowPlace("out", 0, offset)) for offset, output in enumerate(outputs)]
 
 
-def apply(model: Model[Any], order: list[Input]) -> list[Output]:
+def apply(model: Model[Any], order: list[InputRow]) -> list[OutputRow]:
     """Return the outputs that the rows give when they are applied in this order."""
     states: dict[object, object] = {}
     outputs = []
@@ -54,7 +54,7 @@ def apply(model: Model[Any], order: list[Input]) -> list[Output]:
         state, output = model.step(states.get(row.key, model.initial()), row.row)
         states[row.key] = state
         if output is not None:
-            outputs.append(Output(key=row.key, place=Place("out", 0, 0), values=output))
+            outputs.append(OutputRow(key=row.key, place=RowPlace("out", 0, 0), values=output))
     return placed(outputs)
 
 
@@ -72,7 +72,7 @@ def runs(
     partition."""
     sizes = draw(st.lists(st.integers(0, records_max), min_size=1, max_size=partitions_max))
     sizes[0] = max(sizes[0], records_min)
-    records: list[list[Input]] = []
+    records: list[list[InputRow]] = []
     for partition, size in enumerate(sizes):
         for offset in range(size):
             derivatives = draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3))
@@ -80,7 +80,7 @@ def runs(
             for sub_index, key in enumerate(derivatives):
                 x = draw(st.one_of(st.none(), st.integers(-3, 3)))
                 row = {"k": key, "x": x, "page": f"{partition}-{offset}-{sub_index}"}
-                record.append(Input(key=key, place=Place("in", partition, offset, sub_index), row=row))
+                record.append(InputRow(key=key, place=RowPlace("in", partition, offset, sub_index), row=row))
             records.append(record)
     turns = draw(st.permutations([partition for partition, size in enumerate(sizes) for _ in range(size)]))
     waiting = {
@@ -90,34 +90,34 @@ def runs(
     return Run([row for record in records for row in record], order, apply(model, order))
 
 
-def duplicate_at(data: st.DataObject, outputs: list[Output]) -> list[Output]:
+def duplicate_at(data: st.DataObject, outputs: list[OutputRow]) -> list[OutputRow]:
     index = data.draw(st.integers(0, len(outputs) - 1))
     again = data.draw(st.integers(index + 1, len(outputs)))
     return [*outputs[:again], outputs[index], *outputs[again:]]
 
 
-def lose_one(data: st.DataObject, outputs: list[Output]) -> list[Output]:
+def lose_one(data: st.DataObject, outputs: list[OutputRow]) -> list[OutputRow]:
     index = data.draw(st.integers(0, len(outputs) - 1))
     return [*outputs[:index], *outputs[index + 1 :]]
 
 
-def add_stray(data: st.DataObject, outputs: list[Output]) -> list[Output]:
+def add_stray(data: st.DataObject, outputs: list[OutputRow]) -> list[OutputRow]:
     index = data.draw(st.integers(0, len(outputs)))
     key = data.draw(st.sampled_from("abz"))
     return [
         *outputs[:index],
-        Output(key=key, place=Place("out", 0, 0), values={"k": key, "page": "?"}),
+        OutputRow(key=key, place=RowPlace("out", 0, 0), values={"k": key, "page": "?"}),
         *outputs[index:],
     ]
 
 
-def change_content(data: st.DataObject, outputs: list[Output]) -> list[Output]:
+def change_content(data: st.DataObject, outputs: list[OutputRow]) -> list[OutputRow]:
     index = data.draw(st.integers(0, len(outputs) - 1))
     changed = replace(outputs[index], values={**outputs[index].values, "page": "?"})
     return [*outputs[:index], changed, *outputs[index + 1 :]]
 
 
-Corruption = Callable[[st.DataObject, list[Output]], list[Output]]
+Corruption = Callable[[st.DataObject, list[OutputRow]], list[OutputRow]]
 CORRUPTIONS: dict[str, Corruption] = {
     "duplicate": duplicate_at,
     "lost": lose_one,

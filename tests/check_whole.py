@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.check import Anomaly, Guarantee, Input, Kind, Model, Output
+from falkirk.check import Anomaly, Guarantee, InputRow, Kind, Model, OutputRow
 from falkirk.check.anomalies import anomalies_of
 from falkirk.check.atomic import Problem, check_atomicity, lost_places, standing
 from falkirk.check.consistency import check_consistency
@@ -29,7 +29,7 @@ class Whole:
     inconsistent_keys: int
 
 
-def check_whole(inputs: Iterable[Input], outputs: Iterable[Output], model: Model[Any]) -> Whole:
+def check_whole(inputs: Iterable[InputRow], outputs: Iterable[OutputRow], model: Model[Any]) -> Whole:
     """Judge a run, as `check_keyed` does."""
     nodes_max = 100_000
     runs = group_by_key(inputs, outputs)

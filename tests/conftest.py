@@ -1,5 +1,6 @@
-"""Fixtures: one broker, one Spark session and one PostgreSQL per test process, each started at its first use."""
+"""Fixtures, each started at its first use: a broker per run, a Spark session and a PostgreSQL per test process."""
 
+import gc
 import os
 import uuid
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
 from tests.postgres import Postgres
+from tests.running.shared import shared_broker
 from tests.stores import Place
 
 if TYPE_CHECKING:
@@ -22,7 +24,9 @@ pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.runni
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-#: A standby costs as much processor time as a start. Tests of it ask for one.
+# Each worker loads thousands of tests and leaves hardly any garbage. Looking for it took two fifths of that time.
+gc.disable()
+#: A standby costs as much CPU time as a start. Tests of it ask for one.
 os.environ.setdefault("FALKIRK_STANDBY", "0")
 #: The session of a test process lives longer than others. A larger young generation collects garbage less often.
 LARGE_YOUNG = "-Xms1g -Xmn512m"
@@ -43,17 +47,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
 
 
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but no longer visit the loaded objects: the thousands of tests stay until the end."""
+    gc.freeze()
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for this test process."""
-    folder = tmp_path_factory.mktemp("broker")
-    yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
-    local_broker.stop(folder)
+    """The broker of all test processes of this run: nobody may stop it, not even for a moment."""
+    mine = tmp_path_factory.getbasetemp()
+    with shared_broker(mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) as running:
+        yield running
 
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
-    """A broker for one test, which may kill it."""
+    """A broker for one test, which may stop or kill it."""
     folder = tmp_path / "broker"
     yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
     local_broker.stop(folder)

@@ -1,15 +1,22 @@
 """Disks for tests: a small one that a test can fill, and one that forgets data that was not synced."""
 
 import contextlib
+import json
 import os
 import shutil
 import stat
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.store import Store
+from falkirk.theory.ids import EpochNumber
 
 
 class SmallDisk:
@@ -90,3 +97,71 @@ class ForgetfulDisk:
             else:
                 continue
             forgotten.append(str(path.relative_to(self.path)))
+
+    def unsynced(self, path: Path, within: Path) -> list[str]:
+        """Return what of a file or folder a loss of power would take now.
+
+        Args: within: a folder above it that stays.
+        """
+        way = [] if path == within else [path, *(p for p in path.parents if within in p.parents)]
+        names = [p for p in (*way, *path.rglob("*")) if p.name not in self._names.get(p.parent.stat().st_ino, ())]
+        files = [p for p in (path, *path.rglob("*")) if p.is_file()]
+        short = [p for p in files if self._sizes.get(p.stat().st_ino, 0) < p.stat().st_size]
+        return sorted({str(p.relative_to(within)) for p in (*names, *short)})
+
+
+class SyncedBefore:
+    """Looks at each record of an epoch or a state, and at each epoch of a folder sink: are its files on the disk?
+
+    A check after the run would not notice a sync that comes after the record.
+
+    Args: regions: the folder with the folders of all batches.
+
+    Attributes: seen: how many epochs, states, runs of iterations and folders were recorded. early: what was recorded
+        before it was synced.
+    """
+
+    def __init__(self, disk: ForgetfulDisk, patch: pytest.MonkeyPatch, regions: Path) -> None:
+        self._disk, self._regions = disk, regions
+        self.seen, self.early = Counter[str](), list[str]()
+        add, replace, rename, note = Store.add_checkpoint, Store.replace_checkpoint, os.replace, FolderTarget._note
+
+        def added(store: Store, processor: str, point: EpochNumber, metadata: Any) -> None:
+            self._look("epochs", processor, metadata["folder"])
+            self._look_at_state(processor, metadata)
+            add(store, processor, point, metadata)
+
+        def replaced(store: Store, processor: str, point: EpochNumber, known: Any, metadata: Any) -> None:
+            self._look_at_state(processor, metadata)
+            replace(store, processor, point, known, metadata)
+
+        def renamed(before: Any, after: Any) -> None:
+            if Path(after).name.startswith("epoch="):
+                self.seen["folders"] += 1
+                self._add(Path(before), Path(before))
+            rename(before, after)
+
+        def noted(target: FolderTarget, upto: EpochNumber) -> None:
+            for path in target._path.glob("epoch=*"):
+                self._add(path, target._path)
+            note(target, upto)
+
+        patch.setattr(Store, "add_checkpoint", added)
+        patch.setattr(Store, "replace_checkpoint", replaced)
+        patch.setattr(os, "replace", renamed)
+        patch.setattr(FolderTarget, "_note", noted)
+
+    def _look_at_state(self, processor: str, metadata: Any) -> None:
+        if (state := metadata["state"]) is None:
+            return
+        self._look("states", processor, state)
+        for note in (self._regions / processor / state).glob("iterate-*.json"):
+            for name in json.loads(note.read_text()).get("files", ()):
+                self._look("runs", processor, f"_files/{note.stem}/{name}")
+
+    def _look(self, kind: str, processor: str, name: str) -> None:
+        self.seen[kind] += 1
+        self._add(self._regions / processor / name, self._regions)
+
+    def _add(self, path: Path, within: Path) -> None:
+        self.early += [f"{path}: {name}" for name in self._disk.unsynced(path, within)]

@@ -23,7 +23,7 @@ class Expected:
 
 
 def expected(partitions: Mapping[int, Iterable[Mapping[str, Any]]]) -> Expected:
-    """Return what comes out of the records of each partition. A record with a number that 7 divides moves time, and
+    """Return the results of the records of each partition. A record with a number that 7 divides moves time, and
     is left out after that."""
     found = Expected()
     for records in partitions.values():

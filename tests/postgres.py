@@ -2,7 +2,7 @@
 
 PostgreSQL refuses to run as root. So for root it runs as `nobody`, from a copy of the package, because that user can't
 reach the package itself. This module also runs as a separate program, the keeper. It stops the server and removes its
-folder when the test process closes its pipe or ends, for whatever reason.
+folder when the test process closes its pipe or ends, for any reason.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -91,14 +92,20 @@ class Postgres:
         self._server.wait()
         wait_until(lambda: not any(_is_alive(process) for process in processes), 10, "the server to be dead")
 
-    def stop(self) -> list[psutil.Process]:
-        """Stop all processes of the server with SIGSTOP, and return them. Its sockets stay open."""
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stop all processes of the server with SIGSTOP until the end of the block. Its sockets stay open."""
         assert self._server is not None
         main = psutil.Process(self._server.pid)
         processes = [main, *main.children(recursive=True)]
         for process in processes:
             suspend(process)
-        return processes
+        try:
+            yield
+        finally:
+            for process in processes:
+                with contextlib.suppress(psutil.NoSuchProcess):  # the server, which is resumed first, may have ended it
+                    process.resume()
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:
         """Run a statement as the superuser; return its rows."""

@@ -27,7 +27,7 @@ class Windowed:
 
 
 def expected(partitions: Mapping[int, Iterable[Mapping[str, Any]]], kind: str) -> Windowed:
-    """Return what comes out of the records of each partition. A record with a number that 7 divides moves time, and
+    """Return the results of the records of each partition. A record with a number that 7 divides moves time, and
     is left out after that."""
     found = Windowed()
     for records in partitions.values():

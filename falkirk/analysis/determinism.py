@@ -1,6 +1,6 @@
 """Determinism: finds the operations of a Spark plan that may differ on a replay, with the table of functions.
 
-Exactly-once results that depend on them wait until they can't be taken back any more, unless no results could
+Exactly-once results that depend on them wait until they can't become invalid any more, unless no results could
 contradict each other: see falkirk/plan/live_determinism.py. An at-most-once sink after them is refused.
 """
 

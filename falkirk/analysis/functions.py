@@ -27,7 +27,7 @@ class Nature(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FunctionEntry:
     """A row of the table.
 
     Args: names: the names of Catalyst's classes. reason: the reason, as a sentence. instead: an alternative for users.
@@ -57,7 +57,7 @@ _ORDER = "sort first, or use an aggregate that does not depend on the order of r
 _LEDGER = "read it with a source or another processor, which records the rows"
 
 TABLE = (
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         Aggregate AggregateExpression Alias AttributeReference CreateNamedStruct CreateArray CreateMap Filter Generate
@@ -69,7 +69,7 @@ TABLE = (
         """,
         reason="it says what goes where, row by row",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         And AtLeastNNonNulls CaseWhen Cast Coalesce EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual Greatest If In
@@ -80,7 +80,7 @@ TABLE = (
         """,
         reason="it compares or chooses among its arguments",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         Abs Add BitwiseAnd BitwiseCount BitwiseNot BitwiseOr BitwiseXor BRound CheckOverflow Ceil Divide Exp Floor
@@ -98,7 +98,7 @@ TABLE = (
         """,
         reason="arithmetic, the same on every machine that runs one JVM's StrictMath or integers",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         Ascii Base64 BitLength Chr Concat ConcatWs Contains EndsWith FormatNumber FormatString InitCap Left Length Like
@@ -119,7 +119,7 @@ TABLE = (
         """,
         reason="text and its formats: a function of its bytes and of constant options",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         ArrayAppend ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter ArrayForAll
@@ -131,7 +131,7 @@ TABLE = (
         """,
         reason="a collection within one row, whose order is part of its value",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PURE,
         names="""
         AddMonths DateAdd DateDiff DateFormatClass DateSub DayOfMonth DayOfWeek DayOfYear FromUnixTime Hour LastDay
@@ -149,7 +149,7 @@ TABLE = (
         """,
         reason="times that are given to it; the session's time zone is recorded with the plan",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.COMMUTATIVE,
         names="""
         BitAndAgg BitOrAgg BitXorAgg BoolAnd BoolOr Count CountIf HyperLogLogPlusPlus Max Min
@@ -157,26 +157,26 @@ TABLE = (
         """,
         reason="its state after some rows is a function of which they were",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.FLOATING,
         names="Average Sum TryAverage TrySum",
         reason="the order of rows decides the last bits of a sum of floating-point numbers",
         instead="cast to DECIMAL first",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.ORDERED,
         names="AnyValue First Last MaxBy MaxMinByK MinBy",
         reason="the result depends on which row comes first, at least among equal rows",
         instead=_ORDER,
     ),
     # A live step merges a key's state with each record's own list, in this order (docs/determinism.md).
-    Entry(
+    FunctionEntry(
         nature=Nature.ORDERED,
         names="CollectList ListAgg",
         reason="the collected values have the order in which rows arrive",
         instead="sort the values, array_sort(collect_list(…)), and declare the function with fk.deterministic",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.ORDERED,
         names="""
         Corr CovPopulation CovSample Kurtosis Skewness StddevPop StddevSamp VariancePop VarianceSamp RegrSlope
@@ -185,20 +185,20 @@ TABLE = (
         reason="the order of rows decides the last bits of a floating-point number",
         instead="compute it from sums of decimals",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.ORDERED,
         names=ONE_SPELLING,
         reason="equal values have several spellings (0.0 and -0.0, strings with a collation, NULL intervals), and the "
         "result has the spelling of the first one",
         instead="group by or compare one spelling: a decimal, d + 0.0D, lower(…), collate(…, 'UTF8_BINARY')",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.ORDERED,
         names=OVERFLOWING,
         reason="a sum that overflows at any row is NULL, and the order of rows decides whether it does",
         instead="add decimals of up to 28 digits",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.RANKED,
         names="""
         CollectSet Mode ApproximatePercentile HistogramNumeric ApproxTopK CountMinSketchAgg
@@ -209,12 +209,12 @@ TABLE = (
         reason="the collected values have the order in which rows or partitions arrive",
         instead="sort the values, array_sort(collect_list(…)), and declare the function with fk.deterministic",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.COMMUTATIVE,
         names="Percentile PercentileCont PercentileDisc Median",
         reason="it sorts what it has gathered",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.SET,
         names="""
         Distinct Except Intersect Join Range Sort SortOrder Union Deduplicate Repartition RepartitionByExpression
@@ -224,7 +224,7 @@ TABLE = (
         """,
         reason="its result, as a set, is a function of its inputs as sets",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.RANKED,
         names="""
         GlobalLimit LocalLimit Limit Offset Tail Sample Window WindowExpression RowNumber Rank DenseRank NTile Lead Lag
@@ -234,24 +234,24 @@ TABLE = (
         reason="the order of rows with equal sort keys decides which rows it selects, or their numbers",
         instead="sort by a unique column, and declare the function with fk.deterministic",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.DIFFERENT,
         names="Rand Randn Uniform RandStr Uuid Shuffle UuidV7",
         reason="its values are random",
         instead=_DRAW,
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.DIFFERENT,
         names="KllSketchMergeBigint KllSketchMergeDouble KllSketchMergeFloat",
         reason="it omits a random half of the values",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.DIFFERENT,
         names="AesEncrypt",
         reason="its initialization vector (IV) is random, unless one is given",
         instead="encrypt where the records are produced; with an IV or mode ECB, declare it with fk.deterministic",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.DIFFERENT,
         names="""
         CurrentTimestamp CurrentDate LocalTimestamp Now CurrentTime CurrentTimeZone CurrentBatchTimestamp
@@ -260,13 +260,13 @@ TABLE = (
         reason="it reads the clock",
         instead=_CLOCK,
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.DIFFERENT,
         names=ITSELF,
         reason="two calls describe different steps: the function uses a clock, random values or a counter in Python",
         instead="use Spark's functions, which Falkirk can inspect",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.PLACED,
         names="""
         MonotonicallyIncreasingID SparkPartitionID InputFileName InputFileBlockStart InputFileBlockLength
@@ -275,7 +275,7 @@ TABLE = (
         reason="the result depends on the partitioning, the machine or the session",
         instead="use the record's partition and offset (fk.Stamped)",
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.FOREIGN,
         names="""
         PythonUDF PythonUDAF PythonUDTF ScalaUDF ScalaAggregator TypedAggregateExpression MapInArrow MapInPandas
@@ -288,7 +288,7 @@ TABLE = (
         reason="neither Spark nor Falkirk can inspect this code",
         instead=_ASSERT,
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.OUTSIDE,
         names="""
         LogicalRelation DataSourceV2Relation DataSourceV2ScanRelation HiveTableRelation UnresolvedRelation
@@ -297,7 +297,7 @@ TABLE = (
         reason="the application does not record these rows, and a replay may read other rows",
         instead=_LEDGER,
     ),
-    Entry(
+    FunctionEntry(
         nature=Nature.OUTSIDE,
         names="LogicalRDD LocalRelation",
         reason="its rows were computed earlier, and the plan does not say how",
@@ -306,7 +306,9 @@ TABLE = (
 )  # fmt: skip
 
 _BY_NAME = {name: entry for entry in TABLE for name in entry.names.split()}
-_NOT_LISTED = Entry(nature=Nature.UNKNOWN, names="", reason="Falkirk's table of functions lacks it", instead=_ASSERT)
+_NOT_LISTED = FunctionEntry(
+    nature=Nature.UNKNOWN, names="", reason="Falkirk's table of functions lacks it", instead=_ASSERT
+)
 
 #: The names that users know, if they are not Catalyst's names in lower case with underscores.
 _SPOKEN = {
@@ -327,7 +329,7 @@ _SPOKEN = {
 }  # fmt: skip
 
 
-def entry_of(operation: str) -> Entry:
+def entry_of(operation: str) -> FunctionEntry:
     """Return the row of the table for one of Catalyst's classes, or the row for unknown ones."""
     return _BY_NAME.get(operation, _NOT_LISTED)
 

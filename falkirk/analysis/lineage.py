@@ -15,7 +15,7 @@ from falkirk.analysis.structure import name_of, objects_in, output_of, tree_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expression:
+class LineageExpression:
     """An expression. Args: operations: Catalyst's classes in it. reads: the identities of the columns in it."""
 
     operations: frozenset[str]
@@ -30,14 +30,14 @@ class Lineage:
         row exists. output: the columns of the result, by name.
     """
 
-    made: dict[int, Expression] = field(default_factory=dict)
-    conditions: tuple[Expression, ...] = ()
+    made: dict[int, LineageExpression] = field(default_factory=dict)
+    conditions: tuple[LineageExpression, ...] = ()
     output: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: DataFrame) -> "Lineage":
         """Return the lineage of a DataFrame's columns."""
-        made: dict[int, Expression] = {}
+        made: dict[int, LineageExpression] = {}
         conditions = []
         for node in tree_of(data):
             if "condition" in node and isinstance(node["condition"], list):
@@ -73,11 +73,13 @@ class Lineage:
         return frozenset(found)
 
 
-def _expression(nodes: list[Any]) -> Expression:
+def _expression(nodes: list[Any]) -> LineageExpression:
     objects = objects_in(nodes)
     parts = [part for part, _ in objects if isinstance(part.get("class"), str)]
     reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
-    return Expression(operations=frozenset((*map(name_of, parts), *clocks.in_plan(objects))), reads=frozenset(reads))
+    return LineageExpression(
+        operations=frozenset((*map(name_of, parts), *clocks.in_plan(objects))), reads=frozenset(reads)
+    )
 
 
 def identity_of(node: Mapping[str, Any]) -> int:

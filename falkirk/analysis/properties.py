@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from falkirk.analysis.functions import AGGREGATES, ANYWHERE, IDEMPOTENT, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
 from falkirk.analysis.lineage import Lineage
-from falkirk.declare.asserting import Word
-from falkirk.declare.stream import LatestValue, Step
+from falkirk.declare.asserting import Word, word_of
+from falkirk.declare.nodes import Step
+from falkirk.declare.stream import LatestValue
 from falkirk.frames.stamped import STAMP, Frame
 
 #: An aggregate that counts rows. After n rows, its result does not depend on the rows.
@@ -51,11 +52,19 @@ def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | Non
     first = [f"{step.operation}() keeps the first record" for step in steps if step.operation == "dropDuplicates"]
     ordered = ["agg() publishes an intermediate result after each record" for _ in running]
     ordered += [*first, *("windows leave out late records" for step in steps if step.operation == "windows")]
+    states = [f"{step.operation}() keeps a state" for step in steps if step.operation == "stateful"]
     doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
     return Properties(
-        differs=reasons(doubtful), ordered=tuple(dict.fromkeys(ordered)), adds_up=_adding(operations),
-        words=() if word is None else (word,),
+        differs=reasons(doubtful), ordered=tuple(dict.fromkeys([*ordered, *states])),
+        adds_up=(*_adding(operations), *dict.fromkeys(states)),
+        words=_words(steps) if word is None else (word,),
     )  # fmt: skip
+
+
+def _words(steps: Sequence[Step]) -> tuple[Word, ...]:
+    """Return the user's assertions about the functions that steps call."""
+    found = (word_of(step.arguments[0]) for step in steps if step.operation in ("map_rows", "stateful"))
+    return tuple(dict.fromkeys(word for word in found if word is not None))
 
 
 @dataclass(kw_only=True)

@@ -46,7 +46,7 @@ _OPERATOR = re.compile(r"^[\s:+-]*(?=\w)")
 
 #: A cache of plans as JSON. A DataFrame's analysed plan never changes, and is read several times.
 _WRITTEN: "weakref.WeakKeyDictionary[DataFrame, _Written]" = weakref.WeakKeyDictionary()
-#: The class of the Java module that writes plans, in each JVM. Py4j looks for it anew otherwise.
+#: The class of the Java module that writes plans, in each JVM. Without this, py4j searches for it each time.
 _WRITERS: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()
 #: The names of fields that no analysis reads, for the Java module.
 _IGNORED = ",".join(sorted(_PASSING))
@@ -145,7 +145,7 @@ def by_spark(data: DataFrame) -> _Written:
 
 
 def objects_in(tree: Any) -> Objects:
-    """Return all objects in a plan or an expression as Spark's JSON, each with what follows it in its list.
+    """Return all objects in a plan or an expression as Spark's JSON, each with the rest of its list.
 
     None follows the last one of a list, and `...` one that is in no list. Plans have thousands of values, so this is a
     loop and visits no texts and numbers.

@@ -17,19 +17,20 @@ from falkirk.declare.cut import ByTime
 from falkirk.declare.endpoints import Kafka
 from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
-from falkirk.plan.batch import Batch, Input
+from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.planner import plan_application
 
 #: The number of differing results that are shown, for each of the two runs.
 SHOWN = 3
 #: Distinguishes values that are kept for the next epoch from results.
 _KEPT = ("", "kept: ")
+_OF_JOIN = "it joins two live streams, or reads such a join"
 _OPEN = (
     "the audit can't test your declaration: move the part that you declare deterministic into a processor of its own"
 )
 
 
-class Outcome(StrEnum):
+class AuditOutcome(StrEnum):
     """The audit's result for a processor."""
 
     SAME = "same"
@@ -39,7 +40,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class AuditFinding:
     """The result of two runs of a processor, or of a region of several.
 
     Args: rows: the number of input rows. by_word: whether the user declares it deterministic, or a part of it. first,
@@ -47,7 +48,7 @@ class Finding:
     """
 
     name: str
-    outcome: Outcome
+    outcome: AuditOutcome
     rows: int = 0
     by_word: bool = False
     first: tuple[str, ...] = ()
@@ -55,7 +56,7 @@ class Finding:
     reason: str = ""
 
 
-def audit(app: Application, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[Finding]:
+def audit(app: Application, connection: Connection, session: SparkSession, rows: int = 1_000) -> list[AuditFinding]:
     """Return a finding for each region and batch of an application.
 
     Args: rows: how many of the newest rows of each source to read.
@@ -68,16 +69,22 @@ class _Walk:
     def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
         self._plan = plan_application(app, session, "audit")
         again = plan_application(app, session, "audit")
-        #: The user's functions of streams are called once more, as at the next start.
+        #: A second plan calls the user's functions of streams again, as the next start does.
         self._regions_again = {region.name: region for region in again.regions}
         self._batches_again = {batch.name: batch for batch in again.batches}
         self._connection, self._rows = connection, rows
         self._session = session.newSession()
         self._found: dict[str, Frame] = {}
+        #: The logs of live joins, and of their readers.
+        self._skipped: set[str] = set()
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[AuditFinding]:
         found = []
         for region in self._plan.regions:
+            if region.joined is not None or region.source.topic.topic in self._skipped:
+                self._skipped.add(region.output.topic)
+                found.append(AuditFinding(name=region.name, outcome=AuditOutcome.SKIPPED, reason=_OF_JOIN))
+                continue
             given, calls = self._topic(region.source.topic), (region, self._regions_again[region.name])
             known = [self._plan.properties[name] for name in region.processors]
             runs = [[rerun.of_steps(called.steps(), given, run)] for run, called in enumerate(calls)]
@@ -87,13 +94,19 @@ class _Walk:
             found.append(self._of_batch(batch))
         return found
 
-    def _of_batch(self, batch: Batch) -> Finding:
+    def _of_batch(self, batch: Batch) -> AuditFinding:
         if isinstance(batch.cut, ByTime) or batch.sorts is not None:
-            return Finding(name=batch.name, outcome=Outcome.SKIPPED, reason="its epochs are cut by event time")
+            return AuditFinding(
+                name=batch.name, outcome=AuditOutcome.SKIPPED, reason="its epochs are cut by event time"
+            )
+        if any(i.topic is not None and i.topic.topic in self._skipped for i in batch.inputs):
+            return AuditFinding(name=batch.name, outcome=AuditOutcome.SKIPPED, reason=_OF_JOIN)
         logs = [i for i in batch.inputs if i.topic is None and i.folder is None]
         missing = next((i.name for i in logs if i.log not in self._found), None)
         if missing is not None:
-            return Finding(name=batch.name, outcome=Outcome.SKIPPED, reason=f"it reads {missing!r}, which was not run")
+            return AuditFinding(
+                name=batch.name, outcome=AuditOutcome.SKIPPED, reason=f"it reads {missing!r}, which was not run"
+            )
         given = {i.name: self._input(i) for i in batch.inputs}
         runs = []
         for run, planned in enumerate((batch, self._batches_again[batch.name])):
@@ -107,7 +120,7 @@ class _Walk:
             self._found[topic.topic] = sample.of_topic(self._session, self._connection, topic, self._rows)
         return self._found[topic.topic]
 
-    def _input(self, given: Input) -> Frame:
+    def _input(self, given: BatchInput) -> Frame:
         if given.topic is not None:
             return self._topic(given.topic)
         if given.log not in self._found:
@@ -118,16 +131,22 @@ class _Walk:
     def _keep(self, log: str, results: DataFrame) -> None:
         self._found[log] = sample.of_results(results, self._rows)
 
-    def _compare(self, name: str, known: list[Properties], rows: int, runs: list[list[DataFrame]]) -> Finding:
+    def _compare(self, name: str, known: list[Properties], rows: int, runs: list[list[DataFrame]]) -> AuditFinding:
         """Compare two runs. Args: runs: for each run the results, then the values that it keeps."""
         results = [
             Counter(f"{_KEPT[i > 0]}{row}" for i, rows in enumerate(run) for row in rows.collect()) for run in runs
         ]
         first, again = results[0] - results[1], results[1] - results[0]
         expected, by_word = any(k.differs for k in known), any(k.words for k in known)
-        outcome = Outcome.SAME if not first and not again else Outcome.EXPECTED if expected else Outcome.DIFFERS
-        is_open = outcome is Outcome.EXPECTED and by_word
-        return Finding(
+        outcome = (
+            AuditOutcome.SAME
+            if not first and not again
+            else AuditOutcome.EXPECTED
+            if expected
+            else AuditOutcome.DIFFERS
+        )
+        is_open = outcome is AuditOutcome.EXPECTED and by_word
+        return AuditFinding(
             name=name, outcome=outcome, rows=rows, by_word=by_word,
             first=tuple(list(first)[:SHOWN]), again=tuple(list(again)[:SHOWN]), reason=_OPEN if is_open else "",
         )  # fmt: skip

@@ -9,13 +9,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.stream import Step
+from falkirk.declare.nodes import Step
 from falkirk.declare.windows import divided
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
-from falkirk.plan.batch import Batch, Input, stamp_column
+from falkirk.plan.batch import Batch, BatchInput, stamp_column
 from falkirk.plan.batch_planning import returned
 
 
@@ -58,7 +58,7 @@ def _divided(frame: Frame, run: int) -> Frame:
     return replace(frame, data=frame.data.repartition(run + 2, F.xxhash64(F.lit(run), STAMP))) if run else frame
 
 
-def _parameter(given: Input, frame: Frame) -> DataFrame:
+def _parameter(given: BatchInput, frame: Frame) -> DataFrame:
     columns = [F.col(f"`{c}`") for c in frame.columns if c != given.stamped]
     if given.stamped is None:
         return frame.data.select(*columns)

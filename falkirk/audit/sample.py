@@ -1,12 +1,12 @@
 """Samples: the newest records of each source of an application, with their stamps."""
 
-import json
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Files, Kafka
+from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import STAMP, Frame
@@ -24,12 +24,11 @@ def of_topic(session: SparkSession, connection: Connection, topic: Kafka, rows: 
     topics = Topics(connection)
     first, ends = topics.first_positions(topic.topic), topics.readable_positions(topic.topic)
     each = -(-rows // max(1, len(ends)))
-    begins = {str(p): max(first.get(p, 0), end - each) for p, end in ends.items()}
-    reader = session.read.format("kafka").options(**kafka_options(session, connection)).option("subscribe", topic.topic)
-    raw = reader.option("startingOffsets", json.dumps({topic.topic: begins})).option(
-        "kafka.isolation.level", "read_committed"
+    begins = {p: max(first.get(p, 0), end - each) for p, end in ends.items()}
+    raw = reads.read(
+        session, kafka_options(session, connection), topic.topic, first=begins, headers=topic.reads_headers
     )
-    frame = parse(raw.load(), parsing(topic))
+    frame = parse(raw, parsing(topic))
     return Frame(data=frame.data.where(frames.is_good()).localCheckpoint())
 
 

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from falkirk.audit.findings import Finding, Outcome
+from falkirk.audit.findings import AuditFinding, AuditOutcome
 
 
-def findings_table(found: Iterable[Finding]) -> RenderableType:
+def findings_table(found: Iterable[AuditFinding]) -> RenderableType:
     """Return the findings for the terminal: a table, and both results of each difference."""
     table = Table(title="two runs of each on the same rows", title_justify="left")
     for heading in ("what", "rows", "outcome"):
@@ -18,8 +18,9 @@ def findings_table(found: Iterable[Finding]) -> RenderableType:
     differing = []
     for finding in found:
         outcome = f"{finding.outcome}: {finding.reason}" if finding.reason else str(finding.outcome)
-        if finding.outcome is Outcome.DIFFERS:
-            outcome = f"DIFFERS, but it is deterministic {'by your declaration' if finding.by_word else 'by inference'}"
+        if finding.outcome is AuditOutcome.DIFFERS:
+            inferred = "you declared it" if finding.by_word else "Falkirk inferred that it is"
+            outcome = f"DIFFERS, although {inferred} deterministic"
             differing.append(finding)
         table.add_row(finding.name, f"{finding.rows:,}", outcome)
     texts = [
@@ -31,6 +32,6 @@ def findings_table(found: Iterable[Finding]) -> RenderableType:
     return Group(table, *texts)
 
 
-def as_json(finding: Finding) -> dict[str, object]:
+def as_json(finding: AuditFinding) -> dict[str, object]:
     """Return a finding as plain values."""
     return {**asdict(finding), "outcome": finding.outcome.value}

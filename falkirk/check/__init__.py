@@ -10,7 +10,7 @@ from falkirk.check.epochs_verdict import EpochsVerdict, Judged, epochs_to_json, 
 from falkirk.check.keyed import check_keyed, check_rules, check_stateless
 from falkirk.check.latest import compare_latest
 from falkirk.check.model import (
-    Aggregate,
+    AggregateFunction,
     AggregateModel,
     Count,
     DistinctModel,
@@ -24,9 +24,9 @@ from falkirk.check.model import (
 from falkirk.check.render import render, render_rules, rules_to_json, to_json
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Increasing, NoGaps, Rule, Transitions, Unique
-from falkirk.check.run import Input, Output, Place, Values
+from falkirk.check.run import InputRow, OutputRow, RowPlace, Values
 from falkirk.check.spill import Space
-from falkirk.check.topics import Record, decode_json, decode_key, outputs_of, read_topic
+from falkirk.check.topics import TopicRecord, decode_json, decode_key, outputs_of, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import bounds_now, is_compacted, moved, refuse_unseen
 from falkirk.check.verdict import (
@@ -42,7 +42,7 @@ from falkirk.check.verdict import (
 )
 
 __all__ = [
-    "Aggregate",
+    "AggregateFunction",
     "AggregateModel",
     "Anomaly",
     "Comparison",
@@ -59,7 +59,7 @@ __all__ = [
     "FoundRow",
     "Guarantee",
     "Increasing",
-    "Input",
+    "InputRow",
     "Judged",
     "Kind",
     "Latest",
@@ -67,16 +67,16 @@ __all__ = [
     "Min",
     "Model",
     "NoGaps",
-    "Output",
-    "Place",
+    "OutputRow",
     "PlaceRead",
     "Reading",
-    "Record",
+    "RowPlace",
     "Rule",
     "RuleVerdict",
     "Space",
     "StatelessModel",
     "Sum",
+    "TopicRecord",
     "Transitions",
     "Undecided",
     "Unique",

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from falkirk.check.content import content, content_of
-from falkirk.check.explain import Move, Script, Step
+from falkirk.check.explain import Move, Script, SearchStep
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
 from falkirk.check.run_index import RunIndex
@@ -20,11 +20,11 @@ S = TypeVar("S")
 def align(run: KeyRun, model: Model[S]) -> Script:
     """Return a script for `run`. It may use any move except REAPPLY."""
     end = _Walk(run, model, RunIndex(run, model), (0,) * len(run.sources), model.initial())
-    script: list[Step] = []
+    script: list[SearchStep] = []
     seen: set[Hashable] = set()
     for observed, each in enumerate(run.contents):
         steps = end.reach(observed)
-        script.extend(steps or [Step(Move.REDELIVER if each in seen else Move.STRAY, observed=observed)])
+        script.extend(steps or [SearchStep(Move.REDELIVER if each in seen else Move.STRAY, observed=observed)])
         seen.add(each)
     for source in range(len(run.sources)):
         while end.has_next(source):
@@ -42,7 +42,7 @@ class _Walk(Generic[S]):
         self._positions = positions
         self._state = state
 
-    def reach(self, observed: int) -> list[Step] | None:
+    def reach(self, observed: int) -> list[SearchStep] | None:
         """Continue until the output `observed` is delivered. Return the steps, or None (and do not move) if no row
         gives it."""
         for source in range(len(self._positions)):
@@ -53,8 +53,8 @@ class _Walk(Generic[S]):
                 return steps
         return None
 
-    def _reach_from(self, source: int, observed: int) -> list[Step] | None:
-        steps: list[Step] = []
+    def _reach_from(self, source: int, observed: int) -> list[SearchStep] | None:
+        steps: list[SearchStep] = []
         while True:
             target = self._echoes.next_position(source, observed, self._positions)
             if target is None:
@@ -65,7 +65,7 @@ class _Walk(Generic[S]):
             state, expected = self._model.step(self._state, row.row)
             if expected is not None and content(expected) == self._run.contents[observed]:
                 self._advance(source, state)
-                return [*steps, Step(Move.DELIVER, row, observed, expected)]
+                return [*steps, SearchStep(Move.DELIVER, row, observed, expected)]
             # The row itself is the last choice.
             others = [other for other in range(len(self._positions)) if other != source]
             spare = next((each for each in (*others, source) if self._is_spare(each, observed)), None)
@@ -76,14 +76,14 @@ class _Walk(Generic[S]):
     def has_next(self, source: int) -> bool:
         return self._positions[source] < len(self._run.sources[source])
 
-    def leave(self, source: int) -> Step:
+    def leave(self, source: int) -> SearchStep:
         """Consume the next row of `source` without an output."""
         row = self._run.sources[source][self._positions[source]]
         state, expected = self._model.step(self._state, row.row)
         changed = content_of(state) != content_of(self._state)
         self._advance(source, state)
         move = Move.SILENT if expected is None else Move.LOSE if changed else Move.SKIP
-        return Step(move, row, None, expected)
+        return SearchStep(move, row, None, expected)
 
     def _is_spare(self, source: int, observed: int) -> bool:
         return self.has_next(source) and self._echoes.spare(source, observed, self._positions)

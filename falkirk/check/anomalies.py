@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from falkirk.check.content import content
 from falkirk.check.diagnose import Diagnosis
-from falkirk.check.explain import Move, Script, Step
+from falkirk.check.explain import Move, Script, SearchStep
 from falkirk.check.model import Model
-from falkirk.check.run import Input, KeyRun, Output, Place
+from falkirk.check.run import InputRow, KeyRun, OutputRow, RowPlace
 from falkirk.check.verdict import Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
@@ -70,7 +70,7 @@ def _answering(script: Script, model: Model[S]) -> set[int]:
     return answering
 
 
-def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, Input]:
+def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, InputRow]:
     """Return the script indices of the strays that a row explains at that very point, each with the row.
 
     This kind of output contradicts only the later outputs: by the script, they come from a run without it. The likely
@@ -80,7 +80,7 @@ def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, I
     if not strays:
         return {}
     following = _next_rows(script, set(strays))
-    state, found = model.initial(), dict[int, Input]()
+    state, found = model.initial(), dict[int, InputRow]()
     for index, step in enumerate(script):
         if step.move is Move.STRAY and step.observed is not None:
             for row in following[index]:
@@ -92,10 +92,10 @@ def _forgettable(run: KeyRun, script: Script, model: Model[S]) -> Mapping[int, I
     return found
 
 
-def _next_rows(script: Script, indices: set[int]) -> Mapping[int, list[Input]]:
+def _next_rows(script: Script, indices: set[int]) -> Mapping[int, list[InputRow]]:
     """Return, for script indices, the next row of each source partition."""
-    following: dict[tuple[str, int], Input] = {}
-    found: dict[int, list[Input]] = {}
+    following: dict[tuple[str, int], InputRow] = {}
+    found: dict[int, list[InputRow]] = {}
     for index in range(len(script) - 1, -1, -1):
         step = script[index]
         if index in indices:
@@ -105,7 +105,7 @@ def _next_rows(script: Script, indices: set[int]) -> Mapping[int, list[Input]]:
     return found
 
 
-def places_without_output(run: KeyRun, script: Script) -> frozenset[Place]:
+def places_without_output(run: KeyRun, script: Script) -> frozenset[RowPlace]:
     """Return the places of the rows whose output, by `script`, is missing, and not merely in the wrong position."""
     displaced = _displaced(run, script)
     return frozenset(
@@ -139,7 +139,7 @@ def _first_break(
     run: KeyRun, script: Script, displaced: Mapping[int, int], delivered: set[object], ordered: bool
 ) -> Anomaly | None:
     """Return the first place where the outputs of the key leave every possible sequence, or None."""
-    lost: Step | None = None
+    lost: SearchStep | None = None
     for index, step in enumerate(script):
         if step.move is Move.LOSE and index not in displaced:
             lost = step
@@ -155,14 +155,14 @@ def _first_break(
     return None
 
 
-def _due(script: Script, index: int) -> Step | None:
+def _due(script: Script, index: int) -> SearchStep | None:
     """Return the step of the row whose output was expected, given that the output at `index` is a stray."""
     if index and script[index - 1].move in (Move.LOSE, Move.SKIP):
         return script[index - 1]
     return next((step for step in islice(script, index + 1, None) if step.row is not None), None)
 
 
-def _break(run: KeyRun, observed: int, due: Step | None, how: str) -> Anomaly:
+def _break(run: KeyRun, observed: int, due: SearchStep | None, how: str) -> Anomaly:
     output = run.observed[observed]
     before = run.observed[observed - 1].place if observed else None
     after = f" after {before}" if before is not None else " as the first output"
@@ -178,7 +178,7 @@ def _break(run: KeyRun, observed: int, due: Step | None, how: str) -> Anomaly:
 
 
 def _scattered(run: KeyRun) -> Anomaly:
-    firsts: dict[tuple[str, int], Place] = {}
+    firsts: dict[tuple[str, int], RowPlace] = {}
     for output in run.observed:
         firsts.setdefault((output.place.topic, output.place.partition), output.place)
     return Anomaly(
@@ -189,7 +189,7 @@ def _scattered(run: KeyRun) -> Anomaly:
     )
 
 
-def _lost(run: KeyRun, step: Step, row: Input, *, counted: bool) -> Anomaly:
+def _lost(run: KeyRun, step: SearchStep, row: InputRow, *, counted: bool) -> Anomaly:
     state = "although later outputs count it" if counted else "and no later output counts it"
     return Anomaly(
         kind=Kind.LOST,
@@ -200,7 +200,7 @@ def _lost(run: KeyRun, step: Step, row: Input, *, counted: bool) -> Anomaly:
     )
 
 
-def _reapplied(run: KeyRun, output: Output, row: Input) -> Anomaly:
+def _reapplied(run: KeyRun, output: OutputRow, row: InputRow) -> Anomaly:
     return Anomaly(
         kind=Kind.REPEATED_INPUT,
         key=run.key,
@@ -211,7 +211,7 @@ def _reapplied(run: KeyRun, output: Output, row: Input) -> Anomaly:
     )
 
 
-def _duplicate(run: KeyRun, output: Output, other: Output) -> Anomaly:
+def _duplicate(run: KeyRun, output: OutputRow, other: OutputRow) -> Anomaly:
     first, again = sorted((output.place, other.place))
     return Anomaly(
         kind=Kind.DUPLICATE,
@@ -222,7 +222,7 @@ def _duplicate(run: KeyRun, output: Output, other: Output) -> Anomaly:
     )
 
 
-def _unexplained(run: KeyRun, output: Output, due: Step | None) -> Anomaly:
+def _unexplained(run: KeyRun, output: OutputRow, due: SearchStep | None) -> Anomaly:
     return Anomaly(
         kind=Kind.UNEXPLAINED,
         key=run.key,
@@ -234,7 +234,7 @@ def _unexplained(run: KeyRun, output: Output, due: Step | None) -> Anomaly:
     )
 
 
-def _forgotten(run: KeyRun, output: Output, row: Input, due: Step | None) -> Anomaly:
+def _forgotten(run: KeyRun, output: OutputRow, row: InputRow, due: SearchStep | None) -> Anomaly:
     return Anomaly(
         kind=Kind.FORGOTTEN,
         key=run.key,

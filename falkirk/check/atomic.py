@@ -15,9 +15,9 @@ from typing import Generic, TypeVar
 
 from falkirk.check.anomalies import places_without_output
 from falkirk.check.diagnose import Diagnosis
-from falkirk.check.explain import PERMITTED, Failure, Limits, Script, Search
+from falkirk.check.explain import PERMITTED, Failure, Script, Search, SearchLimits
 from falkirk.check.model import Model
-from falkirk.check.run import KeyRun, Place
+from falkirk.check.run import KeyRun, RowPlace
 from falkirk.check.verdict import Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
@@ -45,7 +45,7 @@ def standing(diagnosis: Diagnosis | None, model: Model[S]) -> Choices:
     return Choices.FREE if diagnosis.chosen is Guarantee.AT_MOST_ONCE else Choices.FIXED
 
 
-def lost_places(diagnosis: Diagnosis) -> frozenset[Place]:
+def lost_places(diagnosis: Diagnosis) -> frozenset[RowPlace]:
     """Return the places of the rows that the key has lost, by its script."""
     return frozenset() if diagnosis.script is None else places_without_output(diagnosis.run, diagnosis.script)
 
@@ -71,8 +71,8 @@ class Problem:
         runs: for keys with standing `FREE` or `EXACT`. diagnoses: for keys with standing `FREE`.
     """
 
-    rows: dict[Record, dict[Hashable, list[Place]]] = field(default_factory=dict)
-    lost: dict[Hashable, frozenset[Place]] = field(default_factory=dict)
+    rows: dict[Record, dict[Hashable, list[RowPlace]]] = field(default_factory=dict)
+    lost: dict[Hashable, frozenset[RowPlace]] = field(default_factory=dict)
     standings: dict[Hashable, Choices] = field(default_factory=dict)
     runs: dict[Hashable, KeyRun] = field(default_factory=dict)
     diagnoses: dict[Hashable, Diagnosis] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class _Resolver(Generic[S]):
             if not gone or not there:
                 (self.choices.dropped if gone else self.choices.kept).add(record)
                 continue
-            # A fact is what no choice can change. Only facts can prove that an input is partial.
+            # A fact is a part that no choice can change. Only facts can prove that an input is partial.
             stays = self._none_can(record, there, drop=True)
             is_gone = self._none_can(record, gone, drop=False)
             if stays and is_gone:
@@ -135,17 +135,17 @@ class _Resolver(Generic[S]):
             queued |= newly
         return Atomicity(partial=tuple(partial), open=tuple(still_open))
 
-    def _split(self, record: Record) -> tuple[dict[Hashable, list[Place]], dict[Hashable, list[Place]]]:
+    def _split(self, record: Record) -> tuple[dict[Hashable, list[RowPlace]], dict[Hashable, list[RowPlace]]]:
         """Return the record's derivatives by key: those without an output, and the others."""
-        gone: dict[Hashable, list[Place]] = {}
-        there: dict[Hashable, list[Place]] = {}
+        gone: dict[Hashable, list[RowPlace]] = {}
+        there: dict[Hashable, list[RowPlace]] = {}
         for key, places in self.problem.rows[record].items():
             lost = self.problem.lost.get(key, frozenset())
             for place in places:
                 (gone if place in lost else there).setdefault(key, []).append(place)
         return gone, there
 
-    def _settle(self, record: Record, rows: Mapping[Hashable, list[Place]], *, drop: bool) -> list[Hashable]:
+    def _settle(self, record: Record, rows: Mapping[Hashable, list[RowPlace]], *, drop: bool) -> list[Hashable]:
         """Replace the scripts of the keys of `rows`, if possible, so that these rows are lost or kept.
 
         Returns: the keys; none if it is not possible.
@@ -179,7 +179,7 @@ class _Resolver(Generic[S]):
         if self.rows_left < 0:
             return Failure.GAVE_UP
         # The rows by decision: True if they are dropped, False if they are kept, None if it is open.
-        decided: dict[bool | None, set[Place]] = {True: set(), False: set(), None: set()}
+        decided: dict[bool | None, set[RowPlace]] = {True: set(), False: set(), None: set()}
         for place in (row.place for source in run.sources for row in source):
             if place.record == record:
                 decided[drop].add(place)
@@ -187,7 +187,7 @@ class _Resolver(Generic[S]):
                 decided[True if place.record in known.dropped else False if place.record in known.kept else None].add(
                     place
                 )
-        limits = Limits(
+        limits = SearchLimits(
             keep=frozenset(decided[False]),
             skip=frozenset(decided[True]),
             nodes_max=self.nodes_max,
@@ -195,10 +195,12 @@ class _Resolver(Generic[S]):
         return Search(run, self.model, PERMITTED[Guarantee.AT_MOST_ONCE], limits).find()
 
 
-def _partial(record: Record, gone: Mapping[Hashable, list[Place]], there: Mapping[Hashable, list[Place]]) -> Anomaly:
+def _partial(
+    record: Record, gone: Mapping[Hashable, list[RowPlace]], there: Mapping[Hashable, list[RowPlace]]
+) -> Anomaly:
     missing = sorted(place for places in gone.values() for place in places)
     present = sum(map(len, there.values()))
-    place = Place(*record)
+    place = RowPlace(*record)
     return Anomaly(
         kind=Kind.PARTIAL,
         key=min(gone, key=lambda key: min(gone[key])),

@@ -1,4 +1,4 @@
-"""The command `falkirk verify run`: judges a run of any system, given the places of its rows."""
+"""The command `falkirk verify run`: checks the output of any job, given the places of its rows."""
 
 import json
 import sys
@@ -45,16 +45,23 @@ memory_option = click.option(
     metavar="PLACE",
     help="Where the output rows are; can be repeated.",
 )
-@click.option("--key", metavar="COLUMNS", default="", help="The columns that group rows, separated by commas.")
+@click.option("--key", metavar="COLUMNS", default="", help="The columns that rows are grouped by, separated by commas.")
 @click.option(
     "--record-key",
     metavar="COLUMNS",
     default="",
-    help="The columns that are the key of each record in output topics. By default record keys are not compared.",
+    help="The columns that form the Kafka record's key in output topics. Without it, Kafka keys are not compared.",
 )
 @click.option("--model", metavar="MODEL", help="How outputs are computed from inputs. By default outputs equal inputs.")
-@click.option("--final", is_flag=True, help="Outputs keep only the last row of each key, as a table does.")
-@click.option("--expect", type=click.Choice([*_EXPECTED, "consistent"]), default="exactly-once", show_default=True)
+@click.option("--final", is_flag=True, help="The output is a table that keeps only the last row of each key.")
+@click.option(
+    "--expect",
+    type=click.Choice([*_EXPECTED, "consistent"]),
+    default="exactly-once",
+    show_default=True,
+    help="The weakest result that gives exit code 0. "
+    "`consistent`: every output is right for its position; the last ones may be missing.",
+)
 @click.option(
     "--increasing",
     multiple=True,
@@ -75,8 +82,8 @@ memory_option = click.option(
     metavar="PATTERN",
     help="Ignore these files in folders: they hold no rows; can be repeated.",
 )
-@click.option("--expired", is_flag=True, help="Judge topics from which retention or compaction removed records.")
-@click.option("--broker", metavar="HOST:PORT", help="The broker of the topics.")
+@click.option("--expired", is_flag=True, help="Check topics from which retention or compaction removed records.")
+@click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker of the topics.")
 @click.option(
     "--client",
     multiple=True,
@@ -111,7 +118,7 @@ def check_run(
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Judge a run of any system, only from its input and output rows.
+    """Check the output of any job (Flink, Spark, your own) against its input.
 
     A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE. To
     read a table's rows in the order of a column, write URL#TABLE:COLUMN. A field of a CSV file is text: "7" equals the
@@ -119,10 +126,11 @@ def check_run(
 
     A MODEL is a list of aggregates, such as "count, sum(amount), name=max(price)": these are the columns of the outputs
     beside the key. It can also be distinct (the first row of each key), stateless (each row unchanged), or
-    FILE.py:name, your own falkirk.check.Model. If it has a method record_key(output), the keys of records are compared
-    with what that returns: bytes, or None.
+    FILE.py:name, your own falkirk.check.Model. If your model has a method record_key(output), the checker compares its
+    return value (bytes or None) with the Kafka key.
 
-    Run it when no record is in flight. The exit code is 1 if the run does not meet --expect or breaks a rule.
+    Run it when the job has processed all its input. The exit code is 1 if the output does not meet --expect or breaks a
+    rule.
     """
     rules: list[Rule] = [Increasing(column) for column in increasing]
     rules += [NoGaps(column) for column in no_gaps]

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from falkirk.check.content import content, content_of
 from falkirk.check.model import Model
-from falkirk.check.run import Input, KeyRun, Place, Values
+from falkirk.check.run import InputRow, KeyRun, RowPlace, Values
 from falkirk.check.verdict import Anomaly, Kind
 
 S = TypeVar("S")
@@ -100,7 +100,7 @@ def _identity(point: _Point) -> Hashable:
     return point.explained, point.positions, content_of(point.state)
 
 
-def _next_rows(run: KeyRun, positions: tuple[int, ...]) -> Iterator[tuple[int, Input]]:
+def _next_rows(run: KeyRun, positions: tuple[int, ...]) -> Iterator[tuple[int, InputRow]]:
     for source, position in enumerate(positions):
         if position < len(run.sources[source]):
             yield source, run.sources[source][position]
@@ -119,7 +119,7 @@ def _after(run: KeyRun, model: Model[S], point: _Point) -> Iterator[_Point]:
 def _first(run: KeyRun, model: Model[S], explained: int, ends: list[_Point]) -> Anomaly:
     """Return the anomaly of the first output that has no explanation, with the output that is possible in its place."""
     output = run.observed[explained]
-    due: list[tuple[Place, Values]] = []
+    due: list[tuple[RowPlace, Values]] = []
     for end in ends:
         for _, row in _next_rows(run, end.positions):
             _, values = model.step(end.state, row.row)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from typing import Any
 from falkirk.check.content import content_of, group_key
 from falkirk.check.keyed import check_keyed, check_rules, check_stateless
 from falkirk.check.model import (
-    Aggregate,
+    AggregateFunction,
     AggregateModel,
     Count,
     DistinctModel,
@@ -28,13 +28,13 @@ from falkirk.check.model import (
 from falkirk.check.record_keys import record_keys_of
 from falkirk.check.rows import Reading
 from falkirk.check.rules import Rule
-from falkirk.check.run import Input, Output, Values
+from falkirk.check.run import InputRow, OutputRow, Values
 from falkirk.check.spill import Space
 from falkirk.check.verdict import RuleVerdict, Verdict
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.check import COLUMN_MISSING_ROWS, MODEL_INVALID, NO_ROWS, PLACE_TWICE, PLACE_TWICE_LOG
 
-_AGGREGATES: dict[str, Callable[[str], Aggregate]] = {"sum": Sum, "min": Min, "max": Max, "latest": Latest}
+_AGGREGATES: dict[str, Callable[[str], AggregateFunction]] = {"sum": Sum, "min": Min, "max": Max, "latest": Latest}
 _CALL = re.compile(r"(?:(\w+)\s*=\s*)?(\w+)(?:\(\s*([\w.*]*)\s*\))?")
 
 
@@ -93,7 +93,7 @@ def _judge(
 ) -> Verdict | tuple[RuleVerdict, ...]:
     keys, record_keys = tuple(run.keys), record_keys_of(run.record_keys, model)
     outputs = (
-        Output(key=_key(values, keys), place=place, values=values)
+        OutputRow(key=_key(values, keys), place=place, values=values)
         for where in run.outputs
         for place, values in reading.rows(where, record_keys)
     )
@@ -146,10 +146,10 @@ def _refuse_nothing(run: Described, model: Model[Any] | None, reading: Reading) 
             raise COLUMN_MISSING_ROWS.error(columns=missing, side=", ".join(side))
 
 
-def _inputs(run: Described, reading: Reading) -> Iterator[Input]:
+def _inputs(run: Described, reading: Reading) -> Iterator[InputRow]:
     for where in run.inputs:
         for place, values in reading.rows(where):
-            yield Input(key=_key(values, tuple(run.keys)), place=place, row=values)
+            yield InputRow(key=_key(values, tuple(run.keys)), place=place, row=values)
 
 
 def _key(values: Values, keys: tuple[str, ...]) -> Hashable:
@@ -183,7 +183,7 @@ def model_of(text: str | None, keys: Sequence[str]) -> Model[Any]:
     file, _, name = text.rpartition(":")
     if file.endswith(".py"):
         return _own(Path(file), name)
-    aggregates: dict[str, Aggregate] = {}
+    aggregates: dict[str, AggregateFunction] = {}
     for part in text.split(","):
         call = _CALL.fullmatch(part.strip())
         if call is None:

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from falkirk.check.align import align
-from falkirk.check.explain import PERMITTED, Failure, Limits, Move, Script, Search, follows_exactly
+from falkirk.check.explain import PERMITTED, Failure, Move, Script, Search, SearchLimits, follows_exactly
 from falkirk.check.model import Model
 from falkirk.check.run import KeyRun
 from falkirk.check.run_index import RunIndex
@@ -69,10 +69,10 @@ def _find(run: KeyRun, model: Model[S], guarantee: Guarantee, aligned: Script, n
         return aligned
     if guarantee is Guarantee.BROKEN and len(run.sources) > 1:
         # An output of a rolled-back state may fit. Then the outputs after it do not.
-        found = Search(run, model, permitted, Limits(nodes_max=nodes_max, thorough=True)).find()
+        found = Search(run, model, permitted, SearchLimits(nodes_max=nodes_max, thorough=True)).find()
         if not isinstance(found, Failure):
             return found
-    return Search(run, model, permitted, Limits(nodes_max=nodes_max)).find()
+    return Search(run, model, permitted, SearchLimits(nodes_max=nodes_max)).find()
 
 
 def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Guarantee]:
@@ -87,7 +87,7 @@ def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Gu
         yield Guarantee.EXACTLY_ONCE
     if outputs > rows or not model.every_row_answers:
         yield Guarantee.REPEATED_DELIVERY
-    # If all rows are alike, any part of them gives the same outputs, so the first rows decide.
+    # If all rows are equal, any part of them gives the same outputs, so the first rows decide.
     if outputs < rows and not (alike and model.every_row_answers and not follows_exactly(_first(run, outputs), model)):
         yield Guarantee.AT_MOST_ONCE
     if outputs > rows or not model.every_row_answers:
@@ -95,7 +95,7 @@ def _worth_a_search(run: KeyRun, model: Model[S], *, alike: bool) -> Iterator[Gu
 
 
 def _merged(run: KeyRun) -> KeyRun:
-    """Return `run` with one source instead of several, for rows that are all alike: their order does not matter."""
+    """Return `run` with one source instead of several, for rows that are all equal: their order does not matter."""
     merged = sorted((row for source in run.sources for row in source), key=attrgetter("place"))
     return KeyRun(key=run.key, sources=[merged], observed=run.observed, contents=run.contents)
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from falkirk.check.run import Input, Output, Place, Values
+from falkirk.check.run import InputRow, OutputRow, RowPlace, Values
 from falkirk.check.spill import Space, SpilledRows, SpillFiles
 
 #: A row as stored in a file: key, topic, partition, offset, sub-index, values.
@@ -19,14 +19,14 @@ DEPTH_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class RunPart:
     """Some keys with all their rows."""
 
     went_in: SpilledRows[Row]
     came_out: SpilledRows[Row]
 
     @classmethod
-    def several(cls, count: int, piles: SpillFiles) -> "list[Part]":
+    def several(cls, count: int, piles: SpillFiles) -> "list[RunPart]":
         """Return new empty parts."""
         went_in: list[SpilledRows[Row]] = piles.several(count)
         came_out: list[SpilledRows[Row]] = piles.several(count)
@@ -40,16 +40,16 @@ class Part:
     def bytes(self) -> int:
         return self.went_in.bytes + self.came_out.bytes
 
-    def inputs(self) -> Iterator[Input]:
+    def inputs(self) -> Iterator[InputRow]:
         for key, topic, partition, offset, sub_index, values in self.went_in:
-            yield Input(key=key, place=Place(topic, partition, offset, sub_index), row=values)
+            yield InputRow(key=key, place=RowPlace(topic, partition, offset, sub_index), row=values)
 
-    def outputs(self) -> Iterator[Output]:
+    def outputs(self) -> Iterator[OutputRow]:
         for key, topic, partition, offset, sub_index, values in self.came_out:
-            yield Output(key=key, place=Place(topic, partition, offset, sub_index), values=values)
+            yield OutputRow(key=key, place=RowPlace(topic, partition, offset, sub_index), values=values)
 
 
-def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: SpillFiles, space: Space) -> list[Part]:
+def divide(inputs: Iterable[InputRow], outputs: Iterable[OutputRow], piles: SpillFiles, space: Space) -> list[RunPart]:
     """Return the run in non-empty parts, each small enough for `space` unless one key is too large."""
     went_in = ((row.key, *row.place, row.row) for row in inputs)
     came_out = ((output.key, *output.place, output.values) for output in outputs)
@@ -58,13 +58,13 @@ def divide(inputs: Iterable[Input], outputs: Iterable[Output], piles: SpillFiles
 
 def _divide(
     went_in: Iterable[Row], came_out: Iterable[Row], piles: SpillFiles, space: Space, *, count: int, depth: int
-) -> list[Part]:
-    among = Part.several(count, piles)
+) -> list[RunPart]:
+    among = RunPart.several(count, piles)
     for row in went_in:
         among[hash((depth, row[0])) % count].went_in.add(row)
     for row in came_out:
         among[hash((depth, row[0])) % count].came_out.add(row)
-    parts: list[Part] = []
+    parts: list[RunPart] = []
     total = sum(part.rows for part in among)
     for part in among:
         if not part.rows:

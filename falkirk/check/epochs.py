@@ -1,7 +1,7 @@
 """Epochs: judges whether the rows of each epoch of a batch are in a place exactly once.
 
-A place shows its rows, and not how they got there. A row of the place is taken for a due row with the same content:
-of the epoch that the place itself names (a folder per epoch), else of the first epoch that still lacks such a row.
+A place shows its rows, but not the epochs that wrote them. The checker assigns a row of the place to a due row with the
+same content: in the epoch that the place itself names (a folder per epoch), else in the first epoch that lacks the row.
 The remaining rows are duplicates or foreign, and the remaining due rows are missing.
 
 Some epochs can't be computed again. Of these only the number of rows is due.
@@ -35,7 +35,7 @@ class Due:
     """The rows that an epoch owes to a place.
 
     Args: rows: None: only their number is known. count: their number. waits: they are not released yet, so they may be
-        there or not. refused: so many of them are dead letters.
+        there or not. refused: the number of them that are dead letters.
     """
 
     epoch: int
@@ -69,7 +69,7 @@ class FoundRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One fault. Args: rows: so many rows. places: of the rows that prove it."""
+    """One fault. Args: rows: their number. places: the places of the rows that prove it."""
 
     kind: EpochFault
     epoch: int | None
@@ -292,7 +292,7 @@ class _Rows:
                     self.result.add(fault)
 
     def _report_whole(self, named: int | None, rows: dict[Hashable, list[FoundRow]]) -> None:
-        """Report the epochs of which all rows are there once more, and remove these rows."""
+        """Report the epochs whose rows are all there twice, and remove the second ones."""
         for due in self._due.values():
             whole = Counter(map(content, due.rows or ()))
             if due.count < 2 or not whole or any(len(rows.get(of_row, ())) < n for of_row, n in whole.items()):
@@ -313,7 +313,7 @@ def _same(one: Values, other: Values) -> int:
 
 
 def changed_row(epoch: int, expected: Values, row: FoundRow) -> Fault:
-    """Return the fault of a row that is there with other values."""
+    """Return the fault of a row that the place has with other values."""
     columns = [name for name in expected if content({"": expected[name]}) != content({"": row.values.get(name)})]
     return Fault(
         kind=EpochFault.CHANGED, epoch=epoch, expected=expected, found=row.values, places=(row.place,),

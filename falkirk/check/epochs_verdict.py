@@ -1,4 +1,4 @@
-"""The verdict on the epochs of a batch in one place: what was judged and how, what was not and why, and the faults."""
+"""The verdict on the epochs of a batch in one place: the judged epochs and how, the others and why, and the faults."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

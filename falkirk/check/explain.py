@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from falkirk.check.content import content, content_of
 from falkirk.check.model import Model
-from falkirk.check.run import Input, KeyRun, Place, Values
+from falkirk.check.run import InputRow, KeyRun, RowPlace, Values
 from falkirk.check.run_index import RunIndex
 from falkirk.check.verdict import Guarantee
 
@@ -60,16 +60,16 @@ class Failure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SearchStep:
     """One move: its row, the index of its output, and the expected output of the row."""
 
     move: Move
-    row: Input | None = None
+    row: InputRow | None = None
     observed: int | None = None
     expected: Values | None = None
 
 
-Script = tuple[Step, ...]
+Script = tuple[SearchStep, ...]
 Positions = tuple[int, ...]
 
 
@@ -81,14 +81,14 @@ class _Node(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SearchLimits:
     """External limits of a search: the rows that must be applied, the rows that must not, and the number of nodes.
 
     With `thorough`, it also searches for alternatives to an output that fits, even if every move is permitted.
     """
 
-    keep: frozenset[Place] = frozenset()
-    skip: frozenset[Place] = frozenset()
+    keep: frozenset[RowPlace] = frozenset()
+    skip: frozenset[RowPlace] = frozenset()
     nodes_max: int = 100_000
     thorough: bool = False
 
@@ -96,7 +96,7 @@ class Limits:
 class Search(Generic[S]):
     """The search over one key's run under one set of permitted moves."""
 
-    def __init__(self, run: KeyRun, model: Model[S], moves: frozenset[Move], limits: Limits) -> None:
+    def __init__(self, run: KeyRun, model: Model[S], moves: frozenset[Move], limits: SearchLimits) -> None:
         self._run = run
         self._model = model
         self._moves = moves
@@ -117,7 +117,7 @@ class Search(Generic[S]):
         bound = self._bound(start)
         queue = [] if bound is None else [(bound, 0, next(tie), 0, start)]
         best: dict[Hashable, int] = {self._identity(start): 0}
-        came: dict[Hashable, tuple[Hashable, Step]] = {}
+        came: dict[Hashable, tuple[Hashable, SearchStep]] = {}
         closed: set[Hashable] = set()
         while queue:
             _, _, _, cost, node = heappop(queue)
@@ -162,7 +162,7 @@ class Search(Generic[S]):
             return rows_left - outputs_left if self._moves & _LEAVES_ROW else None
         return 0
 
-    def _successors(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+    def _successors(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], SearchStep]]:
         """Yield (cost, node after, step) for the moves from `node`."""
         discards = list(self._discards(node))
         done = node.explained == self._outputs
@@ -189,26 +189,26 @@ class Search(Generic[S]):
         yield from steps
         yield from discards
 
-    def _discards(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+    def _discards(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], SearchStep]]:
         """Yield the moves that explain the next output without the next row of any source."""
         if node.explained == self._outputs:
             return
         beyond = _Node(node.explained + 1, node.positions, node.state)
         if Move.REDELIVER in self._moves and self._repeats[node.explained]:
-            yield 1, beyond, Step(Move.REDELIVER, observed=node.explained)
+            yield 1, beyond, SearchStep(Move.REDELIVER, observed=node.explained)
         elif Move.STRAY in self._moves:
-            yield 1, beyond, Step(Move.STRAY, observed=node.explained)
+            yield 1, beyond, SearchStep(Move.STRAY, observed=node.explained)
         if Move.REAPPLY in self._moves:
             yield from self._reapply(node)
 
-    def _consume(self, node: _Node[S], source: int, row: Input) -> Iterator[tuple[int, _Node[S], Step]]:
+    def _consume(self, node: _Node[S], source: int, row: InputRow) -> Iterator[tuple[int, _Node[S], SearchStep]]:
         positions = (*node.positions[:source], node.positions[source] + 1, *node.positions[source + 1 :])
         state, expected = self._model.step(node.state, row.row)
         if row.place not in self._limits.skip:
             if expected is None:
-                yield 0, _Node(node.explained, positions, state), Step(Move.SILENT, row)
+                yield 0, _Node(node.explained, positions, state), SearchStep(Move.SILENT, row)
             elif node.explained < self._outputs and content(expected) == self._run.contents[node.explained]:
-                step = Step(Move.DELIVER, row, node.explained, expected)
+                step = SearchStep(Move.DELIVER, row, node.explained, expected)
                 yield 0, _Node(node.explained + 1, positions, state), step
         if row.place in self._limits.keep:
             return
@@ -218,19 +218,19 @@ class Search(Generic[S]):
         # state, a lost output and a skipped row are the same.
         changes = Move.LOSE in self._moves and expected is not None and content_of(state) != content_of(node.state)
         if changes:
-            yield 1, _Node(node.explained, positions, state), Step(Move.LOSE, row, None, expected)
+            yield 1, _Node(node.explained, positions, state), SearchStep(Move.LOSE, row, None, expected)
         if Move.SKIP in self._moves:
-            yield 1, _Node(node.explained, positions, node.state), Step(Move.SKIP, row, None, expected)
+            yield 1, _Node(node.explained, positions, node.state), SearchStep(Move.SKIP, row, None, expected)
 
-    def _reapply(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], Step]]:
+    def _reapply(self, node: _Node[S]) -> Iterator[tuple[int, _Node[S], SearchStep]]:
         for row in self._echoes.earlier(node.explained, node.positions):
             state, expected = self._model.step(node.state, row.row)
             if expected is not None and content(expected) == self._run.contents[node.explained]:
-                step = Step(Move.REAPPLY, row, node.explained, expected)
+                step = SearchStep(Move.REAPPLY, row, node.explained, expected)
                 yield 1, _Node(node.explained + 1, node.positions, state), step
 
 
-def _script(came: dict[Hashable, tuple[Hashable, Step]], end: Hashable) -> Script:
+def _script(came: dict[Hashable, tuple[Hashable, SearchStep]], end: Hashable) -> Script:
     steps = []
     while end in came:
         end, step = came[end]

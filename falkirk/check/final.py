@@ -12,7 +12,7 @@ from falkirk.check.consistency import KeyConsistency
 from falkirk.check.content import content
 from falkirk.check.model import AggregateModel, DistinctModel, Model, StatelessModel
 from falkirk.check.notes import Note, order_of
-from falkirk.check.run import Input, KeyRun, Output, Place, Values
+from falkirk.check.run import InputRow, KeyRun, OutputRow, RowPlace, Values
 from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind
 
 S = TypeVar("S")
@@ -64,7 +64,7 @@ def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
     )
 
 
-def _orders(run: KeyRun) -> list[list[Input]]:
+def _orders(run: KeyRun) -> list[list[InputRow]]:
     """Return orders of the inputs: for each source, one order that ends with the rows of this source."""
     return [
         [row for other in (*run.sources[:last], *run.sources[last + 1 :], run.sources[last]) for row in other]
@@ -72,7 +72,7 @@ def _orders(run: KeyRun) -> list[list[Input]]:
     ]
 
 
-def _last(rows: list[Input], model: Model[S]) -> Values | None:
+def _last(rows: list[InputRow], model: Model[S]) -> Values | None:
     state, last = model.initial(), None
     for row in rows:
         state, output = model.step(state, row.row)
@@ -80,7 +80,7 @@ def _last(rows: list[Input], model: Model[S]) -> Values | None:
     return last
 
 
-def _behind(run: KeyRun, orders: list[list[Input]], model: Model[S]) -> Anomaly | None:
+def _behind(run: KeyRun, orders: list[list[InputRow]], model: Model[S]) -> Anomaly | None:
     """Return the anomaly of a row that equals the result of the first inputs of some order, or None."""
     for rows in orders:
         state = model.initial()
@@ -94,7 +94,7 @@ def _behind(run: KeyRun, orders: list[list[Input]], model: Model[S]) -> Anomaly 
 
 
 def _missing(
-    run: KeyRun, count: int, first: Place, expected: Values | None, how: str, found: Output | None = None
+    run: KeyRun, count: int, first: RowPlace, expected: Values | None, how: str, found: OutputRow | None = None
 ) -> Anomaly:
     return Anomaly(
         kind=Kind.LOST,
@@ -107,7 +107,7 @@ def _missing(
     )
 
 
-def _wrong(run: KeyRun, output: Output, expected: Values | None) -> Anomaly:
+def _wrong(run: KeyRun, output: OutputRow, expected: Values | None) -> Anomaly:
     last = run.sources[-1][-1].place if run.sources else None
     return Anomaly(
         kind=Kind.UNEXPLAINED,
@@ -122,7 +122,7 @@ def _wrong(run: KeyRun, output: Output, expected: Values | None) -> Anomaly:
     )
 
 
-def _too_many(run: KeyRun, kept: Output, other: Output, acceptable: set[object]) -> Anomaly:
+def _too_many(run: KeyRun, kept: OutputRow, other: OutputRow, acceptable: set[object]) -> Anomaly:
     if content(other.values) not in acceptable:
         return _wrong(run, other, kept.values)
     return Anomaly(

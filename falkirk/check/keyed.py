@@ -12,12 +12,12 @@ from functools import partial
 from typing import TypeVar
 
 from falkirk.check.content import content
-from falkirk.check.divide import Part, divide
+from falkirk.check.divide import RunPart, divide
 from falkirk.check.final import judge_final
 from falkirk.check.model import Model, StatelessModel
 from falkirk.check.notes import Bounds, Note, RuleBreaks, Totals, judge_sequence, take_notes
 from falkirk.check.rules import Rule
-from falkirk.check.run import Input, Output, group_by_key
+from falkirk.check.run import InputRow, OutputRow, group_by_key
 from falkirk.check.spanning import check_spanning
 from falkirk.check.spill import Space, SpilledRows, SpillFiles
 from falkirk.check.tally import Tally, final_notes, rule_verdicts
@@ -28,8 +28,8 @@ Named = TypeVar("Named", Anomaly, Undecided)
 
 
 def check_keyed(
-    inputs: Iterable[Input],
-    outputs: Iterable[Output],
+    inputs: Iterable[InputRow],
+    outputs: Iterable[OutputRow],
     model: Model[S],
     *,
     rules: Sequence[Rule] = (),
@@ -59,7 +59,7 @@ def check_keyed(
     breaks = RuleBreaks(rules=rules, shown=anomalies_shown)
     judge = partial(judge_final, model=model) if final else partial(judge_sequence, model=model, bounds=bounds)
     with SpillFiles(space) as piles:
-        parts: list[Part] = divide(inputs, outputs, piles, space)
+        parts: list[RunPart] = divide(inputs, outputs, piles, space)
         notes: list[SpilledRows[Note]] = piles.several(len(parts))
         lost = False
         with _no_collector():
@@ -86,8 +86,8 @@ def _no_collector() -> Iterator[None]:
 
 
 def check_stateless(
-    inputs: Iterable[Input],
-    outputs: Iterable[Output],
+    inputs: Iterable[InputRow],
+    outputs: Iterable[OutputRow],
     *,
     anomalies_shown: int = 20,
     nodes_max: int = 100_000,
@@ -116,7 +116,7 @@ def check_stateless(
 
 
 def check_rules(
-    outputs: Iterable[Output], rules: Sequence[Rule], *, anomalies_shown: int = 20, space: Space | None = None
+    outputs: Iterable[OutputRow], rules: Sequence[Rule], *, anomalies_shown: int = 20, space: Space | None = None
 ) -> tuple[RuleVerdict, ...]:
     """Judge outputs only by rules, without any inputs. Arguments as in `check_keyed`."""
     space = space or Space()
@@ -139,9 +139,9 @@ def _without_content(each: Named) -> Named:
     return replace(each, key=None) if isinstance(each.key, _ByContent) else each
 
 
-def _keyed_by_content(row: Input) -> Input:
+def _keyed_by_content(row: InputRow) -> InputRow:
     return row if row.key is not None else replace(row, key=_ByContent(content(row.row)))
 
 
-def _observed_by_content(output: Output) -> Output:
+def _observed_by_content(output: OutputRow) -> OutputRow:
     return output if output.key is not None else replace(output, key=_ByContent(content(output.values)))

@@ -43,7 +43,7 @@ class Model(Protocol[S]):
         """Return that part of an output. A row can give an output only if both have the same echo."""
 
 
-class Aggregate(Protocol):
+class AggregateFunction(Protocol):
     """One aggregate function. `before` is its value so far, None at first."""
 
     @property
@@ -136,7 +136,7 @@ class AggregateModel:
     every_row_answers = True
     ordered = True
 
-    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, AggregateFunction]) -> None:
         self.keys = tuple(keys)
         self.aggregates = dict(aggregates)
         self._plan = tuple((name, function.apply) for name, function in self.aggregates.items())
@@ -172,7 +172,7 @@ class AggregateModel:
 
 
 class StatelessModel:
-    """A step without state: each row has exactly one output row, whatever came before.
+    """A step without state: each row has exactly one output row, which does not depend on earlier rows.
 
     Args: output: the output row of a row; by default the row itself.
     """

@@ -9,10 +9,10 @@ from falkirk.check.anomalies import anomalies_of
 from falkirk.check.atomic import Choices, lost_places, standing
 from falkirk.check.consistency import KeyConsistency, check_consistency
 from falkirk.check.diagnose import Diagnosis, diagnose
-from falkirk.check.divide import Part
+from falkirk.check.divide import RunPart
 from falkirk.check.model import Model
 from falkirk.check.rules import Rule, places
-from falkirk.check.run import KeyRun, Place, group_by_key
+from falkirk.check.run import KeyRun, RowPlace, group_by_key
 from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind, Undecided
 
 S = TypeVar("S")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 Order = tuple[object, ...]
 
 
-class First(Generic[T]):
+class FirstFew(Generic[T]):
     """The first few of the added items, in a given order, and the number of all. Memory holds only a few."""
 
     def __init__(self, size: int) -> None:
@@ -55,7 +55,7 @@ class Note:
     order: Order
     fits: Mapping[Guarantee, bool | None]
     standing: Choices
-    lost: frozenset[Place]
+    lost: frozenset[RowPlace]
     kinds: Mapping[Kind, int]
     anomalies: tuple[Anomaly, ...]
     consistency: KeyConsistency
@@ -90,12 +90,12 @@ class RuleBreaks:
 
     rules: Sequence[Rule]
     shown: int
-    found: list[First[Anomaly]] = field(init=False)
+    found: list[FirstFew[Anomaly]] = field(init=False)
     #: For each rule, the number of outputs that have the column of the rule.
     seen: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = [First(self.shown) for _ in self.rules]
+        self.found = [FirstFew(self.shown) for _ in self.rules]
         self.seen = [0 for _ in self.rules]
 
     def look(self, run: KeyRun) -> None:
@@ -117,7 +117,7 @@ class RuleBreaks:
                 )
 
 
-def take_notes(part: Part, judge: Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
+def take_notes(part: RunPart, judge: Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
     """Yield a note for each key of `part` that is not exactly right; add all keys to the totals.
 
     Raises: DefinitionError: two inputs of one key have the same place.

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from falkirk.check.run import Place, Values
+from falkirk.check.run import RowPlace, Values
 from falkirk.check.verdict import Anomaly, Consistency, Guarantee, PlaceRead, RuleVerdict, Verdict
 
 MEANING = {
@@ -169,7 +169,7 @@ def _anomaly(each: Anomaly) -> dict[str, object]:
     }
 
 
-def _place(place: Place) -> dict[str, object]:
+def _place(place: RowPlace) -> dict[str, object]:
     return place._asdict()
 
 

@@ -34,7 +34,7 @@ from falkirk.check.formats import (
 )
 from falkirk.check.record_keys import RecordKeys
 from falkirk.check.rows_read import RowsRead, Seen, raise_changed
-from falkirk.check.run import Place, Values
+from falkirk.check.run import RowPlace, Values
 from falkirk.check.topics import Bounds, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import moved, refuse_unseen
@@ -42,12 +42,12 @@ from falkirk.check.written import NO_OBJECT, breaks_off, plain_number, read_json
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import PLACE_INVALID, PLACE_INVALID_TABLE, ROWS_UNREADABLE, ROWS_UNREADABLE_TABLE
 
-Row = tuple[Place, Values]
+Row = tuple[RowPlace, Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The settings for reading rows, and a record of what was read.
+    """The settings for reading rows, and a record of the rows that were read.
 
     Args:
         kafka: settings of confluent_kafka's client, for topics. decimal: whether numbers with a fraction are decimals,
@@ -68,7 +68,7 @@ class Reading:
     def rows(self, where: str, record_keys: RecordKeys | None = None) -> Iterator[Row]:
         """Yield the rows of a place, in the order of each log.
 
-        Args: record_keys: of a topic, the keys that its records should have.
+        Args: record_keys: for a topic, the keys that its records should have.
         Raises: DefinitionError: `PLACE_INVALID`, `TYPE_INVALID`. LogError: `ROWS_UNREADABLE`, `ROWS_UNREAD`,
             `ROWS_CHANGED`, `TOPIC_MISSING`, `TOPIC_UNREADABLE`, `TOPIC_UNSEEN`.
         """
@@ -160,7 +160,7 @@ class Reading:
         changed = self.sight.watch_file(file.path, name)
         with _readable(name):
             for number, values in enumerate(_READERS[kind](self, file.path)):
-                yield Place(name, 0, number), self._with_columns(values, file.columns)
+                yield RowPlace(name, 0, number), self._with_columns(values, file.columns)
         raise_changed(changed())
 
     def _with_columns(self, values: Values, columns: Mapping[str, str | None]) -> Values:
@@ -216,7 +216,7 @@ class Reading:
                 connection = stack.enter_context(engine.connect())
                 streamed = connection.execution_options(stream_results=True, yield_per=BATCH_ROWS)
                 for number, row in enumerate(streamed.execute(chosen).mappings()):
-                    yield Place(name, 0, number), {column: self._plain(value) for column, value in row.items()}
+                    yield RowPlace(name, 0, number), {column: self._plain(value) for column, value in row.items()}
         except (SQLAlchemyError, KeyError, ImportError) as cause:
             raise ROWS_UNREADABLE_TABLE.error(where=name, rest=rest, cause=cause) from cause
 

@@ -1,4 +1,4 @@
-"""Sight: records what was read of each place, so that a verdict says what it is about.
+"""Sight: records the rows that were read at each place, so that a verdict names its subject.
 
 If a place changes during the reading, the rows are neither its old content nor its new one.
 """

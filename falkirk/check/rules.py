@@ -1,4 +1,4 @@
-"""Rules: conditions on the sequence of a key's outputs that hold whatever the inputs were.
+"""Rules: conditions on the sequence of a key's outputs that hold for all inputs.
 
 They follow the chaos test of *High-throughput, low-latency, exactly-once*, which validates the events of each user
 against a state machine. A rule knows no model. Each violation comes with the outputs that prove it.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from falkirk.check.content import EXACT_MAX, content_of
 from falkirk.check.numeric import plus
-from falkirk.check.run import Output, Place
+from falkirk.check.run import OutputRow, RowPlace
 from falkirk.errors.conditions.check import RULE_INVALID
 
 
@@ -20,7 +20,7 @@ from falkirk.errors.conditions.check import RULE_INVALID
 class Break:
     """Outputs that together break a rule, with the reason. The last one is the output that should not be there."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputRow, ...]
     why: str
 
 
@@ -31,7 +31,7 @@ class Rule(Protocol):
     def name(self) -> str:
         """The rule's name in a verdict."""
 
-    def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
+    def breaks(self, outputs: Sequence[OutputRow]) -> Iterator[Break]:
         """Yield each place where `outputs`, all of one key in order of their places, break the rule."""
 
 
@@ -45,7 +45,7 @@ class Increasing:
     def name(self) -> str:
         return f"increasing {self.column}"
 
-    def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
+    def breaks(self, outputs: Sequence[OutputRow]) -> Iterator[Break]:
         yield from _unless(outputs, self.column, lambda first, then: first < then)
 
 
@@ -61,7 +61,7 @@ class NoGaps:
     def name(self) -> str:
         return f"no gaps in {self.column}"
 
-    def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
+    def breaks(self, outputs: Sequence[OutputRow]) -> Iterator[Break]:
         if self.first is not None and outputs and _number(outputs[0], self.column) != self.first:
             yield Break((outputs[0],), f"{_value(outputs[0], self.column)} came first, not {self.first}")
         yield from _unless(outputs, self.column, lambda first, then: then == plus(first, 1))
@@ -77,8 +77,8 @@ class Unique:
     def name(self) -> str:
         return f"unique {self.column}"
 
-    def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
-        first: dict[object, Output] = {}
+    def breaks(self, outputs: Sequence[OutputRow]) -> Iterator[Break]:
+        first: dict[object, OutputRow] = {}
         for output in outputs:
             earlier = first.setdefault(content_of(output.values.get(self.column)), output)
             if earlier is not output:
@@ -100,7 +100,7 @@ class Transitions:
     def name(self) -> str:
         return f"transitions of {self.column}"
 
-    def breaks(self, outputs: Sequence[Output]) -> Iterator[Break]:
+    def breaks(self, outputs: Sequence[OutputRow]) -> Iterator[Break]:
         begins = {then for first, then in self.allowed if not first}
         if begins and outputs and _value(outputs[0], self.column) not in begins:
             yield Break((outputs[0],), f"{_value(outputs[0], self.column)} came first")
@@ -122,7 +122,7 @@ class Transitions:
         return cls(column, frozenset((pair[0], pair[1]) for pair in pairs))
 
 
-def _unless(outputs: Sequence[Output], column: str, follows: Callable[[Any, Any], bool]) -> Iterator[Break]:
+def _unless(outputs: Sequence[OutputRow], column: str, follows: Callable[[Any, Any], bool]) -> Iterator[Break]:
     """Yield the neighbours whose numbers do not follow one another, or that are not numbers."""
     for before, after in _neighbours(outputs):
         first, then = _number(before, column), _number(after, column)
@@ -130,14 +130,14 @@ def _unless(outputs: Sequence[Output], column: str, follows: Callable[[Any, Any]
             yield Break((before, after), f"{_value(after, column)} came after {_value(before, column)}")
 
 
-def _neighbours(outputs: Sequence[Output]) -> Iterator[tuple[Output, Output]]:
+def _neighbours(outputs: Sequence[OutputRow]) -> Iterator[tuple[OutputRow, OutputRow]]:
     """Yield each two consecutive outputs of one partition. Outputs of two partitions have no order."""
     for before, after in pairwise(outputs):
         if before.place[:2] == after.place[:2]:
             yield before, after
 
 
-def _number(output: Output, column: str) -> int | float | Decimal | None:
+def _number(output: OutputRow, column: str) -> int | float | Decimal | None:
     value = output.values.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or value != value:
         return None
@@ -145,12 +145,12 @@ def _number(output: Output, column: str) -> int | float | Decimal | None:
     return Decimal(value) if isinstance(value, float) and abs(value) >= EXACT_MAX else value
 
 
-def _value(output: Output, column: str) -> str:
+def _value(output: OutputRow, column: str) -> str:
     """Return the value as in the log's JSON; a text without its quotes."""
     value = output.values.get(column)
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def places(found: Break) -> tuple[Place, ...]:
+def places(found: Break) -> tuple[RowPlace, ...]:
     """Return the places of the outputs."""
     return tuple(output.place for output in found.outputs)

@@ -14,7 +14,7 @@ from falkirk.errors.conditions.check import INPUT_PLACE_TWICE
 Values = Mapping[str, object]
 
 
-class Place(NamedTuple):
+class RowPlace(NamedTuple):
     """The place of a row in a log. Places are compared as tuples.
 
     `sub_index` numbers the rows that the declared stateless part made from one record, from 0.
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     @property
     def record(self) -> tuple[str, int, int]:
-        """The record from which the row comes, whatever its sub-index."""
+        """The record from which the row comes, without its sub-index."""
         return self[:3]
 
     def __str__(self) -> str:
@@ -36,20 +36,20 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class InputRow:
     """A row that should reach the keyed step: its key, the place of its record, its values."""
 
     key: Hashable
-    place: Place
+    place: RowPlace
     row: Values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class OutputRow:
     """A row on the output topic: its key, its place there, its values."""
 
     key: Hashable
-    place: Place
+    place: RowPlace
     values: Values
 
 
@@ -58,8 +58,8 @@ class KeyRun:
     """All rows of one key: its inputs by source partition in order, its outputs in log order."""
 
     key: Hashable
-    sources: list[list[Input]] = field(default_factory=list)
-    observed: list[Output] = field(default_factory=list)
+    sources: list[list[InputRow]] = field(default_factory=list)
+    observed: list[OutputRow] = field(default_factory=list)
     contents: list[Hashable] = field(default_factory=list)
 
     @property
@@ -74,17 +74,17 @@ class KeyRun:
         return len(set(self.contents)) > 1
 
 
-def group_by_key(inputs: Iterable[Input], outputs: Iterable[Output]) -> list[KeyRun]:
+def group_by_key(inputs: Iterable[InputRow], outputs: Iterable[OutputRow]) -> list[KeyRun]:
     """Return one `KeyRun` per key in `inputs` or `outputs`, in order of first appearance.
 
     Both may be in any order: rows are sorted by their places.
 
     Raises: DefinitionError: two inputs of one key have the same place.
     """
-    rows: dict[Hashable, list[Input]] = {}
+    rows: dict[Hashable, list[InputRow]] = {}
     for row in inputs:
         rows.setdefault(row.key, []).append(row)
-    seen: dict[Hashable, list[Output]] = {}
+    seen: dict[Hashable, list[OutputRow]] = {}
     for output in outputs:
         seen.setdefault(output.key, []).append(output)
     runs = []
@@ -102,11 +102,11 @@ def group_by_key(inputs: Iterable[Input], outputs: Iterable[Output]) -> list[Key
     return runs
 
 
-def _by_source(rows: list[Input]) -> list[list[Input]]:
+def _by_source(rows: list[InputRow]) -> list[list[InputRow]]:
     """Split the rows of one key by source partition, each in order of offset and sub-index."""
     rows.sort(key=attrgetter("place"))
-    sources: list[list[Input]] = []
-    previous: Place | None = None
+    sources: list[list[InputRow]] = []
+    previous: RowPlace | None = None
     for row in rows:
         place = row.place
         if previous is not None and place == previous:

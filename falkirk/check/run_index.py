@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator
 from typing import TypeVar
 
 from falkirk.check.model import Model
-from falkirk.check.run import Input, KeyRun
+from falkirk.check.run import InputRow, KeyRun
 
 S = TypeVar("S")
 Positions = tuple[int, ...]
@@ -50,7 +50,7 @@ class RunIndex:
         index = bisect_left(rows, positions[source])
         return rows[index] if index < len(rows) else None
 
-    def earlier(self, observed: int, positions: Positions) -> Iterator[Input]:
+    def earlier(self, observed: int, positions: Positions) -> Iterator[InputRow]:
         """Yield the consumed rows that may give the output `observed`."""
         rows = self._rows[self._wanted[observed]]
         for source, (each, here) in enumerate(zip(rows, positions, strict=True)):

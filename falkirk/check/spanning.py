@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 
 from falkirk.check.atomic import Atomicity, Choices, Problem, Record, check_atomicity, lost_places, standing
 from falkirk.check.diagnose import diagnose
-from falkirk.check.divide import Part
+from falkirk.check.divide import RunPart
 from falkirk.check.model import Model
-from falkirk.check.notes import Bounds, First, Note, note_of
-from falkirk.check.run import Place, group_by_key
+from falkirk.check.notes import Bounds, FirstFew, Note, note_of
+from falkirk.check.run import RowPlace, group_by_key
 from falkirk.check.spill import Space, SpilledRows, SpillFiles
 from falkirk.check.verdict import Anomaly
 
@@ -35,8 +35,8 @@ class Spanning:
     `replaced`: the new notes of keys that were decided again, in a pile.
     """
 
-    partial: First[Anomaly]
-    open: First[Record]
+    partial: FirstFew[Anomaly]
+    open: FirstFew[Record]
     replaced: SpilledRows[Note]
     settled: set[Hashable] = field(default_factory=set)
 
@@ -48,14 +48,19 @@ class Spanning:
 
 
 def check_spanning(
-    parts: list[Part], notes: list[SpilledRows[Note]], model: Model[S], bounds: Bounds, piles: SpillFiles, space: Space
+    parts: list[RunPart],
+    notes: list[SpilledRows[Note]],
+    model: Model[S],
+    bounds: Bounds,
+    piles: SpillFiles,
+    space: Space,
 ) -> Spanning:
     """Return the inputs that are partial, over all parts.
 
     Args: notes: for each part, the notes on its inexact keys; all other keys count as exact.
     """
     shown = bounds.anomalies_shown
-    found = Spanning(partial=First(shown), open=First(shown), replaced=piles.several(1)[0])
+    found = Spanning(partial=FirstFew(shown), open=FirstFew(shown), replaced=piles.several(1)[0])
     fates = _fates_by_record(parts, notes, model, piles, space)
     groups = _Groups()
     for pile in fates:
@@ -73,7 +78,7 @@ def check_spanning(
 
 
 def _fates_by_record(
-    parts: list[Part], notes: list[SpilledRows[Note]], model: Model[S], piles: SpillFiles, space: Space
+    parts: list[RunPart], notes: list[SpilledRows[Note]], model: Model[S], piles: SpillFiles, space: Space
 ) -> list[SpilledRows[Fate]]:
     """Return the fate of every row, divided by record."""
     total = sum(part.came_out.bytes + part.went_in.bytes for part in parts)
@@ -84,7 +89,7 @@ def _fates_by_record(
         for key, topic, partition, offset, sub_index, _ in part.went_in:
             stands, lost = by_key.get(key, (exact, frozenset()))
             record = (topic, partition, offset)
-            is_lost = bool(lost) and Place(*record, sub_index) in lost
+            is_lost = bool(lost) and RowPlace(*record, sub_index) in lost
             fates[hash(record) % len(fates)].add((record, sub_index, key, is_lost, stands))
     return fates
 
@@ -172,7 +177,7 @@ class _Groups:
 class _Work(Generic[S]):
     """The inputs from which the problem of a batch is assembled."""
 
-    parts: list[Part]
+    parts: list[RunPart]
     fates: list[SpilledRows[Fate]]
     model: Model[S]
     bounds: Bounds
@@ -181,7 +186,7 @@ class _Work(Generic[S]):
     def problems(self, batch_of: dict[Hashable, int]) -> Iterator[Problem]:
         """Yield the problem of each batch: all rows of its keys, and all records of these rows."""
         count = max(batch_of.values()) + 1
-        batches = Part.several(count, self.piles)
+        batches = RunPart.several(count, self.piles)
         for part in self.parts:
             for row in part.went_in:
                 if row[0] in batch_of:
@@ -198,7 +203,7 @@ class _Work(Generic[S]):
         for batch, fates_of_batch in zip(batches, concerned, strict=True):
             yield self._problem(batch, fates_of_batch)
 
-    def _problem(self, batch: Part, fates: Iterable[Fate]) -> Problem:
+    def _problem(self, batch: RunPart, fates: Iterable[Fate]) -> Problem:
         problem = _problem_without_runs(fates)
         for run in group_by_key(batch.inputs(), batch.outputs()):
             diagnosis = diagnose(run, self.model, self.bounds.nodes_max)
@@ -212,9 +217,9 @@ class _Work(Generic[S]):
 
 def _problem_without_runs(fates: Iterable[Fate]) -> Problem:
     problem = Problem()
-    lost: dict[Hashable, set[Place]] = {}
+    lost: dict[Hashable, set[RowPlace]] = {}
     for record, sub_index, key, is_lost, stands in fates:
-        place = Place(*record, sub_index)
+        place = RowPlace(*record, sub_index)
         problem.rows.setdefault(record, {}).setdefault(key, []).append(place)
         problem.standings[key] = stands
         if is_lost:

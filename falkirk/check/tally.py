@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from falkirk.check.notes import Bounds, First, Note, RuleBreaks, Totals, open_record, undecided_of
+from falkirk.check.notes import Bounds, FirstFew, Note, RuleBreaks, Totals, open_record, undecided_of
 from falkirk.check.spanning import Spanning
 from falkirk.check.spill import SpilledRows
 from falkirk.check.verdict import (
@@ -29,15 +29,15 @@ class Tally:
     bounds: Bounds
     answers: dict[Guarantee, set[bool | None]] = field(default_factory=lambda: {each: set() for each in REACHABLE})
     kinds: Counter[Kind] = field(default_factory=Counter)
-    anomalies: First[Anomaly] = field(init=False)
-    undecided: First[Undecided] = field(init=False)
-    inconsistent: First[Anomaly] = field(init=False)
+    anomalies: FirstFew[Anomaly] = field(init=False)
+    undecided: FirstFew[Undecided] = field(init=False)
+    inconsistent: FirstFew[Anomaly] = field(init=False)
     may_be_inconsistent: bool = False
 
     def __post_init__(self) -> None:
-        self.anomalies = First(self.bounds.anomalies_shown)
-        self.undecided = First(self.bounds.anomalies_shown)
-        self.inconsistent = First(1)
+        self.anomalies = FirstFew(self.bounds.anomalies_shown)
+        self.undecided = FirstFew(self.bounds.anomalies_shown)
+        self.inconsistent = FirstFew(1)
 
     def add(self, note: Note) -> None:
         for guarantee, answers in self.answers.items():

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from falkirk.check.run import Output, Place, Values
+from falkirk.check.run import OutputRow, RowPlace, Values
 from falkirk.check.written import read_json
 from falkirk.errors.conditions.check import TOPIC_MISSING_CHECK, TOPIC_UNREADABLE, TOPIC_UNREADABLE_SILENT
 
@@ -25,7 +25,7 @@ _NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class TopicRecord:
     """One record of a topic. `timestamp_ms` is None if the broker stores none."""
 
     topic: str
@@ -36,13 +36,13 @@ class Record:
     value: bytes | None
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition, self.offset)
+    def place(self) -> RowPlace:
+        return RowPlace(self.topic, self.partition, self.offset)
 
 
 def read_topic(
     config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0, bounds: Bounds | None = None
-) -> Iterator[Record]:
+) -> Iterator[TopicRecord]:
     """Yield every record of `topic` up to the present end of its partitions, in order within each partition.
 
     Args:
@@ -71,7 +71,7 @@ def read_topic(
         consumer.close()
 
 
-def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Iterator[Record]:
+def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Iterator[TopicRecord]:
     ends.update(bounds_of(consumer, topic))
     unread = {partition for partition, (start, end) in ends.items() if start < end}
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unread)])
@@ -122,9 +122,9 @@ def _ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
             time.sleep(POLL_S)
 
 
-def _record(message: Any) -> Record:
+def _record(message: Any) -> TopicRecord:
     kind, timestamp_ms = message.timestamp()
-    return Record(
+    return TopicRecord(
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
@@ -140,7 +140,7 @@ def decode_json(value: bytes | None) -> Values:
     return read_json(value)
 
 
-def decode_key(record: Record, values: Values) -> Hashable:
+def decode_key(record: TopicRecord, values: Values) -> Hashable:
     """Return the record's key as text, as bytes if it is not text, or None."""
     try:
         return None if record.key is None else record.key.decode("utf-8")
@@ -149,11 +149,11 @@ def decode_key(record: Record, values: Values) -> Hashable:
 
 
 def outputs_of(
-    records: Iterable[Record],
+    records: Iterable[TopicRecord],
     *,
     decode: Callable[[bytes | None], Values] = decode_json,
-    key: Callable[[Record, Values], Hashable] = decode_key,
-) -> Iterator[Output]:
+    key: Callable[[TopicRecord, Values], Hashable] = decode_key,
+) -> Iterator[OutputRow]:
     """Yield the outputs for `check_keyed` and `check_stateless`.
 
     Args:
@@ -162,4 +162,4 @@ def outputs_of(
     """
     for record in records:
         values = decode(record.value)
-        yield Output(key=key(record, values), place=record.place, values=values)
+        yield OutputRow(key=key(record, values), place=record.place, values=values)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from falkirk.check.run import Place, Values
+from falkirk.check.run import RowPlace, Values
 
 
 class Guarantee(StrEnum):
@@ -52,8 +52,8 @@ class Anomaly:
 
     kind: Kind
     key: Hashable
-    inputs: tuple[Place, ...] = ()
-    outputs: tuple[Place, ...] = ()
+    inputs: tuple[RowPlace, ...] = ()
+    outputs: tuple[RowPlace, ...] = ()
     expected: Values | None = None
     found: Values | None = None
     explanation: str

@@ -25,18 +25,18 @@ from pyspark.sql.types import (
 
 from falkirk.analysis.determinism import operations, undetermined
 from falkirk.check import (
-    Aggregate,
+    AggregateFunction,
     AggregateModel,
     Count,
     Guarantee,
-    Input,
+    InputRow,
     Latest,
     Max,
     Min,
-    Place,
-    Record,
+    RowPlace,
     Space,
     Sum,
+    TopicRecord,
     Verdict,
     bounds_now,
     check_keyed,
@@ -51,12 +51,14 @@ from falkirk.check import (
     types_of,
 )
 from falkirk.declare.application import Application
+from falkirk.declare.nodes import SourceNode, Step, steps_of
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
-from falkirk.declare.stream import LatestValue, SourceNode, Step, steps_of
+from falkirk.declare.stream import LatestValue
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE, NOT_CHECKABLE_KEY
+from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.frames.topics import parse, parsing
@@ -112,10 +114,9 @@ def judge_sink(
         raise _not_checkable(
             sink, f"its source was read from {declared.source.topic.starting}, an offset that is not known"
         )
-    reader = session.read.format("kafka").options(**kafka_options(session, connection))
-    reader = reader.option("subscribe", declared.source.topic.topic).option("startingOffsets", "earliest")
-    raw = reader.option("kafka.isolation.level", "read_committed").load()
-    frame = parse(raw, parsing(declared.source.topic))
+    source = declared.source.topic
+    raw = reads.read(session, kafka_options(session, connection), source.topic, headers=source.reads_headers)
+    frame = parse(raw, parsing(source))
     for step in declared.before:
         frame = _recomputable(frame, step, sink)
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
@@ -135,10 +136,10 @@ def judge_sink(
 class _Counted:
     """Records, counted while they are read."""
 
-    records: Iterator[Record]
+    records: Iterator[TopicRecord]
     count: int = 0
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[TopicRecord]:
         for record in self.records:
             self.count += 1
             yield record
@@ -199,11 +200,13 @@ def _declared(app: Application, sink: Output, recordings: Recordings) -> _Declar
         name = upstream
     if any(step.operation == "dropDuplicates" for step in steps):
         raise _not_checkable(sink, "it has dropDuplicates()")
+    if any(step.operation in ("map_rows", "stateful") for step in steps):
+        raise _not_checkable(sink, "it calls Python")
     if any(step.operation == "windows" for step in steps):
         raise _not_checkable(sink, "it has windows")
     keyed = [i for i, step in enumerate(steps) if step.operation in ("agg", "count")]
     if keyed and keyed != [len(steps) - 1]:
-        raise _not_checkable(sink, "it has steps after its keyed step")
+        raise _not_checkable(sink, "it has steps after its `groupBy`")
     return _Declared(
         source=app.sources[name],
         before=tuple(steps[:-1] if keyed else steps),
@@ -237,7 +240,7 @@ def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
 def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Output) -> tuple[list[Any], AggregateModel]:
     """Return the columns that the aggregates read, and the model that recomputes them."""
     columns: list[Any] = []
-    parts: dict[str, Aggregate] = {}
+    parts: dict[str, AggregateFunction] = {}
     for number, aggregate in enumerate(aggregates):
         column = f"__argument{number}"
         if isinstance(aggregate, LatestValue):
@@ -257,7 +260,7 @@ def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Output) -> tu
     return columns, AggregateModel(list(keys), parts)
 
 
-def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: Types) -> Iterator[Input]:
+def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: Types) -> Iterator[InputRow]:
     counted: dict[tuple[int, int], int] = {}
     for row in data.orderBy(STAMP).toLocalIterator():
         stamp: Row = row[STAMP]
@@ -265,8 +268,8 @@ def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: T
         sub = counted.get(record, 0)
         counted = {record: sub + 1}  # rows arrive in stamp order, so only the present record is counted
         values = read_typed(row["value"].encode(), types)
-        place = Place(source.topic.topic, record[0], record[1], sub)
-        yield Input(key=_key(values, keys), place=place, row=values)
+        place = RowPlace(source.topic.topic, record[0], record[1], sub)
+        yield InputRow(key=_key(values, keys), place=place, row=values)
 
 
 def _key(values: Mapping[str, object], keys: tuple[str, ...]) -> tuple[Hashable, ...] | None:

@@ -16,7 +16,7 @@ from falkirk.check import (
     compare_latest,
     compare_rows,
 )
-from falkirk.commands.judge_places import LogPlace, Place, due_rows, place_of, refused_rows, rows_of
+from falkirk.commands.judge_places import LogPlace, OutputPlace, due_rows, place_of, refused_rows, rows_of
 from falkirk.commands.recomputed import Recomputation, RecomputedBatch
 from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
@@ -42,7 +42,7 @@ class BatchJudge:
         self._plan = plan_application(app, context.session, context.home.identity)
         self._recomputation = Recomputation(self._plan, context, folder)
         self._done: dict[str, RecomputedBatch] = {}
-        #: For each batch, what was published when its recomputation began.
+        #: For each batch, the results that were published when its recomputation began.
         self._before: dict[str, tuple[int, int]] = {}
 
     @property
@@ -128,7 +128,9 @@ class BatchJudge:
             for e in found.epochs
         }
 
-    def _rows(self, found: RecomputedBatch, place: Place, numbers: list[EpochNumber]) -> dict[int, list[Values] | None]:
+    def _rows(
+        self, found: RecomputedBatch, place: OutputPlace, numbers: list[EpochNumber]
+    ) -> dict[int, list[Values] | None]:
         log, wanted = found.log.real, [e for e in found.epochs if e.number in numbers]
         folders = {e.number: found.results.get(e.number) or log.results(e) for e in wanted}
         rows = due_rows(rows_of(self._context.session, found.batch, folders), place) if folders else {}

@@ -1,7 +1,7 @@
 """Places of a batch's rows: topics, tables, folders, and the log in the home. Each is read as an ordinary reader does.
 
 The due rows come from Spark and the found rows from the place. Both become JSON objects of the same form, which
-`falkirk.check` compares. What a format does not keep is left out on both sides: a table has texts for decimals, a CSV
+`falkirk.check` compares. Both sides omit the types that a format does not keep: a table has texts for decimals, a CSV
 file has texts for everything.
 """
 
@@ -41,10 +41,10 @@ Folders = Mapping[EpochNumber, Path]
 Types = Mapping[str, Callable[[object], object]]
 
 
-class Place(Protocol):
+class OutputPlace(Protocol):
     """A place of rows.
 
-    Attributes: name: for people. keys: of a place that keeps the last row of each key. types: how due values are read.
+    Attributes: name: for people. keys: set if the place keeps the last row of each key. types: how due values are read.
     """
 
     name: str
@@ -72,7 +72,7 @@ def rows_of(session: SparkSession, batch: Batch, folders: Folders) -> DataFrame:
     return reduce(DataFrame.unionByName, map(read, folders.values()))  # Spark reads the slices of one epoch at a time
 
 
-def due_rows(rows: DataFrame, place: Place) -> dict[int, list[Values]]:
+def due_rows(rows: DataFrame, place: OutputPlace) -> dict[int, list[Values]]:
     """Return rows, which have the number of their epoch, as they should be in a place."""
     found: dict[int, list[Values]] = {}
     for row in place.due(rows).toLocalIterator():
@@ -270,7 +270,7 @@ class TablePlace:
 
 
 class LogPlace:
-    """The log of a batch in the home, from which other batches read. Args: folders: of the epochs that are kept."""
+    """The log of a batch in the home, from which other batches read. Args: folders: those of the kept epochs."""
 
     keys: tuple[str, ...] = ()
 
@@ -292,7 +292,7 @@ class LogPlace:
                 yield FoundRow(place=f"epoch {epoch}, row {n}", values=values, epoch=epoch)
 
 
-def place_of(to: Endpoint, batch: Batch, session: SparkSession, connection: Connection) -> Place | str:
+def place_of(to: Endpoint, batch: Batch, session: SparkSession, connection: Connection) -> OutputPlace | str:
     """Return the place of a sink, or why its rows can't be read."""
     if isinstance(to, Sql):
         return TablePlace(to, batch.schema)

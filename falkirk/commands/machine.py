@@ -19,7 +19,7 @@ _console = Terminal()
 def setup() -> None:
     """Download and compile the JVM parts.
 
-    They are the dependencies, the Java module and the class archives, with which JVMs start faster. Parts that exist
+    They are the dependencies, the Java module and the class archives (they make JVMs start faster). Parts that exist
     are kept.
     """
     _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
@@ -67,7 +67,7 @@ def status() -> None:
 @click.command()
 @click.option("--kafka", metavar="HOST:PORT", help="Also check whether this broker answers.")
 def doctor(kafka: str | None) -> None:
-    """Check what this machine needs for a run. The exit code is 1 if something is missing."""
+    """Check that this machine has everything that a run needs. The exit code is 1 if something is missing."""
     findings = diagnose(kafka)
     for finding in findings:
         well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")

@@ -20,8 +20,8 @@ from falkirk.protocol.kept import NO_HISTORY, merged
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision, Points
-from falkirk.runtime.context import Place
+from falkirk.protocol.rollback import Points, RollbackDecision
+from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
@@ -35,8 +35,8 @@ from falkirk.theory.ids import LogId, Offsets, PointNumber
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """A region that goes back.
+class RollbackMove:
+    """A region that rolls back.
 
     Args: newest: its newest checkpoint. to: the checkpoint. again: at least this many records of its input are read
         again. taken_back: this many of its output records become void. why: in one sentence.
@@ -57,14 +57,14 @@ class Preview:
     Args: outside: for each topic whose readers it would contradict, the number of results that are already published.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[RollbackMove, ...]
     stays: tuple[str, ...]
     outside: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A point that a region can go back to, and the results since.
+    """A point to which a region can roll back, and the results since.
 
     Args: first: the oldest point that equals it: nothing was read and nothing was sent between the two. outside: the
         results are published to users.
@@ -79,7 +79,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCut:
-    """A cut that the application can go back to, with the price of it.
+    """A cut to which the application can roll back, and its cost.
 
     Args: again: at least this many records are read again, by all regions. outside: for each topic whose readers it
         would contradict, the number of results that are already published.
@@ -91,7 +91,7 @@ class PastCut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Garbage:
+class GarbageCounts:
     """The numbers of checkpoints of each region, and records of each log between regions, that can be deleted."""
 
     checkpoints: Mapping[str, int]
@@ -102,18 +102,23 @@ class OfflineApplication:
     """A visit to an application that has run in `home`.
 
     Args: app: as declared; it names the sinks. runs: another process runs it now. history: as in the application.
+        place: the home's place, if the caller visits it repeatedly.
     Raises: HomeError: `NEVER_RAN`, `HOME_DAMAGED`.
     """
 
     def __init__(
-        self, app: Application, home: Home, connection: Connection, *, runs: bool, history: History = NO_HISTORY
+        self,
+        app: Application,
+        home: Home,
+        connection: Connection,
+        *,
+        runs: bool,
+        history: History = NO_HISTORY,
+        place: Storage | None = None,
     ) -> None:
-        shape = read_shape(home.path)
-        if shape is None:
-            raise never_ran(home.path)
-        self.shape: Shape = shape
+        self.shape = shape = shape_of(home.path)
         self._runs = runs
-        place = self._place = Place(home=home, connection=connection)
+        place = self._place = Storage(home=home, connection=connection) if place is None else place
 
         def settle(sink: str) -> Offsets:
             return readable_ends(place, sink) if runs else settle_at_rest(place, sink)
@@ -136,16 +141,17 @@ class OfflineApplication:
         )  # fmt: skip
 
     def cuts(self) -> tuple[ConsistentCut, ...]:
-        """Return the consistent states that the application can go back to, newest first."""
-        return consistent_cuts(self.shape.layout, self._points())
+        """Return the consistent states to which the application can roll back, newest first."""
+        return consistent_cuts(self.shape.layout, self.points())
 
     def past_cuts(self) -> tuple[PastCut, ...]:
         """Return the cuts with the price of each, newest first."""
-        layout, points = self.shape.layout, self._points()
+        layout, points = self.shape.layout, self.points()
         found, outside = consistent_cuts(layout, points), self.recovery.outside()
         return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
 
-    def _points(self) -> Points:
+    def points(self) -> Points:
+        """Return the points of all regions."""
         return {name: region.points() for name, region in self.regions.items()}
 
     def asked(self, text: str) -> dict[str, PointNumber]:
@@ -175,7 +181,7 @@ class OfflineApplication:
         """
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        points = self._points()
+        points = self.points()
         decision = self.recovery.decide(failed, asked, force=True, points=points)
         moves = []
         for name, number in decision.goes.items():
@@ -185,7 +191,7 @@ class OfflineApplication:
             stage = layout.stages[name]
             ends = self.logs.ends(stage.output)
             moves.append(
-                Move(
+                RollbackMove(
                     region=name,
                     newest=newest,
                     to=to,
@@ -201,7 +207,7 @@ class OfflineApplication:
             outside={topic: self._contradicted(decision, topic) for topic in decision.contradicts},
         )
 
-    def _contradicted(self, decision: Decision, sink: str) -> int:
+    def _contradicted(self, decision: RollbackDecision, sink: str) -> int:
         """Return how many published results of a sink would become void."""
         layout = self.shape.layout
         topic = next((held for held, to in layout.held.items() if to == sink), LogId(sink))
@@ -211,7 +217,7 @@ class OfflineApplication:
         return max(0, _length(out) - _length(decision.settled[writer.name]))
 
     def history(self, unit: str | None = None) -> tuple[Past, ...]:
-        """Return the points to which each region can go back, region by region, oldest first.
+        """Return the points to which each region can roll back, region by region, oldest first.
 
         Args: unit: only of this region, or of the last one that runs this processor.
         Raises: DefinitionError: `REGION_UNKNOWN`.
@@ -230,7 +236,7 @@ class OfflineApplication:
                 found.append(Past(region=name, point=point, first=equal[0], since=since, outside=outside))
         return tuple(found)
 
-    def garbage(self) -> Garbage:
+    def garbage(self) -> GarbageCounts:
         """Return the numbers of checkpoints and records that are never needed again."""
         self.recovery.begin_again()
         kept, below = self.recovery.garbage()
@@ -244,15 +250,23 @@ class OfflineApplication:
             records[topic] = sum(
                 max(0, int(upto.length(e) - first.length(e))) for e in self.shape.layout.sequences(topic)
             )
-        return Garbage(checkpoints=checkpoints, records=records)
+        return GarbageCounts(checkpoints=checkpoints, records=records)
 
-    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> Decision:
+    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> RollbackDecision:
         """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
         """
         assert not self._runs, "a running application rolls back itself, on request"
         return self.recovery.open(asked=asked, force=force)
+
+
+def shape_of(home: Path) -> Shape:
+    """Return the shape of the application that has run in a home. Raises: HomeError: `NEVER_RAN`, as `read_shape`."""
+    shape = read_shape(home)
+    if shape is None:
+        raise never_ran(home)
+    return shape
 
 
 def never_ran(home: Path) -> HomeError:
@@ -264,8 +278,8 @@ def _length(frontier: OffsetFrontier) -> int:
     return int(sum(n for _, n in frontier.prefixes))
 
 
-def _why(decision: Decision, name: str, asked: Mapping[str, PointNumber]) -> str:
-    """Return why a region goes back: the first constraint that excluded a later point."""
+def _why(decision: RollbackDecision, name: str, asked: Mapping[str, PointNumber]) -> str:
+    """Return why a region rolls back: the first constraint that excluded a later point."""
     if name in asked:
         return "asked for"
     graph = decision.solution.graph
@@ -276,8 +290,11 @@ def _why(decision: Decision, name: str, asked: Mapping[str, PointNumber]) -> str
         if refused.edge == epochs_name(name):
             continue  # its cutter goes back for the same reason as the region: the next refusal is that of a log
         if refused.constraint is Constraint.DELIVERED and edge.target in (name, cutter_name(name)):
-            return f"it has read results that {edge.source} takes back"
+            return f"it has read results of {edge.source} that become invalid"
         if refused.constraint is Constraint.DISCARDED and edge.source == name:
-            return f"it no longer has records that {edge.target} needs again"
-        return f"its records for or from {edge.source if edge.target == name else edge.target} would not fit"
+            return f"{edge.target} needs records again that {name} has already deleted"
+        other = edge.source if edge.target == name else edge.target
+        return (
+            f"its checkpoint would not match that of {other}: one would have read records that the other has not sent"
+        )
     return "it resumes from its newest checkpoint"

@@ -8,16 +8,17 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import never_ran
+from falkirk.commands.offline import shape_of
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
-from falkirk.plan.shape import Shape, read_shape
+from falkirk.plan.fingerprint import places_of_keyed_step
+from falkirk.plan.shape import Shape
 from falkirk.redrive.letters import Letter, read_letters
-from falkirk.redrive.sending import AT_ONCE, Notes, Sender, counted, originals, waiting
-from falkirk.runtime.context import Place
+from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, counted, originals, waiting
+from falkirk.runtime.context import Storage
 from falkirk.system.terminal import Terminal
 from falkirk.theory.ids import LogId
 
@@ -26,7 +27,7 @@ _out = Terminal()
 
 @click.command()
 @of_application
-@click.option("--region", "named", metavar="NAME", help="Only the dead letters of this region or processor.")
+@click.option("--unit", "named", metavar="NAME", help="Only the dead letters of this region, batch or processor.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def redrive(
@@ -61,12 +62,14 @@ def send_again(
     Args: named: send only dead letters of this region or processor. dry_run: send nothing.
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
-    place = Place(home=home, connection=connection)
+    place = Storage(home=home, connection=connection)
     sources = {name: source.topic.log for name, source in app.sources.items()}
     letters: list[Letter] = []
     for region, dead_letters in _regions(shape, named).items():
         is_live = any(r.name == region for r in shape.regions)
-        letters += read_letters(place, dead_letters, region, sources, stamped=is_live)
+        record = home.store.region(region) if is_live else None
+        added = 0 if record is None else places_of_keyed_step(record.fingerprint)
+        letters += read_letters(place, dead_letters, region, sources, stamped=is_live, added=added)
     notes = Notes(place)
     kinds = counted(letters)
     found = {
@@ -84,7 +87,7 @@ def send_again(
         return {"waiting": len(todo), **found}
     notes.prepare()
     place.hold((notes.topic,))  # without its notes, everything would be sent again
-    sender = Sender(connection, notes, home.identity)
+    sender = RedriveSender(connection, notes, home.identity)
     # After the fence no other process sends, and all sent records are noted.
     notes.begin()
     todo, sent = waiting(letters, notes.read()), 0
@@ -101,10 +104,7 @@ def send_again(
 @contextmanager
 def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
     with home_of(app, home) as (held, _runs):
-        shape = read_shape(held.path)
-        if shape is None:
-            raise never_ran(held.path)
-        yield held, shape
+        yield held, shape_of(held.path)
 
 
 def _regions(shape: Shape, named: str | None) -> dict[str, LogId]:
@@ -123,9 +123,9 @@ _MEANING = {
     "results": "are results that their topic or table refused: fix that (max.message.bytes), then use falkirk rollback",
     "rows_of_files": "are rows of files: fix them, and put them into the folder in a file with another name",
     "rows_of_functions": "are rows on which a function failed, not records of a source: use falkirk rollback",
-    "gone": "can't be sent: they have expired in their topic, and the dead letter is incomplete",
+    "gone": "can't be sent: the original has expired, and the dead letter has only part of it",
     "refused": "are larger than their topic now permits",
-    "foreign": "were not written by this home: they are ignored",
+    "foreign": "were not written by this application: they are ignored",
     "unknown": "do not come from a source of this application",
 }
 

@@ -1,4 +1,4 @@
-"""The commands history and rollback: the states that an application can go back to, and going back to one."""
+"""The commands history and rollback: the states to which an application can roll back, and the rollback."""
 
 import json
 import time
@@ -12,7 +12,8 @@ from rich.table import Table
 
 from falkirk.commands.offline import OfflineApplication, Past, PastCut, Preview
 from falkirk.commands.running import PATIENCE_S, of_application, offline
-from falkirk.commands.targets import Target, shown, target_of, when
+from falkirk.commands.targets import RollbackTarget, shown, target_of
+from falkirk.commands.times import when
 from falkirk.home.requests import ask_to_go_back
 from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
@@ -20,14 +21,18 @@ from falkirk.system.terminal import Terminal
 _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
-_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut in `falkirk history`, or a
-point of one processor, region or batch."""
+_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a state in `falkirk history`, or a point of one
+processor, region or batch."""
 
 
 @click.command()
 @of_application
 @click.option("--to", "to", metavar="TIME|CUT|PROCESSOR@POINT", required=True, help=_TO)
-@click.option("--force", is_flag=True, help="Roll back even if this contradicts published results.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Roll back even if the rollback makes published results invalid; they stay in the topic.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Only show what would happen.")
 @click.option("--json", "as_json", is_flag=True, help="Print the preview as JSON.")
@@ -35,20 +40,23 @@ def rollback(
     file: Path, broker: str | None, local: bool, home: Path | None, to: str, force: bool, yes: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Roll FILE's application back to a consistent state.
+    """Roll FILE's application back to a saved state.
 
-    With a CUT, the whole application goes back to this consistent cut, one of those that `falkirk history` lists. With
-    a TIME, it goes back to the newest consistent cut that was made by then. With PROCESSOR@POINT, this processor goes
-    back to this point, and so do the regions and batches that have read its later results. The others keep running.
+    --to CUT: the whole application returns to the state with this number in `falkirk history`.
 
-    Results after the cut or point become void: they no longer count. The command shows the effect first. It works on a
-    running and on a stopped application.
+    --to TIME: the whole application returns to the newest state that is not later.
+
+    --to PROCESSOR@POINT: only this processor returns to this point, and the regions and batches that have read its
+    later results.
+
+    Later results become invalid: Falkirk's own readers skip them. Results that are already in your topics stay there.
+    The command shows the effect first. It works on a running and on a stopped application.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         target = target_of(visit, to, time.time())
         preview = visit.preview(target.asked)
         if as_json:
-            click.echo(json.dumps(_preview_json(target, preview), indent=1))
+            click.echo(json.dumps(preview_json(target, preview), indent=1))
         else:
             _show(target, preview)
         if dry_run:
@@ -56,30 +64,30 @@ def rollback(
         if preview.outside and not force:
             raise contradiction(tuple(preview.outside))
         if not yes:
-            click.confirm("Go back?", abort=True, err=True)
+            click.confirm("Roll back?", abort=True, err=True)
         if not runs:
             held.take_charge()
             visit.roll_back(target.asked, force=force)
             click.echo("Done. The next start resumes from there.", err=True)
             return
-        with Terminal(stderr=True).status("waiting for the application to go back"):
+        with Terminal(stderr=True).status("waiting for the application to roll back"):
             ask_to_go_back(held.store, target.asked, force=force, timeout_s=PATIENCE_S)
         click.echo("Done. The application resumes from there.", err=True)
 
 
 @click.command()
 @of_application
-@click.option("--unit", metavar="NAME", help="List the points of this region, batch or processor instead of cuts.")
+@click.option("--unit", metavar="NAME", help="List the points of this region, batch or processor.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
     """List the states to which FILE's application can roll back.
 
-    They are consistent cuts, newest first. A consistent cut has one point of each region and batch. A point is a
-    checkpoint, or an epoch with a saved state. The points of a cut fit together: no reader has read a result that its
-    writer had not sent.
+    The newest state comes first. Each line is one state of the whole application: for each region and batch, the
+    checkpoint or epoch to return to. These points fit together: no reader has read a result that its writer had not
+    sent.
 
-    A point marked with = is the same as in the line above. If nothing was read or sent between several cuts,
-    one line shows them all, with the time from the first to the last.
+    = means: the same as in the line above. Several states between which nothing happened are shown as one line, with
+    the time from the first to the last.
     """
     with offline(file, broker, local, home) as (visit, _, _runs):
         if unit is not None:
@@ -91,14 +99,14 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             return
         cuts = visit.past_cuts()
         if as_json:
-            click.echo(json.dumps([_cut_json(c) for c in cuts], indent=1))
+            click.echo(json.dumps([cut_json(c) for c in cuts], indent=1))
         else:
             _out.print(_cuts(tuple(visit.shape.layout.stages), cuts))
 
 
 def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     columns = units if len(units) <= _COLUMNS_MAX else ("points",)
-    table = _table(("cut", "made", "ago", *columns, "published results contradicted", "records read again"), "made")
+    table = _table(("cut", "made", "ago", *columns, "published results after it", "records read again"), "made")
     above: PastCut | None = None
     for past in cuts:
         cut, same = past.cut, {n for n in units if above is not None and above.cut.points[n] is past.cut.points[n]}
@@ -121,7 +129,8 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     return table
 
 
-def _cut_json(past: PastCut) -> dict[str, Any]:
+def cut_json(past: PastCut) -> dict[str, Any]:
+    """Return a cut as plain values."""
     return {
         "cut": past.cut.number,
         "since_cut": past.cut.first_number,
@@ -136,8 +145,8 @@ def _cut_json(past: PastCut) -> dict[str, Any]:
 def _points(past: Iterable[Past]) -> Table:
     past = tuple(past)
     remarked = any(p.point.detail for p in past)
-    headings = ("region", "point", "made", "ago", "input in it", "results since", *([""] if remarked else []))
-    table = _table(headings, "region", "made", "")
+    headings = ("unit", "point", "made", "ago", "input records read", "results after it", *([""] if remarked else []))
+    table = _table(headings, "unit", "made", "")
     for p in past:
         made_at_s = p.point.made_at_s
         table.add_row(
@@ -146,7 +155,7 @@ def _points(past: Iterable[Past]) -> Table:
             "" if made_at_s is None else _between(p.first.made_at_s or made_at_s, made_at_s),
             "" if made_at_s is None else _ago(time.time() - made_at_s),
             f"{sum(int(n) for _, n in p.point.read.prefixes):,}",
-            f"{p.since:,}" + (", outside" if p.outside and p.since else ""),
+            f"{p.since:,}" + (", published" if p.outside and p.since else ""),
             *([p.point.detail] if remarked else []),
         )
     return table
@@ -166,23 +175,24 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
     }
 
 
-def _show(target: Target, preview: Preview) -> None:
+def _show(target: RollbackTarget, preview: Preview) -> None:
     if target.cut is not None:
-        _out.print(f"Back to consistent cut {shown(target.cut)}.")
-    texts = ("region", "from", "to", "made", "why")
-    table = _table(("region", "from", "to", "made", "input read again", "results taken back", "why"), *texts)
+        _out.print(f"Back to state {shown(target.cut)}.")
+    texts = ("unit", "from", "to", "made", "why")
+    table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:
         made = "" if m.to.made_at_s is None else _ago(time.time() - m.to.made_at_s) + " ago"
         where = _point(m.newest.number), _point(m.to.number)
         table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
     _out.print(table)
     if preview.stays:
-        _out.print(f"Not taken back: {', '.join(preview.stays)}.")
+        _out.print(f"These keep their state: {', '.join(preview.stays)}.")
     for topic, number in preview.outside.items():
-        _out.print(f"Already published, and can't be taken back: {number:,} results in {topic}.")
+        _out.print(f"{number:,} results in topic {topic} are already published and stay there.")
 
 
-def _preview_json(target: Target, preview: Preview) -> dict[str, Any]:
+def preview_json(target: RollbackTarget, preview: Preview) -> dict[str, Any]:
+    """Return the effect of a rollback as plain values."""
     return {
         "cut": None if target.cut is None else target.cut.number,
         "cut_made_at_s": None if target.cut is None else target.cut.made_at_s,

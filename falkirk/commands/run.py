@@ -3,25 +3,30 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from falkirk.declare.address import as_metrics_address
+from falkirk.declare.address import as_dashboard_address, as_metrics_address
 from falkirk.declare.application import Application
-from falkirk.declare.load import LOADING
+from falkirk.declare.load import LOADING, broker_of
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.location import caller
 from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import Terminal
 
 if TYPE_CHECKING:
+    from falkirk.commands.dashboard.watch import DashboardWatch
     from falkirk.host.metrics import Metrics
+    from falkirk.host.web import Site
 
 _console = Terminal(stderr=True)
 #: Options that need a coordinator, or a session of Falkirk's own.
-_OF_THE_COORDINATOR = ("master", "metrics", "standby")
+_OF_THE_COORDINATOR = ("dashboard", "master", "metrics", "standby", "conf")
 
 
 def run_application(app: Application, **options: Any) -> None:
@@ -42,65 +47,126 @@ def run_application(app: Application, **options: Any) -> None:
         raise APPLICATION_MISSING_FILE.error(where=caller())
     if options.get("home") is not None:
         options["home"] = Path(options["home"])
+    refuse_secrets(options.get("conf") or ())
     settings = RunSettings(file=Path(file), **options)
     run_in_terminal(app, settings)
 
 
 def run_in_terminal(app: Application, settings: RunSettings) -> None:
-    """Run an application with a status line in the terminal. The exit code is 1 if a processor is down at the end."""
+    """Run an application with a status line in the terminal.
+
+    The exit code is 1 if a processor is down at the end, or if input is left at the end of a run with `--once`.
+    """
     metrics: Metrics | None = None
+    watch: DashboardWatch | None = None
+
+    def on_status(status: dict[str, Any]) -> None:
+        line.update(status_line(app, status))
+        if metrics is not None:
+            metrics.take(status)
+
+    def say(text: str) -> None:
+        _say(text)
+        if watch is not None:
+            watch.note(text)
+
     with private.entered(), _console.status(f"{app.name}: starting Spark") as line, contextlib.ExitStack() as stack:
-
-        def on_status(status: dict[str, Any]) -> None:
-            line.update(status_line(app, status))
-            if metrics is not None:
-                metrics.take(status)
-
-        coordinator = Coordinator(app, settings, say=_say, on_status=on_status)
+        coordinator = Coordinator(app, settings, say=say, on_status=on_status)
+        sites: list[Site] = []
         if settings.metrics is not None:
-            metrics = _serve_metrics(coordinator, app.name, settings.metrics, stack)
+            metrics, sites = _serve_metrics(coordinator, app.name, settings, stack)
+        if settings.dashboard is not None:
+            watch = _serve_dashboard(app, settings, stack, sites)
         stop_on_signals(coordinator.stop)
         coordinator.run()
-    _console.print(f"{app.name}: stopped; the next start resumes from here")
-    if coordinator.down:
-        _console.print(f"{', '.join(coordinator.down)} had failed for good; the next start tries again", soft_wrap=True)
+    if not _tell_end(app.name, coordinator, is_once=settings.once):
         sys.exit(1)
+
+
+def _tell_end(name: str, coordinator: Coordinator, *, is_once: bool) -> bool:
+    """Say how a run has ended; return whether it has done what it should."""
+    tell = partial(_console.print, soft_wrap=True)
+    over, down = coordinator.over, coordinator.down
+    stuck = {} if over is None else over.get("stuck", {})
+    is_done = not down and not stuck and (over is not None or not is_once)
+    if is_once and is_done:
+        tell(f"{name}: all input from before the start is processed; the next start resumes from here")
+    else:
+        tell(f"{name}: stopped; the next start resumes from here")
+    if is_once and over is None:
+        tell("input from before the start is left; `falkirk run --once` continues with it")
+    for reader, view in stuck.items():
+        tell(f"{reader} has not processed its input: it reads the view {view}, which has no input and so no epoch")
+    if down:
+        tell(f"{', '.join(down)} had failed for good; the next start tries again")
+    return is_done
 
 
 def _say(text: str) -> None:
     _console.print(text, soft_wrap=True)
 
 
-def _serve_metrics(coordinator: Coordinator, name: str, text: str, stack: contextlib.ExitStack) -> "Metrics":
-    """Serve the metrics of a coordinator until the stack ends.
+def _serve_metrics(
+    coordinator: Coordinator, name: str, settings: RunSettings, stack: contextlib.ExitStack
+) -> "tuple[Metrics, list[Site]]":
+    """Serve the metrics of a coordinator until the stack ends; return them.
+
+    If the dashboard has the same address, it serves them: the second value has their site.
 
     Raises: DefinitionError: `ADDRESS_INVALID`. MachineError: `ADDRESS_TAKEN`.
     """
     from falkirk.host.metrics import Metrics  # a start without metrics needs no client of Prometheus
-    from falkirk.host.metrics_server import MetricsServer
+    from falkirk.host.metrics_server import MetricsSite, metrics_server
 
-    metrics = Metrics(name, coordinator.pulse)
-    server = stack.enter_context(MetricsServer(metrics, as_metrics_address(str(text))))
+    metrics, address = Metrics(name, coordinator.pulse), as_metrics_address(str(settings.metrics))
+    if settings.dashboard and as_dashboard_address(str(settings.dashboard)) == address and address[1]:
+        _say("metrics are served beside the dashboard, at /metrics")
+        return metrics, [MetricsSite(metrics)]
+    server = stack.enter_context(metrics_server(metrics, address))
     _say(f"metrics are served at {server.url}/metrics")
     if server.is_open:
-        _say(f"everybody who can reach {server.url} can read the names of topics and processors, and their counts")
-    return metrics
+        _say(f"everybody who can reach {server.url} can read {MetricsSite.public}")
+    return metrics, []
+
+
+def _serve_dashboard(
+    app: Application, settings: RunSettings, stack: contextlib.ExitStack, sites: "list[Site]"
+) -> "DashboardWatch":
+    """Serve the dashboard until the stack ends. Raises: as `serve_dashboard`."""
+    from falkirk.commands.dashboard.serve import serve_dashboard  # it imports Spark
+
+    return serve_dashboard(
+        app, broker_of(app, settings.kafka), settings.home or app.home, str(settings.dashboard), stack,
+        file=settings.file, say=_say, sites=sites,
+    )  # fmt: skip
 
 
 def status_line(app: Application, status: dict[str, Any]) -> str:
-    """Return what the regions of an application do, in one line."""
+    """Return the state of an application's regions, in one line."""
     parts = []
     for region in status["regions"]:
         age = region["checkpoint_age_s"]
         aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
         detail = region.get("condition") or region["detail"]  # a whole error is too long for a line
         detail = f" ({detail})" if detail else ""
-        dead = f", {region['dead_letters']:,} dead letters" if region["dead_letters"] else ""
-        held = f", {region['suppressed']:,} replayed results dropped" if region["suppressed"] else ""
+        dead = f", {counted(region['dead_letters'], 'dead letter')}" if region["dead_letters"] else ""
+        held = f", {counted(region['suppressed'], 'replayed result')} dropped" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
-    for other in status.get("foreign", ()):
-        parts.append(
-            f"{other['topic']} has {other['count']:,} records that this home did not write and ignores (partition "
-            f"{other['partition']}, offset {other['offset']}: {other['reason']})"
-        )
+    parts += foreign_records(status)
+    if (once := status.get("once")) is not None:
+        parts.append(f"{counted(once['left'], 'record')} left")
     return f"{app.name}: " + " · ".join(parts)
+
+
+def foreign_records(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a text for each topic with records of others, from the status of an application."""
+    for other in status.get("foreign") or ():
+        yield (
+            f"{other['topic']} has {counted(other['count'], 'record')} that this application did not write and "
+            f"ignores (first: partition {other['partition']}, offset {other['offset']}, {other['reason']})"
+        )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if need be."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

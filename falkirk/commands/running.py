@@ -18,8 +18,9 @@ from falkirk.errors.conditions.commands import FILE_UNKNOWN, REQUEST_UNANSWERED_
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.home.requests import ask_to_stop
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
+from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 
 _out = Terminal()
@@ -58,6 +59,21 @@ def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
         held, runs = attach_home(path, app.name, app.store), True
     with held:
         yield held, runs
+
+
+@contextmanager
+def home_to_read(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
+    """Yield an application's home, only to read it, and whether the application runs on this machine.
+
+    It takes no lock, so the application can start and stop meanwhile.
+
+    Raises: HomeError: `NEVER_RAN`, and as `attach_home`.
+    """
+    path = home or app.home
+    if not (path / "falkirk.json").exists() or not (path / locks.OWNER).exists():
+        raise never_ran(path)
+    with attach_home(path, app.name, app.store) as held:
+        yield held, locks.is_held(path, locks.OWNER)
 
 
 @contextmanager
@@ -109,10 +125,10 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Delete old checkpoints and records.
+    """Delete checkpoints, and records of Falkirk's internal topics, that nothing needs any more.
 
-    The command deletes those that are needed neither after a failure nor for a rollback to the kept history, which
-    `falkirk history` lists. A running application does this continuously.
+    Your own topics are not touched. The command keeps all data that a failure may need, or a rollback to a state in
+    `falkirk history`. A running application does this continuously.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()
@@ -120,8 +136,8 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
             click.echo(json.dumps({"checkpoints": garbage.checkpoints, "records": garbage.records}, indent=1))
         else:
             table = Table()
-            for heading in ("what", "can go"):
-                table.add_column(heading, justify="right" if heading == "can go" else "left")
+            for heading in ("data", "can be deleted"):
+                table.add_column(heading, justify="left" if heading == "data" else "right")
             for name, number in garbage.checkpoints.items():
                 table.add_row(f"checkpoints of {name}", f"{number:,}")
             for topic, number in garbage.records.items():
@@ -141,12 +157,13 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
 def disown(file: Path, broker: str | None, local: bool, home: Path | None, what: str) -> None:
     """Ignore forged records or a changed input file.
 
-    TOPIC: forged records keep FILE's application from starting (FOREIGN_WRITER). They have a tag that this home can't
-    verify. The command ignores those that are in TOPIC now. If you restored the home from an old copy, do not use this
-    command but restore a newer copy. Otherwise results would be published again.
+    TOPIC: the application refuses to start because TOPIC has records that this home did not write (FOREIGN_WRITER). The
+    command makes it ignore those that are there now. If you restored the home from an old copy, do not use this command
+    but restore a newer copy. Otherwise results would be published again.
 
-    SOURCE/FILE: the file was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and you can't put it back. Incomplete
-    epochs leave it out, and its name goes to the dead letters. This works on a running application.
+    SOURCE/FILE: the file was changed or removed (INPUT_CHANGED, INPUT_EXPIRED), and you can't restore it. Epochs that
+    are not complete yet are computed without the file, and its name goes to the dead letters. This works on a running
+    application.
     """
     app = load_application(file)
     source, _, name = what.partition("/")
@@ -155,7 +172,7 @@ def disown(file: Path, broker: str | None, local: bool, home: Path | None, what:
         return
     connection = broker_of(app, local_broker() if local else broker)
     with home_of(app, home) as (held, _runs):
-        ends = Place(home=held, connection=connection).disown(what)
+        ends = Storage(home=held, connection=connection).disown(what)
     places = ", ".join(f"{offset} of partition {partition}" for partition, offset in sorted(ends.items()))
     click.echo(f"Done. Unverified records of {what} are ignored up to offset {places}.", err=True)
 
@@ -169,4 +186,4 @@ def _disown_file(app: Application, home: Path | None, source: str, name: str) ->
         )
     with home_of(app, home) as (held, _runs):
         FileLog(source, app.folders[source], held.store).disown(name)
-    click.echo(f"Done. Incomplete epochs leave out {source}/{name}.", err=True)
+    click.echo(f"Done. Epochs that are not complete yet are computed without {source}/{name}.", err=True)

@@ -5,40 +5,41 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.times import when
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, POINT_INVALID_STATE
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
 from falkirk.theory.ids import PointNumber
 
-_NONE_LEFT = "No consistent cut is left. Restore the home from a backup."
+_NONE_LEFT = "No saved state of the whole application is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
 _DIGITS_MAX = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RollbackTarget:
     """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
 
     asked: Mapping[str, PointNumber]
     cut: ConsistentCut | None = None
 
 
-def target_of(visit: OfflineApplication, text: str, now_s: float) -> Target:
+def target_of(visit: OfflineApplication, text: str, now_s: float) -> RollbackTarget:
     """Return the state that a text names: TIME, CUT or PROCESSOR@POINT.
 
     Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
     """
     text = text.strip()
     if "@" in text:
-        return Target(asked=visit.asked(text))
+        return RollbackTarget(asked=visit.asked(text))
     if text.isascii() and text.isdigit():
         cut = _cut_numbered(visit.cuts(), text)
     elif (at_s := time_s(text, now_s)) is not None:
         cut = _cut_as_of(visit.cuts(), text, at_s)
     else:
         raise POINT_INVALID_STATE.error(text=text)
-    return Target(asked=cut.asked, cut=cut)
+    return RollbackTarget(asked=cut.asked, cut=cut)
 
 
 def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
@@ -47,7 +48,7 @@ def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
         raise CUT_UNKNOWN.error(
             cut=text,
             number_shown=text[:_DIGITS_MAX],
-            advice=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
+            advice=f"Choose a state that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
             if cuts
             else _NONE_LEFT,
         )
@@ -84,8 +85,3 @@ def shown(cut: ConsistentCut) -> str:
     """Return a cut's number and time."""
     made_at_s = cut.made_at_s
     return f"{cut.number} (the start)" if made_at_s is None else f"{cut.number} of {when(made_at_s)}"
-
-
-def when(at_s: float) -> str:
-    """Return a time in the time zone of this machine."""
-    return f"{datetime.fromtimestamp(at_s).astimezone():%Y-%m-%d %H:%M:%S %Z}"

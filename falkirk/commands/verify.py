@@ -1,4 +1,4 @@
-"""The commands `falkirk verify`: judge published results, or whether steps are deterministic."""
+"""The commands `falkirk verify`: check published results, or whether steps are deterministic."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from falkirk.system.terminal import Terminal
 
 @click.group()
 def verify() -> None:
-    """Judge published results, or whether steps are deterministic."""
+    """Check published results, or whether steps are deterministic."""
 
 
 verify.add_command(check_run)
@@ -35,7 +35,7 @@ _UNJUDGED = (
 @home_option
 @click.option("--sink", "names", multiple=True, help="Check only this sink; the option may be repeated.")
 @click.option(
-    "--partial", is_flag=True, help="Accept a sink of which only a part can be judged, if that part is right."
+    "--partial", is_flag=True, help="Exit with 0 also if only a part of a sink could be checked and that part is right."
 )
 @memory_option
 @json_option
@@ -45,9 +45,9 @@ def outputs(
 ) -> None:  # fmt: skip
     """Check the published results of FILE's application: recompute them from its input.
 
-    Run this command when no input waits. The exit code is 1 if a sink did not keep its promise or could not be judged.
-    The outputs of batches are judged epoch by epoch, from the inputs that the home has recorded. Epochs that can't be
-    recomputed are named.
+    Run it when the application has processed all its input. The exit code is 1 if a sink did not keep its promise or
+    could not be checked. The outputs of batches are checked epoch by epoch, from the inputs that the home has recorded.
+    The command names the epochs that it can't recompute.
     """
     from falkirk.commands.judge_outputs import OutputsJudge
 
@@ -75,7 +75,7 @@ def outputs(
                     said = {**what.as_dict(), "guarantee": None, "reason": str(error), "condition": error.condition}
                     click.echo(json.dumps(said, indent=1))
                 else:
-                    Terminal().print(f"{what.title}: not judged: {error}", soft_wrap=True)
+                    Terminal().print(f"{what.title}: not checked: {error}", soft_wrap=True)
                 continue
             good = good and found.is_kept
             if as_json_:
@@ -98,13 +98,13 @@ def outputs(
 )
 @json_option
 def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
-    """Check steps that count as deterministic: run them twice, on a sample of FILE's sources.
+    """Test the steps that Falkirk treats as deterministic: run them twice, on a sample of FILE's sources.
 
     The second run partitions and orders the rows differently, as a failure might. The application may run meanwhile;
     this command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted,
     that they do not.
     """
-    from falkirk.audit import Outcome
+    from falkirk.audit import AuditOutcome
     from falkirk.audit import audit as run_audit
     from falkirk.audit.shown import as_json, findings_table
     from falkirk.local.spark import session
@@ -117,4 +117,4 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
         click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
     else:
         Terminal().print(findings_table(found))
-    sys.exit(1 if any(finding.outcome is Outcome.DIFFERS for finding in found) else 0)
+    sys.exit(1 if any(finding.outcome is AuditOutcome.DIFFERS for finding in found) else 0)

@@ -2,7 +2,7 @@
 
 import re
 
-from falkirk.errors.conditions.declare import ADDRESS_INVALID, ADDRESS_INVALID_METRICS
+from falkirk.errors.conditions.declare import ADDRESS_INVALID, ADDRESS_INVALID_DASHBOARD, ADDRESS_INVALID_METRICS
 from falkirk.errors.location import SourceLocation
 
 #: Only this machine can reach it, on any free port.
@@ -25,10 +25,25 @@ def as_metrics_address(text: str) -> tuple[str, int]:
 
     Raises: DefinitionError: `ADDRESS_INVALID`.
     """
-    found = _parsed(f"127.0.0.1:{text}" if text.isdigit() else text)
-    if found is None:
+    if (found := _parsed_port(text)) is None:
         raise ADDRESS_INVALID_METRICS.error(address=text)
     return found
+
+
+def as_dashboard_address(text: str) -> tuple[str, int]:
+    """Return the same for the dashboard. Raises: DefinitionError: `ADDRESS_INVALID`."""
+    if (found := _parsed_port(text)) is None:
+        raise ADDRESS_INVALID_DASHBOARD.error(address=text)
+    return found
+
+
+def is_port_or_address(text: str) -> bool:
+    """Return whether a text has the form ``"[host:]port"``."""
+    return _parsed_port(text) is not None
+
+
+def _parsed_port(text: str) -> tuple[str, int] | None:
+    return _parsed(f"127.0.0.1:{text}" if text.isdigit() else text)
 
 
 def _parsed(text: str) -> tuple[str, int] | None:

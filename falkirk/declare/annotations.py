@@ -64,7 +64,7 @@ def _unknown(body: Body, parameter: str, annotation: object) -> DefinitionError:
 
 
 def _ours(annotation: object) -> list[object]:
-    """Return what an annotation names of Falkirk, except the types that functions get."""
+    """Return the names of Falkirk in an annotation, except the types that functions get."""
     if get_origin(annotation) is Annotated:
         kind, *notes = get_args(annotation)
         return [*_ours(kind), *filter(_is_ours, notes)]

@@ -27,7 +27,8 @@ from falkirk.declare.checks import (
 from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.declare.http import Http
-from falkirk.declare.parts import Iteration, Output, Processor, Stamped, View
+from falkirk.declare.nodes import ProcessorNode, SourceNode
+from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped, View
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
     Delivery,
@@ -40,7 +41,7 @@ from falkirk.declare.policy import (
     duration_s,
 )
 from falkirk.declare.sink import Sink
-from falkirk.declare.stream import Body, ProcessorNode, SourceNode, Stream, source_node
+from falkirk.declare.stream import Body, Stream, source_node
 from falkirk.declare.tls import Tls
 from falkirk.errors.conditions.declare import (
     ITERATION_INVALID,
@@ -101,7 +102,7 @@ class Application:
         self.sources: dict[str, SourceNode] = {}
         self.pushed: dict[str, Http] = {}
         self.folders: dict[str, Files] = {}
-        self.processors: dict[str, Processor] = {}
+        self.processors: dict[str, DeclaredProcessor] = {}
         self.sinks: dict[str, Output] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
@@ -183,8 +184,8 @@ class Application:
         newest complete epoch of another batch.
 
         Falkirk calls the function for each epoch. It also calls it with empty DataFrames when it plans the application:
-        once for the columns and the plan, and once more to compare both plans. A clock or a random number that Python
-        reads shows only there. `deterministic` omits the second call. The function must not have side effects.
+        once for the columns and the plan, and a second time to compare both plans. A clock or a random number that
+        Python reads shows only there. `deterministic` omits the second call. The function must not have side effects.
 
         Args:
             every: an epoch is complete at each multiple of this duration, by the clock.
@@ -299,7 +300,7 @@ class Application:
         self._claim(name, where)
         if not reads:
             raise UPSTREAM_MISSING.error(where=where, processor=name)
-        self.processors[name] = Processor(
+        self.processors[name] = DeclaredProcessor(
             name=name, body=body, reads=reads, policy=policy, where=where, cut=cut, views=views, stamped=stamped or {},
             state=state, engine=engine, iteration=iteration,
         )  # fmt: skip
@@ -314,7 +315,7 @@ class Application:
     ) -> None:
         """Declare that the records of a processor are written to a topic or, from a batch, also to other targets.
 
-        Args: reads: the processor (its function or its name). to: the target; of a batch also a `Sink` of your own.
+        Args: reads: the processor (its function or its name). to: the target; for a batch also your own `Sink`.
             delivery: the promise to readers, see `Delivery`.
         """
         where = caller()

@@ -34,7 +34,7 @@ def deterministic(function: F, /) -> F: ...
 @overload
 def deterministic(*, because: str = "") -> Callable[[F], F]: ...
 def deterministic(function: Any = None, /, *, because: str = "") -> Any:
-    """Assert that a function always gives the same results for the same input, in whatever order the rows arrive.
+    """Assert that a function always gives the same results for the same input, for any order of the rows.
 
     Use it for a Python function of rows (`map_rows`, `stateful`, a `udf`), or for a processor's function; then it
     covers all steps of the processor. The assertion is part of the plan, and `falkirk verify determinism` checks it on

@@ -6,12 +6,12 @@ Every target has these properties:
     written_as   in which form; a home records both, and refuses to start if one of them changes
     keys         the columns that identify a row
     may_refuse   whether a row may become a dead letter there
-    remembers    whether it can be asked which epochs it has, so that each is there once
+    remembers    whether it can tell which epochs it has, so that it gets each one once
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +25,8 @@ from falkirk.errors.conditions.declare import (
     NOT_AN_ENDPOINT,
     OPTION_UNKNOWN_CHOICE,
     OPTION_UNKNOWN_FORMAT,
+    OPTION_UNKNOWN_METADATA,
+    OPTION_UNKNOWN_METADATA_OF_SINK,
     OPTION_UNKNOWN_ROWS,
     SCHEMA_INVALID,
     SCHEMA_MISSING,
@@ -36,6 +38,8 @@ from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
+#: The parts of a record, beside its value, that a source can have as columns. The names are those of Spark's source.
+RECORD_PARTS = ("key", "timestamp", "partition", "offset", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,11 @@ class Kafka:
         starting: where a new application starts to read, ``earliest`` or ``latest``.
         dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
             plan).
+        metadata: parts of the record itself that a source has as columns, after those of the schema: ``key``
+            (BINARY), ``timestamp`` (TIMESTAMP), ``partition`` (INT), ``offset`` (BIGINT), ``headers``
+            (ARRAY<STRUCT<key: STRING, value: BINARY>>). They are facts of the record, so a replay reads the same ones.
+            ``["key", "timestamp"]`` gives the columns these names; ``{"timestamp": "arrived"}`` gives others, for a
+            schema that has such columns itself.
     """
 
     topic: str
@@ -63,21 +72,27 @@ class Kafka:
     format: Format = "json"
     starting: Literal["earliest", "latest"] = "earliest"
     dead_letters: str | None = None
+    metadata: str | Sequence[str] | Mapping[str, str] = ()
     where: SourceLocation = field(default_factory=caller, compare=False)
 
     def __post_init__(self) -> None:
         self._check_name(self.topic)
         if self.dead_letters is not None:
             self._check_name(self.dead_letters)
-        for name, value, known in (
+        for name, value, choices in (
             ("format", self.format, ("json", "text", "binary", "avro")),
             ("starting", self.starting, ("earliest", "latest")),
         ):
-            if value not in known:
-                raise OPTION_UNKNOWN_CHOICE.error(where=self.where, option=name, value=value, known=", ".join(known))
+            if value not in choices:
+                known = ", ".join(choices)
+                raise OPTION_UNKNOWN_CHOICE.error(where=self.where, option=name, value=value, known=known)
 
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise KEY_INVALID.error(where=self.where, key=self.key)
+
+        if not _names_parts(self.metadata):
+            known = ", ".join(RECORD_PARTS)
+            raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
 
         if self.format == "avro":
             object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
@@ -97,6 +112,19 @@ class Kafka:
         if self.key is None:
             return ()
         return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def record_columns(self) -> dict[str, str]:
+        """The columns of a source that hold parts of the record itself, by the name of the part."""
+        if isinstance(self.metadata, Mapping):
+            return dict(self.metadata)
+        parts = (self.metadata,) if isinstance(self.metadata, str) else self.metadata
+        return {part: part for part in parts}
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether a source needs the headers of its records."""
+        return "headers" in self.record_columns
 
     @property
     def address(self) -> str:
@@ -128,6 +156,14 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
+
+
+def _names_parts(metadata: object) -> bool:
+    """Return whether `metadata` names parts of a record, and a column for each."""
+    if isinstance(metadata, Mapping):
+        return all(part in RECORD_PARTS and isinstance(c, str) and c for part, c in metadata.items())
+    parts = (metadata,) if isinstance(metadata, str) else metadata
+    return isinstance(parts, Sequence) and all(part in RECORD_PARTS for part in parts)
 
 
 def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
@@ -254,8 +290,8 @@ class Files:
 class Console:
     """The terminal, to look at the results of a batch.
 
-    After a failure, an epoch may be printed again, because nobody knows what was already printed. So this sink needs
-    ``delivery="repeated"``.
+    After a failure, an epoch may be printed again, because nobody knows which epochs were already printed. So this sink
+    needs ``delivery="repeated"``.
 
     Args: rows: how many rows of each epoch are printed.
     """
@@ -289,7 +325,7 @@ class Console:
 
     @property
     def remembers(self) -> bool:
-        """A terminal can't be asked what it has shown."""
+        """A terminal can't report the epochs that it has shown."""
         return False
 
 
@@ -303,8 +339,10 @@ def _key(columns: tuple[str, ...]) -> str:
 def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     """Return `value` if results can be written to it, and the declaration of a user's sink.
 
-    Raises: DefinitionError: `NOT_AN_ENDPOINT`, `SINK_INVALID`.
+    Raises: DefinitionError: `NOT_AN_ENDPOINT`, `SINK_INVALID`, `OPTION_UNKNOWN`.
     """
+    if isinstance(value, Kafka) and value.record_columns:
+        raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=value.topic)
     if isinstance(value, Kafka | Sql | Files | Console):
         return value
     if not is_sink(value):
@@ -313,7 +351,7 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
 
 
 def _shown(value: object) -> str:
-    """Return a value that is no target. What an object of the user's shows of itself may be secret."""
+    """Return a value that is no target. The text of a user's object may contain a secret."""
     return repr(value) if isinstance(value, str | type) else f"an object of class {type(value).__name__}"
 
 

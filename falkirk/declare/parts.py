@@ -46,7 +46,7 @@ class Iteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
+class DeclaredProcessor:
     """A declared processor: its body, the names that it reads, its policy and its location.
 
     Args: cut: when an epoch of a batch is complete; None: the processor is live. views: the names in `reads` of which

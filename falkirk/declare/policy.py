@@ -55,7 +55,8 @@ class Delivery(StrEnum):
     """The promise of a sink to its readers.
 
     EXACTLY_ONCE: everything that readers see is possible in a run without failures (Definition 6).
-    REPEATED: the state is exact, but after a failure the results since the last checkpoint are published again.
+    REPEATED: each input record counts once in the state, but after a failure the results since the last checkpoint are
+    published again.
     AT_MOST_ONCE: each input takes effect with all its derivatives, or not at all. After a failure the waiting inputs
     are skipped (Definition 7).
     AT_LEAST_ONCE: each input takes effect with all its derivatives, and after a failure possibly again (Definition 8).
@@ -102,7 +103,7 @@ class Periodic(Policy):
 
 @dataclass(frozen=True, slots=True)
 class Lazy(Periodic):
-    """A checkpoint every `interval`. Results are published on arrival, unless they may differ on a replay.
+    """A checkpoint every `interval`. Results are published at once, unless they may differ on a replay.
 
     Args:
         interval: a duration such as ``"30 seconds"``; a longer one means a longer replay after a failure.

@@ -32,7 +32,7 @@ class Sink(Protocol):
     - Every try of an epoch gets the same rows in the same order, also after a failure.
 
     So a sink has two duties. It remembers durably, together with the rows, which epochs it has. And `deliver` replaces
-    what an earlier try of the same epoch left behind. Then the store has each result exactly once.
+    the rest of an earlier try of the same epoch. Then the store has each result exactly once.
     """
 
     @property
@@ -51,7 +51,7 @@ class Sink(Protocol):
         ...
 
     def deliver(self, epoch: int, rows: "DataFrame") -> None:
-        """Store all rows of an epoch, and make durable that it is there, before the call returns.
+        """Store all rows of an epoch and its number durably, before the call returns.
 
         An earlier try may have ended at any point. Readers should see nothing of an epoch before it is complete:
         write it under another name and rename it, or use one transaction.
@@ -65,7 +65,7 @@ class Sink(Protocol):
 class OwnSink:
     """The declaration of a user's sink.
 
-    Args: sink: the user's object. address: as it was when the sink was declared, without secrets in URLs.
+    Args: sink: the user's object. address: the address at the declaration, without secrets in URLs.
     """
 
     sink: Sink = field(repr=False)
@@ -79,7 +79,7 @@ class OwnSink:
 
 
 def is_sink(value: object) -> bool:
-    """Tell whether a value has the members of a sink, without reading them: an address may be a property that fails."""
+    """Return whether a value has a sink's members, without reading them: an address may be a property that fails."""
     missing = object()
     members = ("address", "delivered", "deliver")
     return not isinstance(value, type) and all(

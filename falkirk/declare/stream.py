@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
 
 from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.policy import Duration
+from falkirk.declare.joins import are_names, timed_join
+from falkirk.declare.nodes import (
+    WITHOUT_TIME,
+    Node,
+    SourceNode,
+    Step,
+    alias_of,
+    steps_of,
+    timed_by,
+)
+from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Watermark, watermark
-from falkirk.declare.windows import divided, without_time
+from falkirk.declare.windows import divided, unchanged, without_time
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
+    JOIN_INVALID,
     KEY_MISSING,
     KEY_MISSING_DUPLICATES,
     NOT_A_STREAM,
@@ -37,8 +48,6 @@ _S = TypeVar("_S", bound="Stream")
 
 #: How far ahead of the clock an event time may be by default.
 AHEAD = timedelta(seconds=AHEAD_S)
-#: Steps whose results have no event time, because they are no records of the input any more.
-_WITHOUT_TIME = frozenset({"agg", "count", "windows", "map_rows", "stateful", "join", "dropDuplicates"})
 #: The attributes of a DataFrame that tell its columns.
 _OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
 #: The advice for steps that a stream has no method for.
@@ -64,50 +73,6 @@ class LatestValue:
 def latest_value(column: "Column | str") -> LatestValue:
     """Return the value of `column` in the record that caused an update: the one with its key's greatest stamp."""
     return LatestValue(column=column, name=column if isinstance(column, str) else "latest")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceNode:
-    """The start of a stream: a topic, under the name by which processors read it."""
-
-    name: str
-    topic: Kafka
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorNode:
-    """The start of a stream: the output of another processor, by its name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One recorded method call: `operation` with its arguments, at the user's line."""
-
-    parent: "Node"
-    operation: str
-    arguments: tuple[Any, ...]
-    where: SourceLocation
-
-
-Node = SourceNode | ProcessorNode | Step
-
-
-def steps_of(node: Node) -> tuple[Step, ...]:
-    """Return the recorded steps that lead to `node`, oldest first."""
-    found: list[Step] = []
-    while isinstance(node, Step):
-        found.append(node)
-        node = node.parent
-    return tuple(reversed(found))
-
-
-def root_of(node: Node) -> Node:
-    """Return where the steps that lead to `node` begin."""
-    while isinstance(node, Step):
-        node = node.parent
-    return node
 
 
 class Stream:
@@ -177,9 +142,19 @@ class Stream:
         """
         return self._then("explode", column, name)
 
-    def map_rows(self, function: "Callable[[Row], Any]", *, returns: str, poison: str = "dead-letter") -> Self:
-        """Apply a Python function to each record, as `falkirk.map_rows`. The processor then runs in micro-batches."""
-        return self._then("map_rows", function, {"returns": returns, "poison": poison})
+    def map_rows(
+        self, function: "Callable[[Row], Any]", *, returns: str, poison: str = "dead-letter",
+        timeout: Duration = "1 minute",
+    ) -> Self:  # fmt: skip
+        """Apply a Python function to each record, as `falkirk.map_rows`.
+
+        The processor runs live if the function is declared with `falkirk.deterministic`.
+
+        Args: timeout: how long a live call may take. Then another process gets the record.
+        Raises: DefinitionError: `DURATION_MALFORMED`.
+        """
+        duration_s(timeout)
+        return self._then("map_rows", function, {"returns": returns, "poison": poison, "timeout": timeout})
 
     def stateful(
         self,
@@ -189,30 +164,58 @@ class Stream:
         state: str,
         returns: str,
         poison: str = "dead-letter",
+        timeout: Duration = "1 minute",
     ) -> Self:
         """Apply a Python function that keeps a state per key, as `falkirk.stateful`.
 
-        The function gets each key's records in the order of their stamps. The processor then runs in micro-batches.
+        The function gets each key's records in the order of their stamps. It runs live as that of `map_rows`.
+
+        Args: timeout: see `map_rows`. Raises: DefinitionError: `DURATION_MALFORMED`.
         """
-        return self._then("stateful", function, {"key": key, "state": state, "returns": returns, "poison": poison})
+        duration_s(timeout)
+        options = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
+        return self._then("stateful", function, options)
+
+    def alias(self, name: str) -> Self:
+        """Name the stream for the condition of a join, as ``DataFrame.alias``. Its first name is that of its source."""
+        return self._then("alias", name)
 
     def join(
-        self, other: "Stream", on: str | Sequence[str], *, time: str | None = None, within: Duration | None = None
-    ) -> Self:
-        """Return the pairs of an inner join with another stream that the processor reads, as `falkirk.join`.
+        self, other: "Stream", on: "Column | str | Sequence[Any]", how: str = "inner", *, time: str | None = None,
+        within: Duration | None = None,
+    ) -> Self:  # fmt: skip
+        """Join with another stream that the processor reads, as ``DataFrame.join``.
 
-        The processor then runs in micro-batches.
+        If both streams have a `withWatermark`, the join runs live. Without, it is `falkirk.join`, in micro-batches.
+        A column of `other` that both have becomes ``right_name``.
 
-        Raises: DefinitionError: `NOT_A_STREAM`.
+        Args: on: the names of columns, or a condition such as ``F.expr("shown.id = clicks.id AND clicks.at BETWEEN
+            shown.at AND shown.at + INTERVAL 10 MINUTES")``. how: "inner", "left", "right" or "full". within: the times
+            of a pair differ by at most this. time: their column, for a join in micro-batches.
+        Raises: DefinitionError: `NOT_A_STREAM`, `JOIN_INVALID`, `DURATION_MALFORMED`.
         """
+        where = caller()
         if not isinstance(other, Stream):
-            raise NOT_A_STREAM.error(where=caller(), name=type(other).__name__)
-        return self._then("join", other, on, {"time": time, "within": within})
+            raise NOT_A_STREAM.error(where=where, name=type(other).__name__)
+        both = (self._node, other.node)
+        timed = [timed_by(node) for node in both]
+        if timed == [None, None] and are_names(on) and how == "inner":
+            return self._then("join", other, on, {"time": time, "within": within})
+        if time is not None:
+            raise JOIN_INVALID.error(where=where, reason="time= is the column of withWatermark()")
+        first, second = (None if step is None else step.arguments[0] for step in timed)
+        made = timed_join(on, how, within, (alias_of(both[0]), alias_of(both[1])), (first, second), where)
+        for node, step, name in zip(both, timed, made.names, strict=True):
+            column = "" if step is None else step.arguments[0].column
+            if step is not None and column not in unchanged({column}, _since(step, node)):
+                reason = f"a step after withWatermark() may change or drop column {column} of {name}"
+                raise JOIN_INVALID.error(where=where, reason=reason)
+        return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
-        `dropDuplicates` or an aggregation by windows has to follow.
+        `dropDuplicates`, an aggregation by windows or a `join` has to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.
@@ -327,11 +330,10 @@ class GroupedStream(Generic[_S]):
     def _aggregated(self, operation: str, aggregates: tuple[Any, ...], where: SourceLocation) -> _S:
         """Return the stream after an aggregation. Without an event time, a window is a key like any other."""
         windows, _ = divided(self._keys)
-        timed = _timed_by(self._node) if windows else None
+        timed = timed_by(self._node) if windows else None
         arguments: tuple[Any, ...] = (self._keys,) if operation == "count" else (self._keys, aggregates)
         if timed is not None:
-            since = steps_of(self._node)[len(steps_of(timed)) :]
-            reason = without_time(windows, timed.arguments[0].column, since)
+            reason = without_time(windows, timed.arguments[0].column, _since(timed, self._node))
             if reason is not None:
                 raise WINDOW_INVALID.error(where=where, window=windows[0].name, reason=reason)
             operation, arguments = "windows", (self._keys, aggregates, self._mode or "append", timed.arguments[0])
@@ -343,21 +345,17 @@ class GroupedStream(Generic[_S]):
         _refuse_method(name, "a grouped stream", GroupedStream)
 
 
-def _timed_by(node: Node) -> Step | None:
-    """Return the `withWatermark` whose event time holds after a node."""
-    while isinstance(node, Step) and node.operation not in _WITHOUT_TIME:
-        if node.operation == "withWatermark":
-            return node
-        node = node.parent
-    return None
+def _since(step: Step, node: Node) -> tuple[Step, ...]:
+    """Return the steps after a step that leads to a node."""
+    return steps_of(node)[len(steps_of(step)) :]
 
 
 def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
     """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
-    timed = _timed_by(node)
+    timed = timed_by(node)
     if timed is not None:
         return cast(Watermark, timed.arguments[0])
-    last = next((step for step in reversed(steps_of(node)) if step.operation in _WITHOUT_TIME), None)
+    last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
     raise WATERMARK_MISSING.error(where=where, after="" if last is None else f" after {last.operation}()")
 
 

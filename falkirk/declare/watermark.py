@@ -1,6 +1,7 @@
 """Watermarks: how a stream's `withWatermark` tells the event time of its records."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.policy import Duration, duration_s
@@ -23,7 +24,18 @@ class Watermark:
     ahead_us: int
 
     def __str__(self) -> str:
-        return f"{self.column}, {self.delay_us / 1e6:g} s, {self.ahead_us / 1e6:g} s ahead"
+        return f"{self.column}, {seconds(self.delay_us)}, {seconds(self.ahead_us)} ahead"
+
+
+def seconds(duration_us: int) -> str:
+    """Return a duration as text that names no other duration. Homes compare these texts.
+
+    Most texts have six digits at most, as homes of earlier versions have recorded them.
+    """
+    short = f"{duration_us / 1e6:g}"
+    if Decimal(short) * 1_000_000 == duration_us:
+        return f"{short} s"
+    return f"{duration_us} us"
 
 
 def watermark(column: object, delay: Duration, ahead: Duration, where: SourceLocation) -> Watermark:

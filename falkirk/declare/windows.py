@@ -13,9 +13,9 @@ _INTERVALS = ("size", "slide", "offset")
 class Window:
     """A window of event time: `F.window` or `F.session_window`.
 
-    Args: name: of the column with the window. column: with the time; empty if it is an expression. size, slide, offset:
-        intervals as texts of Spark. Of a session, `size` is the gap and `slide` is empty. A gap that is no constant is
-        empty, too.
+    Args: name: the column with the window. column: the column with the time; empty for an expression. size, slide,
+        offset: intervals as texts of Spark. In a session, `size` is the gap and `slide` is empty. A gap that is no
+        constant is empty, too.
     """
 
     name: str
@@ -86,7 +86,9 @@ def unchanged(names: Collection[str], steps: Sequence[Recorded]) -> set[str]:
     """Return those of some columns that steps certainly pass on unchanged, under their names."""
     kept = set(names)
     for step in steps:
-        if step.operation in ("select", "selectExpr"):
+        if step.operation in ("map_rows", "stateful"):
+            kept = set()
+        elif step.operation in ("select", "selectExpr"):
             entries = [c for each in step.arguments for c in (each if isinstance(each, list | tuple) else (each,))]
             texts = {str(c._jc.toString()) if hasattr(c, "_jc") else str(c).strip() for c in entries}
             kept = kept if "*" in texts else kept & texts

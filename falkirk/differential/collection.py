@@ -26,15 +26,15 @@ from falkirk.differential.checks import applied, check_same_columns, checked
 from falkirk.differential.graph import (
     Concat,
     Entered,
-    Graph,
     Joined,
     Left,
+    LoopGraph,
+    LoopVariable,
     Mapped,
     Node,
     Reduced,
     Result,
     Scope,
-    Variable,
     loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
@@ -51,7 +51,7 @@ from falkirk.frames.stamped import check_names, is_star
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LoopLimits:
     """The defaults of loops: the greatest number of rounds, and the tolerance of floating-point sums.
 
     Args: is_vouched: whether the user has declared that everything in the iteration is deterministic.
@@ -62,8 +62,8 @@ class Limits:
     is_vouched: bool = False
 
 
-_PLAIN = Limits()
-limits: ContextVar[Limits] = ContextVar("limits", default=_PLAIN)
+_PLAIN = LoopLimits()
+limits: ContextVar[LoopLimits] = ContextVar("limits", default=_PLAIN)
 
 
 class Collection:
@@ -188,11 +188,11 @@ class Collection:
         """
         return _loop(self, self._like, self._node.scope, body, rounds, restarts=True, where=caller())
 
-    def graph(self) -> Graph:
+    def graph(self) -> LoopGraph:
         """Return the graph of this collection. Raises: DefinitionError: `LOOP_LEFT`: it was made in a loop's body."""
         if self._node.scope.parent is not None:
             raise loop_left()
-        return Graph(result=Result(scope=self._node.scope, schema=self._node.schema, of=self._node))
+        return LoopGraph(result=Result(scope=self._node.scope, schema=self._node.schema, of=self._node))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ def _loop(
         raise ROUNDS_INVALID.error(where=where, rounds=rounds)
     scope = Scope(parent=around, rounds=rounds, restarts=restarts)
     begun = None if start is None else _entered(start._node, scope)
-    variable = Variable(scope=scope, schema=like.schema, start=begun)
+    variable = LoopVariable(scope=scope, schema=like.schema, start=begun)
     made = body(Collection(variable, like))
     says = "the body of the loop receives {first} and returns {other}."
     hint = "Return the same columns, of the same types."

@@ -15,12 +15,12 @@ from falkirk.differential.graph import (
     Holder,
     Joined,
     Left,
+    LoopVariable,
     Mapped,
     Node,
     Reduced,
     Scope,
     Source,
-    Variable,
     inputs_of,
 )  # fmt: skip
 from falkirk.differential.rows import Time
@@ -100,7 +100,7 @@ class Evaluator(ABC, Generic[R]):
             return self.step.made[id(node)]
         if (id(node), now) in self.step.idle:
             return None  # its stored results are read in later steps; readers in the same step received them directly
-        if isinstance(node, Variable):
+        if isinstance(node, LoopVariable):
             begins = node.start is not None and now[-1] == 0
             start = self.beside((node.start,), now) if begins and node.start is not None else []
             return self._union(node, [*start, self._again(node, node.name, now)], now)
@@ -151,4 +151,4 @@ class Evaluator(ABC, Generic[R]):
 
     @abstractmethod
     def reading(self, node: Holder, rows: Any, now: Time) -> R:
-        """Return rows that `taken` returned, to be read once more."""
+        """Return rows that `taken` returned, for a second reading."""

@@ -32,7 +32,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RowStep:
     """A projection to columns (name, identity, expression), or a filter."""
 
     kind: Literal["project", "filter"]
@@ -45,7 +45,7 @@ class Steps:
     """The steps on rows. Args: given: the input columns, with their identities. made: the output columns."""
 
     given: tuple[tuple[str, int], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RowStep, ...]
     made: tuple[tuple[str, int], ...]
 
     @classmethod
@@ -86,7 +86,7 @@ _WIDER = {
 }  # fmt: skip
 
 
-def _step(node: Mapping[str, Any]) -> Step:
+def _step(node: Mapping[str, Any]) -> RowStep:
     kind = name_of(node)
     if kind == "Project":
         columns = []
@@ -95,9 +95,9 @@ def _step(node: Mapping[str, Any]) -> Step:
             if rest or expression.name not in ("Alias", "AttributeReference"):
                 raise Unsuitable(expression.name)
             columns.append((str(one[0]["name"]), identity_of(one[0]), expression))
-        return Step(kind="project", columns=tuple(columns))
+        return RowStep(kind="project", columns=tuple(columns))
     if kind == "Filter":
-        return Step(kind="filter", condition=_parsed(list(node["condition"]))[0])
+        return RowStep(kind="filter", condition=_parsed(list(node["condition"]))[0])
     raise Unsuitable(kind)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.differential.graph import Graph, Result
+from falkirk.differential.graph import LoopGraph, Result
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.routes import Routes
 from falkirk.differential.schedule import Rounds, Schedule
@@ -46,7 +46,7 @@ class Flow:
     """
 
     def __init__(
-        self, graph: Graph, session: SparkSession, folder: Path, partitions: int, alone: int = ALONE_MAX
+        self, graph: LoopGraph, session: SparkSession, folder: Path, partitions: int, alone: int = ALONE_MAX
     ) -> None:  # fmt: skip
         self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
         self._routes, self._alone = Routes(graph=graph), alone

@@ -107,7 +107,7 @@ class Reduced(Holder):
 
 
 @dataclass(eq=False, kw_only=True)
-class Variable(Holder):
+class LoopVariable(Holder):
     """The value that a loop computes: `start` in the first round, and then the body's result of the former round.
 
     In differences: the start in round 0; one round later the body's result, less the start.
@@ -138,7 +138,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
         return tuple(node.of)
     if isinstance(node, Mapped | Entered | Reduced | Left | Result):
         return (node.of,)
-    if isinstance(node, Variable):
+    if isinstance(node, LoopVariable):
         return tuple(n for n in (node.start, node.body) if n is not None)
     return ()
 
@@ -156,7 +156,7 @@ def loop_left() -> DefinitionError:
 
 
 @dataclass(kw_only=True)
-class Graph:
+class LoopGraph:
     """All nodes that a result needs, each after its inputs; a variable comes first in its loop.
 
     Args: result: the last node. alone: the loops that one task can compute alone; None until `prepare` has found them.
@@ -176,7 +176,7 @@ class Graph:
         if id(node) in seen:
             return
         seen.add(id(node))
-        if isinstance(node, Variable):
+        if isinstance(node, LoopVariable):
             if node.start is not None:
                 self._visit(node.start, seen)
             self.nodes.append(node)

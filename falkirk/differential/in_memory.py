@@ -17,10 +17,10 @@ from falkirk.differential.evaluator import Evaluated, Evaluator
 from falkirk.differential.expressions import Unsuitable
 from falkirk.differential.graph import (
     Entered,
-    Graph,
     Holder,
     Joined,
     Left,
+    LoopGraph,
     Mapped,
     Node,
     Reduced,
@@ -30,7 +30,7 @@ from falkirk.differential.graph import (
 )  # fmt: skip
 from falkirk.differential.hashing import hash_of, partition_of
 from falkirk.differential.operators import Trace
-from falkirk.differential.ordered import First, Order, first_of, in_order, order_of
+from falkirk.differential.ordered import FirstRows, Order, first_of, in_order, order_of
 from falkirk.differential.residue import residue
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
@@ -51,7 +51,7 @@ class InMemory(Evaluator[pa.Table]):
     """Implements `Works` in one task."""
 
     def __init__(
-        self, graph: Graph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
+        self, graph: LoopGraph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
         pending: Mapping[Waiting, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope], partitions: int,
         most: int,
     ) -> None:  # fmt: skip
@@ -288,7 +288,7 @@ class _Trace:
         self._works.touch(found.num_rows)
         return found
 
-    def first(self, keys: Hashes, order: Order, most: int) -> First:
+    def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
         found = first_of(self._tables, keys, order, most, self._schema)
         self._works.touch(found.rows.num_rows)
         return found

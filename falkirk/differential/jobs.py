@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 from falkirk.differential.evaluator import Evaluated, Evaluator
 from falkirk.differential.graph import (
     Entered,
-    Graph,
     Holder,
     Joined,
     Left,
+    LoopGraph,
     Mapped,
     Node,
     Reduced,
@@ -35,7 +35,7 @@ from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
 from falkirk.differential.schedule import Schedule
 from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
-from falkirk.differential.single_task import Outcome, SingleTask, given_by, prepare
+from falkirk.differential.single_task import SingleTask, TaskOutcome, given_by, prepare
 from falkirk.differential.state import State
 from falkirk.differential.task import PORT, FileName, LaterReader, Merge, Task, small
 
@@ -66,7 +66,7 @@ class Jobs(Evaluator[DataFrame]):
     """
 
     def __init__(
-        self, session: SparkSession, graph: Graph, routes: Routes, state: State, inputs: Mapping[str, DataFrame],
+        self, session: SparkSession, graph: LoopGraph, routes: Routes, state: State, inputs: Mapping[str, DataFrame],
         folder: Path, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
         super().__init__(state.left, set())
@@ -257,7 +257,7 @@ class Jobs(Evaluator[DataFrame]):
 
     def _go_alone(
         self, turns: Schedule, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
-    ) -> Outcome | None:  # fmt: skip
+    ) -> TaskOutcome | None:  # fmt: skip
         waiting = turns.waiting(scope)
         holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}
         task = SingleTask(

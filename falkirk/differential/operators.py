@@ -1,7 +1,7 @@
 """Operators with memory: computes what a join or a reduction does at one time, on the keys of one partition.
 
     join     is bilinear: it pairs the changes of each side with all rows of the other side
-    reduce   computes each changed key anew; its output is the new result less the former one
+    reduce   computes each changed key again; its output is the new result less the former one
 
 Both work on rows with times. A reduction's result can also change at a later time at which no row arrives: if a former
 epoch has a change there, and this epoch changes the key now. The result may then change at the earliest time after
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from falkirk.differential.floats import is_floating, of_ordinals, ordinals
-from falkirk.differential.ordered import First, Order
+from falkirk.differential.ordered import FirstRows, Order
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
@@ -49,7 +49,7 @@ class Trace(Protocol):
     def rows(self, keys: Hashes) -> pa.Table:
         """Return the rows with these hashes (sorted, distinct); other keys may have the same hash."""
 
-    def first(self, keys: Hashes, order: Order, most: int) -> First:
+    def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
         """Return about `most` rows of each of these hashes (sorted, distinct): the first ones in an order."""
 
 

@@ -46,7 +46,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class FirstRows:
     """The first rows of some hashes.
 
     Args: rows: unsorted. keys: the hashes, sorted and distinct. all_of: for each hash, whether these are all of its
@@ -63,7 +63,7 @@ class First:
         found: npt.NDArray[np.int64] = np.searchsorted(self.keys, rows.column(HASH).to_numpy())
         return found
 
-    def and_of(self, news: pa.Table) -> "First":
+    def and_of(self, news: pa.Table) -> "FirstRows":
         """Return these rows together with the changes of the same hashes."""
         place = np.minimum(self.places(news), len(self.keys) - 1)
         ours = news.filter(pa.array(self.keys[place] == news.column(HASH).to_numpy()))
@@ -112,7 +112,7 @@ def in_order(table: pa.Table, order: Order | None) -> pa.Table:
     return table.take(there).combine_chunks().replace_schema_metadata({_METADATA: json.dumps(asdict(order))})
 
 
-def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, schema: pa.Schema) -> First:
+def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, schema: pa.Schema) -> FirstRows:
     """Return at most `most` first rows of each hash from each run; from a run in another order, all rows.
 
     Args: keys: the hashes, sorted and distinct.
@@ -132,7 +132,7 @@ def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, sc
         ends = first[~short] + most - 1
         upto[~short] = np.minimum(upto[~short], order.ordinals(run.select([order.value]).take(pa.array(ends))))
         all_of &= short
-    return First(rows=together(found, schema), keys=keys, all_of=all_of, upto=upto)
+    return FirstRows(rows=together(found, schema), keys=keys, all_of=all_of, upto=upto)
 
 
 def ranges(run: pa.Table, first: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> pa.Table:

@@ -13,7 +13,7 @@ from falkirk.analysis import structure
 from falkirk.analysis.code import function_digest
 from falkirk.analysis.python import functions
 from falkirk.analysis.structure import KnownLeaves, structure_of
-from falkirk.differential.graph import Graph, Left, Mapped, Node, Variable, inputs_of
+from falkirk.differential.graph import Left, LoopGraph, LoopVariable, Mapped, Node, inputs_of
 from falkirk.differential.schemas import timed
 from falkirk.errors.conditions.differential import FUNCTION_UNREADABLE
 from falkirk.errors.location import SourceLocation
@@ -26,7 +26,7 @@ Program = tuple[str, ...]
 """One text for each node of a graph."""
 
 
-def program_of(graph: Graph, session: SparkSession) -> Program:
+def program_of(graph: LoopGraph, session: SparkSession) -> Program:
     """Return a text for each node of a graph, in order: its inputs, its columns and its operation.
 
     Raises: DefinitionError: `FUNCTION_UNREADABLE`.
@@ -46,13 +46,13 @@ def digest(program: Program, session: SparkSession) -> str:
     return f"{FORM}:{structure.digest([spark, *program])}"
 
 
-def first_change(graph: Graph, program: Program, other: Program) -> SourceLocation | None:
+def first_change(graph: LoopGraph, program: Program, other: Program) -> SourceLocation | None:
     """Return the user's line of the first node that differs in another program; None: the node has no line."""
     changed = [node for node, one, two in zip_longest(graph.nodes, program, other) if one != two]
     return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
-def steps_of(graph: Graph, session: SparkSession) -> list[DataFrame]:
+def steps_of(graph: LoopGraph, session: SparkSession) -> list[DataFrame]:
     """Return the output of each row-by-row step of a graph for an empty input."""
     return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
 
@@ -82,7 +82,7 @@ def _text(node: Node, session: SparkSession) -> str:
         # Spark's plan has only the name of a Python function.
         digests = [_function(found, node) for found in functions(rows)]
         return structure.digest([structure_of(rows, KnownLeaves.of({"rows": given})), digests])
-    if isinstance(node, Variable):
+    if isinstance(node, LoopVariable):
         return str(node.start is not None)
     return str(getattr(node, "operator", "")) + str(getattr(node, "name", ""))
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from falkirk.differential.graph import (
-    Graph,
     Holder,
     Joined,
     Left,
+    LoopGraph,
+    LoopVariable,
     Node,
     Reduced,
     Result,
     Scope,
-    Variable,
     inputs_of,
 )  # fmt: skip
 from falkirk.differential.schemas import port_names
@@ -39,7 +39,7 @@ class Routes:
             its removal before the next round, so that they cancel; otherwise both circulate for ever.
     """
 
-    graph: Graph
+    graph: LoopGraph
     hands: dict[int, list[LaterReader]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
     emits: Counter[int] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Routes:
             if ends:
                 self.hands[id(node)] = [hand for end in ends for hand in self._hands(node, end)]
         for holder in self.graph.holders():
-            if isinstance(holder, Variable) and holder.body is not None and _passes(holder, holder.body):
+            if isinstance(holder, LoopVariable) and holder.body is not None and _passes(holder, holder.body):
                 self.mixed.add(holder.name)
             if isinstance(holder, Joined | Reduced):
                 for where in self._read_at(holder):
@@ -90,7 +90,7 @@ class Routes:
                 if not isinstance(node, Joined | Reduced):  # an operator stores its own results
                     loop = reader.loop if isinstance(reader, Left) else reader.scope
                     yield loop, self._parts.get(id(loop), 0)
-            elif isinstance(reader, Variable):
+            elif isinstance(reader, LoopVariable):
                 yield reader.scope, 0
                 yield from self._read_at(reader)
             elif isinstance(reader, Holder):
@@ -109,7 +109,7 @@ class Routes:
 
     def _hands(self, node: Node, end: Node) -> Iterator[LaterReader]:
         """Return the readers of a node's rows beyond the end of a loop."""
-        assert isinstance(end, Variable | Left)
+        assert isinstance(end, LoopVariable | Left)
         move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
         limit = end.scope.rounds if move == "next" else None
         readers = self._readers.get(id(end), [])
@@ -123,14 +123,14 @@ class Routes:
 
 def _is_end(reader: Node, node: Node) -> bool:
     """Whether a node is the result of a loop's body, and the reader is the loop's variable or end."""
-    return isinstance(reader, Left) or (isinstance(reader, Variable) and reader.body is node)
+    return isinstance(reader, Left) or (isinstance(reader, LoopVariable) and reader.body is node)
 
 
-def _passes(variable: Variable, node: Node) -> bool:
+def _passes(variable: LoopVariable, node: Node) -> bool:
     """Whether rows of a variable reach a node without passing an operator."""
     if isinstance(node, Joined | Reduced):
         return False
-    before = inputs_of(node)[:1] if isinstance(node, Variable) else inputs_of(node)
+    before = inputs_of(node)[:1] if isinstance(node, LoopVariable) else inputs_of(node)
     return node is variable or any(_passes(variable, of) for of in before if of is not node)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from falkirk.differential.graph import Graph, Joined, Left, Node, Reduced, Result, Scope, Variable
+from falkirk.differential.graph import Joined, Left, LoopGraph, LoopVariable, Node, Reduced, Result, Scope
 from falkirk.differential.residue import added_up
 from falkirk.differential.routes import Routes
 from falkirk.differential.rows import Time
@@ -65,7 +65,7 @@ class Schedule:
     Attributes: rounds: of each loop that had work. cut_short: as in `State`.
     """
 
-    def __init__(self, graph: Graph, works: Works, routes: Routes, cut_short: Mapping[Waiting, int]) -> None:
+    def __init__(self, graph: LoopGraph, works: Works, routes: Routes, cut_short: Mapping[Waiting, int]) -> None:
         self.graph, self._works, self._routes = graph, works, routes
         self._holders = {holder.name: holder for holder in graph.holders()}
         self.rounds: dict[str, Rounds] = {}
@@ -78,7 +78,7 @@ class Schedule:
                 continue
             if isinstance(holder, Left):
                 self._loop(holder, now)
-            elif isinstance(holder, Variable):
+            elif isinstance(holder, LoopVariable):
                 self._begin(holder, now)
             elif isinstance(holder, Joined | Reduced):
                 self._works.operate(holder, now)
@@ -92,7 +92,7 @@ class Schedule:
             if key[2] == now and key[0] != self.graph.result.name:  # nobody has read it
                 del self._works.pending[key]
 
-    def _begin(self, variable: Variable, now: Time) -> None:
+    def _begin(self, variable: LoopVariable, now: Time) -> None:
         """Store the negated start of a loop for the next round: only the first round contains the start."""
         if variable.start is not None and now[-1] == 0:
             names, limit = port_names(variable, 0), variable.scope.rounds

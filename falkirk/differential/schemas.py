@@ -40,4 +40,4 @@ def timed(schema: StructType, depth: int) -> StructType:
 
 def arrow_of(schema: StructType, depth: int) -> pa.Schema:
     """Return the same as an Arrow schema."""
-    return to_arrow_schema(timed(schema, depth))
+    return to_arrow_schema(timed(schema, depth), timezone="UTC")

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.differential.graph import (
-    Graph,
     Joined,
     Left,
+    LoopGraph,
     Mapped,
     Node,
     Reduced,
@@ -45,7 +45,7 @@ ALONE_MAX = 200_000
 _OUTCOME = "outcome.json"
 
 
-def prepare(graph: Graph, session: SparkSession) -> frozenset[Scope]:
+def prepare(graph: LoopGraph, session: SparkSession) -> frozenset[Scope]:
     """Return the loops of a graph that one task can compute, and the outermost scope if it can compute everything.
 
     This needs all steps and the hashes of all keys without Spark. It is determined once for each graph, which then has
@@ -72,7 +72,7 @@ def _is_suitable(node: Node, session: SparkSession) -> bool:
     return not isinstance(node, Result) or all(is_hashed(f.type) for f in arrow_of(node.schema, 0))
 
 
-def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
+def given_by(graph: LoopGraph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
     """Return the changes of all sources as the task's input: one column per source, and a value in one column of each
     row. None: nothing has changed."""
     frames = [inputs.get(source.name) for source in graph.sources()]
@@ -90,7 +90,7 @@ def given_by(graph: Graph, inputs: Mapping[str, DataFrame]) -> DataFrame | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TaskOutcome:
     """The outcome of a task.
 
     Args: count: the number of rounds done. is_little: whether there was little to do until the last round. traces: new
@@ -122,7 +122,7 @@ class Outcome:
         return json.dumps(content)
 
     @classmethod
-    def parse(cls, text: str) -> "Outcome":
+    def parse(cls, text: str) -> "TaskOutcome":
         """Return the outcome that a text describes. Raises: ValueError, KeyError, TypeError: it is no outcome."""
         content = json.loads(text)
 
@@ -154,7 +154,7 @@ class SingleTask:
         for the files that it writes. partitions: their number. most: the number of rows that may wait for a round.
     """
 
-    graph: Graph
+    graph: LoopGraph
     rest: tuple[Left, Time, int] | None
     entered: frozenset[Scope]
     traces: Mapping[tuple[str, str], tuple[str, ...]]
@@ -194,17 +194,17 @@ class SingleTask:
             taken[source.name] = together(parts, arrow_of(source.schema, 0))
         return taken
 
-    def outcome(self) -> Outcome | str:
+    def outcome(self) -> TaskOutcome | str:
         """Return the outcome that the task wrote. Raises: HomeError: `STATE_DAMAGED`: it is no outcome."""
         path = Path(self.folder) / _OUTCOME
         try:
             text = path.read_text()
             reason = json.loads(text)
-            return reason if isinstance(reason, str) else Outcome.parse(text)
+            return reason if isinstance(reason, str) else TaskOutcome.parse(text)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise damaged(f"{DAMAGED}: {error}.", path) from error
 
-    def work(self, taken: Mapping[str, pa.Table]) -> Outcome:
+    def work(self, taken: Mapping[str, pa.Table]) -> TaskOutcome:
         """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""
         routes = Routes(graph=self.graph)
         works = InMemory(
@@ -220,7 +220,7 @@ class SingleTask:
             count = turns.rest(*self.rest, lambda: works.is_little)
         folder = Path(self.folder)
         traces, merged = works.remembered_in(folder)
-        return Outcome(
+        return TaskOutcome(
             count=count, is_little=works.is_little, traces=traces, merged=merged,
             pending=works.stored(works.pending, folder), left=works.stored(works.left, folder / "left"),
             rounds=turns.rounds, cut_short=turns.cut_short,

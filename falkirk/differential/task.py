@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 from falkirk.differential import runs
 from falkirk.differential.operators import Join, Reduce, Trace
-from falkirk.differential.ordered import First, Order, first_of, order_of
+from falkirk.differential.ordered import FirstRows, Order, first_of, order_of
 from falkirk.differential.residue import residue
 from falkirk.differential.rows import (
     DIFFERENCE,
@@ -141,7 +141,7 @@ class Task:
         yield from _Worker(self, context.partitionId()).work(batches)
 
 
-class Place(Protocol):
+class OperatorStorage(Protocol):
     """Where an operator finds its memory, and stores its results.
 
     Attributes: beside: columns that the place itself needs in parked rows, though their reader does not.
@@ -164,7 +164,7 @@ class Place(Protocol):
 
 
 def act(
-    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, said: pa.Schema, place: Place
+    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, said: pa.Schema, place: OperatorStorage
 ) -> pa.Table:  # fmt: skip
     """Run an operator at a time. Return the changes of its results. Args: said: the schema of its results."""
     if isinstance(operator, Join):
@@ -186,7 +186,7 @@ def act(
     return done.out
 
 
-def hand_on(rows: pa.Table, depth: int, hands: Sequence[LaterReader], place: Place) -> None:
+def hand_on(rows: pa.Table, depth: int, hands: Sequence[LaterReader], place: OperatorStorage) -> None:
     """Store results for the readers that get them without a shuffle."""
     for hand in hands:
         moving, there = moved(rows, depth, hand.move)
@@ -212,12 +212,12 @@ class _Trace:
     def rows(self, keys: Hashes) -> pa.Table:
         return runs.keys_of(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
 
-    def first(self, keys: Hashes, order: Order, most: int) -> First:
+    def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
         return first_of(list(map(runs.load, self._paths)), keys, order, most, self._schema)
 
 
 class _Worker:
-    """A `Place` for one partition, whose rows are in files."""
+    """A `OperatorStorage` for one partition, whose rows are in files."""
 
     beside: tuple[str, ...] = ()
 

@@ -25,7 +25,7 @@ _FORMATTER = _Listing()
 class Condition(Generic[E]):
     """A kind of error.
 
-    Some conditions have several texts, because they occur in several situations: each is an object of its own with the
+    Some conditions have several texts, because they occur in several situations: each is a separate object with the
     same name.
 
     Args:

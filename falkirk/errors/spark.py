@@ -2,11 +2,15 @@
 
 from collections.abc import Iterator
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 #: The exceptions of a failed Spark job: PySpark has its own classes for most of Java's exceptions, but not for all.
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
+#: The exceptions of a call whose JVM has died: py4j's own if it died during the call, the socket's if it died before.
+JVM_DIED = (Py4JNetworkError, ConnectionError)
+#: The exceptions of a call of the JVM that PySpark has no class for, those of a dead JVM included.
+JVM_ERRORS = (Py4JError, OSError)
 
 
 def first_line(error: Exception) -> str:

@@ -18,8 +18,8 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.frames import SCHEMA_INVALID_AVRO, SCHEMA_MISMATCH
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 
-#: A field that a reader adds, with a default: Spark makes nulls of what does not parse, and this tells them from a
-#: record whose fields are null.
+#: A field that a reader adds, with a default: Spark makes nulls of records that do not parse, and this tells them from
+#: a record whose fields are null.
 _READ = "__falkirk_read"
 
 
@@ -87,7 +87,7 @@ def check_sink(sink: Output, data: DataFrame, columns: list[str]) -> None:
 
 
 def _null_within(have: DataType | None, want: DataType) -> str | None:
-    """Return where within a column a null may be that the schema does not take; None: nowhere."""
+    """Return a place within a column that may be null although the schema forbids it; None: there is none."""
     if isinstance(have, ArrayType) and isinstance(want, ArrayType):
         if have.containsNull and not want.containsNull:
             return "[]"

@@ -6,7 +6,7 @@ time rows: before a record that moves the time of its partition, a row with the 
 partitions (EventTime.java). So a keyed step knows the time of a partition from all its records, also from those of keys
 in other state partitions, and from those that a later step leaves out.
 
-While Falkirk plans, a DataFrame is not a stream. Then the steps only add what the inference has to know: the columns
+While Falkirk plans, a DataFrame is not a stream. Then the steps only add the facts for the inference: the columns
 that they read.
 """
 
@@ -38,7 +38,7 @@ _SHARD, KEY, _IS_LATE = "__falkirk_shard", "__falkirk_key", "__falkirk_late"
 def unfit(time: Column, name: str, ahead_us: int, now_us: Column) -> Column:
     """Return why a time is unsuitable, or null. Records with such times move no time.
 
-    Args: time: in microseconds. name: of the user's column. now_us: the clock, which is the same in every replay.
+    Args: time: in microseconds. name: the user's column. now_us: the clock, which is the same in every replay.
     """
     is_null, is_outside, is_ahead = (text.format(name) for text in _REASONS)
     earliest, end = (F.lit(round(t.timestamp()) * 1_000_000) for t in (EARLIEST, LATEST))
@@ -91,7 +91,8 @@ def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], w
 
 
 def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame:
-    """Apply an operator of the Java module to the records of each key. All state partitions get the time rows.
+    """Apply an operator of the Java module to the records of each key. All state partitions get the time rows, if the
+    data has any.
 
     Args: named: the columns of the key, which the operator finds in `KEY`.
     """
@@ -99,9 +100,11 @@ def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame
     partitions = int(session.conf.get("spark.sql.shuffle.partitions"))
     is_bad = F.col(BAD).isNotNull()
     own = F.pmod(F.when(is_bad, F.col(f"{STAMP}.partition")).otherwise(F.hash(*named)), F.lit(partitions))
-    all_ = F.sequence(F.lit(0), F.lit(partitions - 1))
-    shards = F.when(is_bad & F.col(TIME).isNotNull(), all_).otherwise(F.array(own.cast("int")))
-    keyed = data.withColumn(KEY, F.struct(*named)).withColumn(_SHARD, F.explode(shards))
+    shard = own.cast("int")
+    if TIME in data.columns:
+        all_ = F.sequence(F.lit(0), F.lit(partitions - 1))
+        shard = F.explode(F.when(is_bad & F.col(TIME).isNotNull(), all_).otherwise(F.array(shard)))
+    keyed = data.withColumn(KEY, F.struct(*named)).withColumn(_SHARD, shard)
     return DataFrame(session._jvm.org.falkirk.Keyed.apply(keyed._jdf, _SHARD, partitions, operator), session)
 
 
@@ -127,8 +130,10 @@ def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:
     return [F.when(condition, F.col(f"`{name}`")).alias(name) for name in columns]
 
 
-def bad(is_unfit: Column, reason: Column, columns: Sequence[str]) -> Column:
-    """Return `BAD` with the newly unfit records, whose raw record is the text of their columns."""
-    text = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns])).cast("binary")
-    letter = F.struct(reason.alias("reason"), F.lit(None).cast("binary").alias("key"), text.alias("value"))
+def bad(is_unfit: Column, reason: Column, columns: Sequence[str], text: Column | None = None) -> Column:
+    """Return `BAD` with the newly unfit records. Their raw record is a text: by default, that of their columns."""
+    raw = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns])) if text is None else text
+    letter = F.struct(
+        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), raw.cast("binary").alias("value")
+    )
     return F.when(is_unfit, letter).otherwise(F.col(BAD)).alias(BAD)

@@ -1,4 +1,4 @@
-"""Folders: what the rows of files become, as the records of a topic do: columns, a stamp each, and the bad ones marked.
+"""Folders: turns the rows of files into rows with a stamp, as for the records of a topic, and marks the bad ones.
 
 A row's stamp has the number of its file as offset. A bad row's key is the name of its file, and its value the row.
 """

@@ -8,16 +8,12 @@ can't split or union a source with itself) still delivers it to the dead letters
 A bad record has no key, so in a keyed step it is grouped by its source partition, apart from all good ones.
 """
 
-import logging
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.logger import PySparkLogger
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -31,7 +27,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from falkirk.declare.stream import LatestValue, Step
+from falkirk.declare.nodes import Step
+from falkirk.declare.stream import LatestValue
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import divided
 from falkirk.errors import DefinitionError
@@ -46,10 +43,12 @@ from falkirk.errors.conditions.frames import (
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
 from falkirk.frames.names import BAD as BAD
+from falkirk.frames.names import GREATEST, PREFIX, TIME
 from falkirk.frames.names import LEAST as LEAST
 from falkirk.frames.names import OURS as OURS
-from falkirk.frames.names import PREFIX, TIME
 from falkirk.frames.names import STAMP as STAMP
+from falkirk.frames.python_steps import PythonStep, keys_of
+from falkirk.frames.quiet import quiet as quiet
 
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _BAD = "struct<reason: string, key: binary, value: binary>"
@@ -91,7 +90,7 @@ _WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
 
 
 def has_no_order(data: DataFrame) -> bool:
-    """Tell whether rows are in no order, because Spark's last step groups them. Those of a
+    """Return whether rows have no order, because Spark's last step groups them. Those of a
     topic are in the order in which they came, and a sort's in its own. Unknown steps count as ordered."""
     for line in plan_text(data).splitlines():
         found = re.match(r"[\s:+-]*(\w+)", line)
@@ -115,9 +114,14 @@ def apply(frame: Frame, step: Step) -> Frame:
 
     Raises: DefinitionError: `COLUMN_MISSING`, `STEP_INVALID`, `GENERATOR_IN_SELECT`; `where` is the step's line.
     """
+    return attempt(frame, step, lambda: _OPERATIONS[step.operation](frame, *step.arguments))
+
+
+def attempt(frame: Frame, step: Step, made: Callable[[], Frame]) -> Frame:
+    """Return the frame that a step makes. Raises: as `apply`."""
     try:
         with quiet():
-            after = _OPERATIONS[step.operation](frame, *step.arguments)
+            after = made()
     except SPARK_ERRORS as error:
         raise _explain(error, frame, step) from error
     except TypeError as error:
@@ -133,7 +137,7 @@ class _SeesOurs(Exception):
 
 
 def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -> None:
-    """Refuse columns' names that could not be told apart later: Spark ignores case.
+    """Refuse columns' names that could not be distinguished later: Spark ignores case.
 
     Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """
@@ -148,26 +152,6 @@ def check_names(names: Sequence[str], where: object, ours: Sequence[str] = ()) -
 
 def _twice(name: str, where: object) -> DefinitionError:
     return COLUMN_TWICE.error(where=where, column=name)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep PySpark from logging as JSON the mistakes of this thread that are about to be raised as a
-    `DefinitionError`."""
-    mine = threading.get_ident()
-
-    def is_of_others(record: logging.LogRecord) -> bool:
-        return record.thread != mine
-
-    # Made by PySpark's own class, which it needs to find under these names ever after.
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-    for logger in loggers:
-        logger.addFilter(is_of_others)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(is_of_others)
 
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
@@ -207,7 +191,7 @@ def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
 
 
 def is_star(column: Any) -> bool:
-    """Whether what is selected is all columns."""
+    """Whether all columns are selected."""
     return str(column._jc.toString()) == "*" if hasattr(column, "_jc") else bool(column == "*")
 
 
@@ -297,8 +281,8 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
 def _always_and_needs(data: DataFrame, names: Sequence[str]) -> Column:
     """Return a condition that holds always, but that the optimiser can't tell to, and that needs these columns.
 
-    Without it the optimiser melts what follows into the aggregation, whose state then has another shape whenever a
-    step behind it is changed: an unused aggregate is dropped, and others change places.
+    Without it, the optimiser merges the following steps into the aggregation. A change of these steps then changes the
+    shape of the state: an unused aggregate is dropped, and others change places.
     """
     return F.hash(*[_part(F.col(f"`{name}`"), data.schema[name].dataType) for name in names]) >= F.lit(-(2**31))
 
@@ -364,6 +348,24 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
     return replace(planned, data=data, depth=frame.depth + 1)
 
 
+def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, Any]) -> PythonStep:
+    carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST)]
+    return PythonStep(
+        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, function=function, options=options
+    )
+
+
+def _map_rows(frame: Frame, *arguments: Any) -> Frame:
+    return replace(frame, data=_python(frame, *arguments).mapped(), depth=frame.depth + 1, grouped_by=())
+
+
+def _stateful(frame: Frame, *arguments: Any) -> Frame:
+    _require(frame, *keys_of(arguments[1]["key"]))
+    data = _python(frame, *arguments).folded()
+    data = data.withColumn(LEAST, F.col(f"{STAMP}.partition"))
+    return replace(frame, data=data, depth=frame.depth + 1, keyed=True, grouped_by=())
+
+
 _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "select": _select,
     "selectExpr": _select_expr,
@@ -371,9 +373,12 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "withColumns": _with_columns,
     "withColumnRenamed": _rename,
     "drop": _drop,
+    "alias": lambda frame, name: frame,
     "explode": _explode,
     "agg": _agg,
     "count": _count,
+    "map_rows": _map_rows,
+    "stateful": _stateful,
     "withWatermark": _with_watermark,
     "dropDuplicates": _drop_duplicates,
     "windows": _windows,

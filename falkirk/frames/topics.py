@@ -8,36 +8,40 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors.conditions.frames import SCHEMA_INVALID_TOPIC
+from falkirk.errors.conditions.frames import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro
 from falkirk.frames.names import ARRIVED
 from falkirk.frames.stamped import BAD, STAMP, Frame, check_names
 
-#: The columns of Spark's Kafka source, for analysis without a broker.
+#: The columns of Spark's Kafka source with headers, for analysis without a broker.
 KAFKA_DDL = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+#: The timestamp, in milliseconds, of a record that has none.
+_NO_TIMESTAMP = -1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parsing:
-    """How a topic's raw records become a frame. Each column costs calls to the JVM, so whoever reads often keeps it.
+    """How a topic's raw records become a frame. Each column costs calls to the JVM, so frequent readers keep it.
 
-    Args: names: of the topic's columns. fields, reason: what is parsed, and why it does not fit, or null. kept: what
-        the frame consists of.
+    Args: fields, reason: the parsed fields, and the reason why a record does not fit, or null. kept: the columns of
+        the frame.
     """
 
-    names: list[str]
     fields: Column
     reason: Column
     kept: list[Column]
 
 
 def parsing(topic: Kafka) -> Parsing:
-    """Return how a topic's records are parsed.
+    """Return how a topic's records are parsed. If it `reads_headers`, they must have their headers.
 
     Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
+
+    Raises: DefinitionError: `SCHEMA_INVALID`, `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """
     stamp = F.struct(F.lit(0).alias("source"), "partition", "offset").alias(STAMP)
     if topic.format == "binary":
@@ -54,7 +58,24 @@ def parsing(topic: Kafka) -> Parsing:
     fits = F.col("__falkirk_reason").isNull()
     bad = F.when(~fits, F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")).alias(BAD)
     kept = [F.when(fits, F.col("__falkirk_parsed").getField(name)).alias(name) for name in names]
-    return Parsing(names=names, fields=fields, reason=reason, kept=[*kept, stamp, bad])
+    kept += [F.when(fits, _part(part)).alias(column) for part, column in _record_columns(topic, names).items()]
+    return Parsing(fields=fields, reason=reason, kept=[*kept, stamp, bad])
+
+
+def _record_columns(topic: Kafka, names: list[str]) -> dict[str, str]:
+    """Return the columns of parts of the record itself. Raises: DefinitionError: `COLUMN_TWICE`, `COLUMN_RESERVED`."""
+    found, known = topic.record_columns, {name.casefold(): name for name in names}
+    for part, name in found.items():
+        if (column := known.get(name.casefold())) is not None:
+            raise COLUMN_TWICE_METADATA.error(where=topic.where, topic=topic.topic, column=column, part=part, name=name)
+    check_names([*found.values()], topic.where)
+    return found
+
+
+def _part(part: str) -> Column:
+    if part != "timestamp":
+        return F.col(part)
+    return F.when(F.col("timestamp") != F.timestamp_millis(F.lit(_NO_TIMESTAMP)), F.col("timestamp"))
 
 
 def parse(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
@@ -98,11 +119,17 @@ def _parse_json(topic: Kafka) -> tuple[Column, list[str], Column]:
     return fields, [field.name for field in schema.fields], reason
 
 
-def dead_letter(reason: Column, region: str, topic: str, value: Column) -> Column:
-    """Return what a dead letter says of a record with a stamp, as JSON, which `falkirk redrive` reads."""
+def dead_letter(
+    reason: Column, region: str, topic: str | Column, value: Column, traceback: Column | None = None
+) -> Column:
+    """Return the content of a dead letter for a record with a stamp, as JSON, which `falkirk redrive` reads.
+
+    Args: traceback: of a function that failed on it.
+    """
+    read = F.lit(topic) if isinstance(topic, str) else topic
     told = F.struct(
-        reason.alias("reason"), F.lit(region).alias("region"), F.lit(topic).alias("topic"),
+        reason.alias("reason"), F.lit(region).alias("region"), read.alias("topic"),
         F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
-        value.alias("value"),
+        value.alias("value"), *([] if traceback is None else [traceback.alias("traceback")]),
     )  # fmt: skip
     return F.to_json(told)

@@ -1,1 +1,1 @@
-"""The home of an application: its folder, who owns it, and what it knows of processes on this and other machines."""
+"""The home of an application: its folder, its owner, and its record of processes on this and other machines."""

@@ -3,7 +3,7 @@
 A copied folder or a cloned disk has the same identity and a separate store, so no copy sees the other's generation. The
 copies share only the broker. So each owner appends a claim to an internal topic before it writes anything, and the last
 claim is valid: an owner that finds a later claim than its own ends. The order of the partition decides, so no
-transaction is needed. (A fenced region has transactional ids of its own: runtime/lanes.py.)
+transaction is needed. (The transactional ids of a fenced region are another matter: runtime/lanes.py.)
 
 A claim is signed with the secret of the home, which its copies have too. So another writer of the topic can't make an
 owner end. Unsigned and repeated records end no owner. They are reported, and a new owner waits as for an unknown owner,

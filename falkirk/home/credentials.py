@@ -1,4 +1,4 @@
-"""Stores in the home what clients need to know: the token and the address for requests."""
+"""Stores in the home the data that clients need: the token and the address for requests."""
 
 import json
 import os
@@ -6,14 +6,15 @@ import secrets
 import shlex
 from pathlib import Path
 
-from falkirk.errors.conditions.home import HOME_UNUSABLE, HOME_UNUSABLE_ADDRESS
+from falkirk.errors.conditions.home import HOME_UNUSABLE, HOME_UNUSABLE_ADDRESS, HOME_UNUSABLE_DASHBOARD
 from falkirk.home.folder import write_atomically
 from falkirk.kafka.secret import Secret
+from falkirk.system import private
 from falkirk.system.stored import parse_json
 
 #: A variable in the environment of the coordinator.
 TOKEN_VARIABLE = "FALKIRK_HTTP_TOKEN"
-_TOKEN_FILE, _ADDRESS_FILE = "http.token", "http.json"
+_TOKEN_FILE, _ADDRESS_FILE, _DASHBOARD_FILE = "http.token", "http.json", "dashboard.token"
 
 
 def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
@@ -31,14 +32,40 @@ def token_of(home: Path, declared: Secret | None) -> tuple[str, str]:
         return token, f"${TOKEN_VARIABLE}"
     file = home / _TOKEN_FILE
     try:
-        if not file.exists():
-            _write_secret(file, secrets.token_urlsafe(32))
-        kept = file.read_text(encoding="ascii").strip()
-        if not kept:
-            raise ValueError("it is empty")  # an empty token would match a client without a token
-        return kept, f"$(cat {shlex.quote(str(file))})"
+        return _kept(file), f"$(cat {shlex.quote(str(file))})"
     except (OSError, ValueError) as error:
         raise HOME_UNUSABLE.error(where=file, reason=error, token_variable=TOKEN_VARIABLE) from error
+
+
+def new_token() -> str:
+    """Return a random token."""
+    return secrets.token_urlsafe(32)
+
+
+def write_dashboard_token(home: Path, token: str) -> Path:
+    """Write the token of this process's dashboard in place of a former one; return the file.
+
+    The home is created if necessary. Only its user can read the file.
+
+    Raises: MachineError: `FOLDER_NOT_OURS`. HomeError: `HOME_UNUSABLE`.
+    """
+    file = home / _DASHBOARD_FILE
+    try:
+        private.make(home)
+        _write_secret(file, token)
+    except OSError as error:
+        raise HOME_UNUSABLE_DASHBOARD.error(where=file, reason=error) from error
+    return file
+
+
+def _kept(file: Path) -> str:
+    """Return the token in a file, which is generated if there is none. Raises: OSError. ValueError: it is no token."""
+    if not file.exists():
+        _write_secret(file, new_token())
+    kept = file.read_text(encoding="ascii").strip()
+    if not kept:
+        raise ValueError("it is empty")  # an empty token would match a client without a token
+    return kept
 
 
 def _write_secret(file: Path, text: str) -> None:

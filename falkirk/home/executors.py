@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from pathlib import Path
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.home import HOME_DAMAGED, LEFTOVER_ALIVE_EXECUTORS, SESSION_LOST
+from falkirk.errors.spark import JVM_ERRORS
 from falkirk.home.folder import write_atomically
 from falkirk.system.disk import is_full
 from falkirk.system.stored import parse_json
@@ -90,7 +90,7 @@ class Executors:
                 addresses=addresses,
                 complete=complete,
             )
-        except (Py4JError, OSError) as error:  # the JVM died: the last record stays valid
+        except JVM_ERRORS as error:  # the JVM died: the last record stays valid
             log.warning("the executors could not be listed: %s", error)
             return
         if found == self._written:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -70,15 +71,16 @@ class Home:
     """
 
     def __init__(
-        self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None
-    ) -> None:
+        self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
         has_run = (self.path / "regions").is_dir()
         place = self.path / "decisions.db" if store is None else store
-        self.store = Store(place, identity=identity, must_exist=has_run, generation=generation)
+        self.store = Store(place, identity=identity, clock=clock, must_exist=has_run, generation=generation)
 
     def take_charge(self) -> None:
         """Become the owner, and refuse all writes of former owners. Only the holder of the lock may call this.
@@ -220,18 +222,21 @@ def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psuti
     return found
 
 
-def open_home(path: Path, application: str, store: str | None = None, *, visits: bool = False) -> Home:
+def open_home(
+    path: Path, application: str, store: str | None = None, *, visits: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> Home:  # fmt: skip
     """Open or create the home of an application, take its lock, and become its owner.
 
     Args: store: the URL of the database with its decisions; None: a file in the home. visits: do not become the owner,
-        so that an owner that uses the same store elsewhere can continue.
+        so that an owner that uses the same store elsewhere can continue. clock: as of `Store`.
     Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
         `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (the folder can't be made or written). MachineError:
         `FOLDER_NOT_OURS`. StoreError.
     """
     try:
         private.make(path)
-        home = _opened(path, application, store, locks.hold(path, locks.OWNER, str(os.getpid())), None)
+        home = _opened(path, application, store, locks.hold(path, locks.OWNER, str(os.getpid())), None, clock)
     except OSError as error:
         raise _unusable(path, error) from error
     try:
@@ -263,9 +268,12 @@ def host_home(path: Path, application: str, store: str | None, generation: int) 
     return _opened(path, application, store, lock, generation)
 
 
-def _opened(path: Path, application: str, store: str | None, lock: int, generation: int | None) -> Home:
+def _opened(
+    path: Path, application: str, store: str | None, lock: int, generation: int | None,
+    clock: Callable[[], float] = time.time,
+) -> Home:  # fmt: skip
     try:
-        return Home(path, application, _identify(path, application, store), lock, store, generation)
+        return Home(path, application, _identify(path, application, store), lock, store, generation, clock)
     except BaseException:
         os.close(lock)
         raise

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
@@ -9,6 +10,7 @@ from falkirk.store import Store
 from falkirk.theory.ids import PointNumber
 
 _LOOK_S = 0.2
+_NOTHING = nullcontext()
 
 
 def stop_asked_if_reachable(store: Store) -> bool:
@@ -40,16 +42,24 @@ def ask_to_stop(store: Store) -> None:
 
 
 def ask_to_go_back(
-    store: Store, asked: Mapping[str, PointNumber], *, force: bool, timeout_s: float
+    store: Store,
+    asked: Mapping[str, PointNumber],
+    *,
+    force: bool,
+    timeout_s: float,
+    using: AbstractContextManager[object] = _NOTHING,
 ) -> Mapping[str, PointNumber]:
     """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
 
+    Args: using: entered for each use of the store, and left while this waits.
     Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
     """
-    number = store.post_request("rollback", {"asked": dict(asked), "force": force})
+    with using:
+        number = store.post_request("rollback", {"asked": dict(asked), "force": force})
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        request = store.request(number)
+        with using:
+            request = store.request(number)
         assert request is not None
         if request.state == "done":
             goes: Mapping[str, PointNumber] = request.answer["goes"]

@@ -11,21 +11,21 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
 from falkirk.errors import AWAY, HomeError, SparkError
-from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT
+from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT, ONCE_UNSUITABLE
 from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
-from falkirk.host.settings import COUNTS_FILE, EXIT_UNUSABLE, HostSettings
+from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings
 from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
 from falkirk.host.standby import Standby
 from falkirk.runtime.status import CONSOLE
@@ -56,8 +56,9 @@ class RunSettings:
     """The settings of a run: file, broker, home and Spark master. None: as the file declares.
 
     Args: force: recover once even if published results depend on a damaged checkpoint. metrics: where to serve them,
-        ``"[host:]port"``; None: nowhere. standby: keep a second Spark application ready; None: if the machine has
-        memory for it.
+        ``"[host:]port"``; None: nowhere. dashboard: the same for the dashboard; empty: at its usual port. standby: keep
+        a second Spark application ready; None: if the machine has memory for it. conf: Spark settings of the user's
+        own. once: process the input that is there at the start, and end; then a standby is kept only if wanted.
     """
 
     file: Path
@@ -67,7 +68,10 @@ class RunSettings:
     create_topics: bool = False
     force: bool = False
     metrics: str | None = None
+    dashboard: str | None = None
     standby: bool | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
 
 class Coordinator:
@@ -86,11 +90,15 @@ class Coordinator:
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
     ) -> None:
         self._connection = broker_of(app, settings.kafka)
+        if settings.once and app.pushed:
+            source, pushed = next(iter(app.pushed.items()))
+            raise ONCE_UNSUITABLE.error(where=pushed.where, source=source)
         self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
-        self._standby = Standby(self._start_standby, say, wanted=settings.standby, master=settings.master)
+        wanted = False if settings.once and settings.standby is None else settings.standby
+        self._standby = Standby(self._start_standby, say, wanted=wanted, master=settings.master)
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
@@ -102,6 +110,8 @@ class Coordinator:
         self._warned: set[str] = set()
         #: The processors that stay down, by the last status, with their errors.
         self.down: dict[str, str] = {}
+        #: How a run with `--once` has ended, as of `OnceStatus`; None: it was stopped.
+        self.over: dict[str, Any] | None = None
         self.restarts = 0
         self.pulse = Pulse(SILENT_AT_START_S)
 
@@ -138,12 +148,12 @@ class Coordinator:
                     self._stopping.wait(AWAY_PAUSE_S)
                 elif self._commits != before:
                     fruitless = 0
-                elif not are_more(self._failures, failed):  # those have a limit of their own, and end only a processor
+                elif not are_more(self._failures, failed):  # these have a separate limit, and end only a processor
                     fruitless += 1
                 if fruitless >= FRUITLESS_MAX:
                     raise HOST_KEEPS_FAILING.error(where=self._path / "host.log", fruitless=fruitless, reason=reason)
                 self.restarts += 1
-                self._say(f"the Spark application is gone ({reason}); starting it again")
+                self._say(f"the Spark application ended ({reason}); starting it again")
             self._standby.end()
             home.kill_leftovers()
 
@@ -210,6 +220,12 @@ class Coordinator:
             _end(process)
         if standby is not None and process.returncode == EXIT_UNUSABLE:
             return None
+        if process.returncode == EXIT_OVER:
+            status = read_status(status_file) or {"regions": []}
+            self._note_down(status)
+            self.over = status.get("once") or {}
+            self.stop()
+            return "all input is processed"
         return self._reason(process, status_file, home)
 
     def _start_process(self) -> "subprocess.Popen[str]":
@@ -243,6 +259,8 @@ class Coordinator:
             force=self._force,
             failures=self._failures,
             standby=standby,
+            conf=dict(self._settings.conf),
+            once=self._settings.once,
         )
 
     def _watch(
@@ -281,7 +299,7 @@ class Coordinator:
         for warning in status.get("exposed", ()):
             if warning not in self._warned:
                 self._warned.add(warning)
-                self._say(f"warning: {warning} (docs/operations.md, Ports)")
+                self._say(f"warning: {warning} (docs/how-to/security.md, Ports)")
 
     def _note_down(self, status: dict[str, Any]) -> None:
         """Note the processors that stay down, and say why, once each. Note how often others have failed."""
@@ -291,7 +309,7 @@ class Coordinator:
         for name, error in self.down.items():
             if error not in self._warned:
                 self._warned.add(error)
-                self._say(f"{name} failed for good and stays down; what does not depend on it runs on. {error}")
+                self._say(f"{name} failed for good and stays down; independent processors continue. {error}")
 
     def _reason(self, process: "subprocess.Popen[str]", status_file: Path, home: Home) -> str:
         if (status := read_status(status_file)) is not None:
@@ -364,6 +382,6 @@ def are_more(after: Mapping[str, Mapping[str, Any]], before: Mapping[str, Mappin
     """Return whether any processor has failed more often in one description of the counts than in another."""
 
     def times(count: Mapping[str, Any]) -> int:
-        return sum(int(count.get(kind, 0)) for kind in ("failures", "strays", "losses"))
+        return sum(int(count.get(kind, 0)) for kind in ("failures", "strays", "losses", "connections"))
 
     return any(times(count) > times(before.get(name, {})) for name, count in after.items())

@@ -7,7 +7,9 @@ there, and the others run. A new start of the application begins without counts.
 home keeps them from one Spark application to the next (counts.py).
 
 Not counted: a full disk and a stray connection to a port of Spark's. Others cause them, and they say nothing about the
-processor.
+processor. A damaged checkpoint is not counted either, and clears the count: it explains the failures before it, and the
+next start is from another checkpoint. A connection that another task has closed counts a quarter, because the failure
+of that task is the cause.
 
 An executor (or the JVM, on one machine) that dies says little: perhaps a value killed it, and perhaps its machine was
 switched off. So such an end of the Spark application counts once for each processor that was running, had input, and
@@ -26,11 +28,16 @@ from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FA
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
-from falkirk.runtime.triage import is_stray
+from falkirk.runtime.triage import is_lost_connection, is_stray
 from falkirk.system.disk import is_full
+from falkirk.theory.ids import Offset
+from falkirk.theory.times import TopicPartition
 
 #: The number of lost Spark applications in a row, without progress, after which a processor stays down.
 LOSSES_MAX = FAILURES_MAX
+#: How many failures that name a lost connection alone count as one. Their cause is the failure of another task, which
+#: the next try may show: a damaged checkpoint, for example, from which Falkirk can recover.
+CONNECTIONS_PER_FAILURE = 4
 #: Conditions that pass with a new Spark application, or once the broker is back.
 PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 #: How long a region waits for space on a full disk before its next start.
@@ -46,34 +53,40 @@ class Cause(Enum):
     FULL = "the disk is full: "
     STRAY = "a stray connection to a port of Spark's streaming shuffle: "
     LOSS = "an executor was lost: "
+    CONNECTION = "another task ended first: "
+    DAMAGE = "a damaged checkpoint: "
 
 
 def cause_of(error: Exception, *, was_lost: bool) -> Cause:
     """Return the cause of the error that ended a query. Args: was_lost: Spark has lost an executor meanwhile."""
     if is_full(error):
         return Cause.FULL
-    return Cause.STRAY if is_stray(error) else Cause.LOSS if was_lost else Cause.OWN
+    if is_stray(error):
+        return Cause.STRAY
+    return Cause.LOSS if was_lost else Cause.CONNECTION if is_lost_connection(error) else Cause.OWN
 
 
 @dataclass(kw_only=True)
-class Count:
+class FailureCount:
     """The failures of one processor since its last checkpoint.
 
-    Args: failures: how many count. strays: how many a stray connection caused. reason: of the last one that counts.
-        losses: how many Spark applications in a row ended without its progress because executors died.
+    Args: failures: how many count. strays: how many a stray connection caused. reason: the reason of the last one that
+        counts. losses: how many Spark applications in a row ended without its progress because executors died.
+        connections: how many failures named a lost connection alone.
     """
 
     failures: int = 0
     strays: int = 0
     reason: str = ""
     losses: int = 0
+    connections: int = 0
 
 
 class Failures:
     """The counts of one host. Args: before: the counts of the host before it, as `describe` returns them."""
 
     def __init__(self, before: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        self._counts = {name: Count(**count) for name, count in (before or {}).items()}
+        self._counts = {name: FailureCount(**count) for name, count in (before or {}).items()}
         #: The processors that failed in hosts before this one, and that this one has not started yet.
         self._unstarted = {*self._counts}
         #: The processors that have started in this host, and those that have made progress in it.
@@ -81,9 +94,9 @@ class Failures:
         #: The processor on trial, and those that wait for its progress.
         self._on_trial, self._waiting = "", list[str]()
 
-    def of(self, name: str) -> Count:
+    def of(self, name: str) -> FailureCount:
         """Return the count of a processor."""
-        return self._counts.setdefault(name, Count())
+        return self._counts.setdefault(name, FailureCount())
 
     def pause_s(self, name: str, cause: Cause) -> float:
         """Return the pause before the next try after a failure that is not counted yet."""
@@ -100,8 +113,14 @@ class Failures:
                 count.failures, count.reason = count.failures + 1, reason
             case Cause.STRAY:
                 count.strays += 1
+            case Cause.CONNECTION:
+                count.connections += 1
+                if count.connections % CONNECTIONS_PER_FAILURE == 0:
+                    self.add(name, reason)
             case Cause.FULL:
                 count.failures = 0
+            case Cause.DAMAGE:  # it explains the failures before it, and the next start is from another checkpoint
+                count.failures = count.connections = 0
 
     def add_loss(self, name: str, reason: str) -> None:
         """Count, for a processor with input, that the Spark application ended because executors died."""
@@ -109,8 +128,12 @@ class Failures:
             count = self.of(name)
             count.losses, count.reason = count.losses + 1, reason
 
+    def has_failed(self, name: str) -> bool:
+        """Return whether a processor has failed, or was lost, since it last made progress."""
+        return self.of(name) != FailureCount()
+
     def is_exhausted(self, name: str) -> bool:
-        """Return whether a processor has failed so often that a further try is unlikely to help."""
+        """Return whether a processor has reached the number of failures after which Falkirk gives up."""
         count = self.of(name)
         return count.failures >= FAILURES_MAX or count.losses >= LOSSES_MAX
 
@@ -125,7 +148,7 @@ class Failures:
         self._counts.pop(name, None)
 
     def forget_all(self) -> None:
-        """Forget all failures, because a rollback was requested: the values that caused them may be taken back."""
+        """Forget all failures, because a rollback was requested: the values that caused them may become invalid."""
         self._counts.clear()
         self._unstarted.clear()
         self._waiting.clear()
@@ -180,17 +203,27 @@ class Failures:
 
     def describe(self) -> dict[str, dict[str, Any]]:
         """Return the counts as plain values."""
-        return {name: asdict(count) for name, count in sorted(self._counts.items()) if count != Count()}
+        return {name: asdict(count) for name, count in sorted(self._counts.items()) if count != FailureCount()}
 
 
-def has_progressed(points: Sequence[Point], restored: int, ran_s: float) -> bool:
-    """Return whether a live region has got further than the checkpoint from which it resumed.
+def has_progressed(points: Sequence[Point], restored: int, due: Mapping[TopicPartition, Offset], ran_s: float) -> bool:
+    """Return whether a live region has got further than the place where it failed before.
 
-    It has if a later checkpoint covers more input. The first checkpoints may cover none, although there is some: a
-    batch ends at a time that is fixed when it begins, perhaps before its tasks run on executors that have just started.
-    So an idle region has got further when it has run for a while.
+    That place is in the input that was there when it resumed, after the checkpoint from which it resumed. Its
+    partition is not known. So the region has got further if a later checkpoint covers more of each partition that had
+    input. Progress of other partitions alone says nothing: a batch ends at a time that is fixed when it begins, perhaps
+    before the task that would meet the value has begun to read. A partition can't advance beyond the value, so the
+    count is cleared only a limited number of times.
 
-    Args: points: of the region, oldest first. restored: the number of the checkpoint. ran_s: how long it has run.
+    A region without input when it resumed, or that has not failed, has got further if a checkpoint covers more input,
+    or if it has run for a while.
+
+    Args: points: the region's points, oldest first. restored: the number of the checkpoint. due: the positions from
+        which it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
     """
     later = [point for point in points if point.number >= restored]
-    return len(later) > 1 and (later[-1].read != later[0].read or ran_s > IDLE_S)
+    if len(later) < 2:
+        return False
+    newest = later[-1].read
+    further = all(newest.length(e) > o for e, o in due.items()) if due else newest != later[0].read
+    return further or ran_s > IDLE_S

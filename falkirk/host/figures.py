@@ -1,6 +1,6 @@
-"""Figures of a host: what its status says of the input, the output and the epochs of each processor.
+"""Figures of a host: the numbers in its status about the input, the output and the epochs of each processor.
 
-Counters begin anew with each host, except those that are positions. The coordinator adds up the counts of its hosts
+Counters begin at 0 with each host, except those that are positions. The coordinator adds up the counts of its hosts
 (metrics.py).
 """
 
@@ -30,16 +30,16 @@ class LiveFigures:
 
     def __init__(self, live: LiveRegion) -> None:
         self._live, self._held = live, HeldAge()
-        self._read = 0
-        self._lag: int | None = None
+        self._sources: dict[str, dict[str, int | None]] = {}
         self._state: dict[str, int] = {}
 
     def look(self, progress: Mapping[str, Any] | None) -> None:
-        """Take in what the last `observe` has found. Args: progress: of the last batch, as Spark tells it."""
-        points, start = self._live.points(), self._live.starts
-        source = self._live.region.source.topic.log
-        self._read = sum(int(_length(points[-1].read, source, p)) - o for p, o in start.items())
-        self._lag, self._state = _behind(progress, len(start)), _state_of(progress)
+        """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
+        points, starts = self._live.points(), self._live.starts
+        for number, (source, start) in enumerate(starts.items()):
+            read = sum(int(_length(points[-1].read, source, p)) - o for p, o in start.items())
+            self._sources[source] = {"records": read, "lag": _behind(progress, len(start), number)}
+        self._state = _state_of(progress)
 
     def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its held log, if it has one."""
@@ -56,16 +56,16 @@ class LiveFigures:
             outputs[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
         return {
             "name": region.name,
-            "sources": {region.source.topic.topic: {"records": self._read, "lag": self._lag}},
+            "sources": self._sources or {log: {"records": 0, "lag": None} for log in region.reads},
             "outputs": outputs,
             "state": self._state,
         }
 
 
-def _behind(progress: Mapping[str, Any] | None, partitions: int) -> int | None:
-    """Return how many records the source had beyond the last batch at its end, if Spark says so."""
+def _behind(progress: Mapping[str, Any] | None, partitions: int, number: int) -> int | None:
+    """Return how many records a source had beyond the last batch at its end, if Spark says so."""
     try:
-        average = float((progress or {})["sources"][0]["metrics"]["avgOffsetsBehindLatest"])
+        average = float((progress or {})["sources"][number]["metrics"]["avgOffsetsBehindLatest"])
     except (KeyError, IndexError, TypeError, ValueError):
         return None
     return round(average * partitions)

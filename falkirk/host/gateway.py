@@ -1,6 +1,6 @@
 """Gateway: accepts requests over HTTP in the coordinator's process, so that clients outlive a dead Spark.
 
-The host reports in its status what the gateway needs to know: the topics, the schemas of requests, and the positions
+The host reports the gateway's needs in its status: the topics, the schemas of requests, and the positions
 below which all results of requests are published.
 """
 
@@ -24,7 +24,7 @@ from falkirk.errors.conditions.host import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
-from falkirk.push.bridge import Answers, KafkaBridge, Progress
+from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests
 from falkirk.push.connections import (
     ARRIVING_MAX,
     CONNECTIONS_MAX,
@@ -36,7 +36,7 @@ from falkirk.push.connections import (
 from falkirk.push.errors import passing_error
 from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.theory.ids import Offset, Offsets
 
 #: At the stop, clients with a response have this long to receive it.
@@ -53,7 +53,7 @@ class Gateway:
 
     def __init__(self, app: Application, connection: Connection, home: Home, say: Callable[[str], None]) -> None:
         self._app, self._connection, self._home, self._say = app, connection, home, say
-        self._lines: dict[str, KafkaBridge] = {}
+        self._bridges: dict[str, KafkaBridge] = {}
         self._counters: dict[str, Counter] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -103,29 +103,36 @@ class Gateway:
     def take(self, status: dict[str, Any]) -> None:
         """Use the status that the host has published."""
         for told in status.get("push", ()):
-            name, line = told["source"], self._lines.get(told["source"])
+            name, bridge = told["source"], self._bridges.get(told["source"])
             counter = self._counters.get(name)
             if counter is None:
                 continue  # the application's file has changed since the coordinator read it
             counter.schema = StructType.fromJson(told["schema"])
-            if line is None:
-                line = self._lines[name] = self._line(counter, told["topic"], told["answers"])
+            if bridge is None:
+                bridge = self._bridges[name] = self._bridge(counter, told["topic"], told["answers"])
             if "accepted" in told:
-                line.take(
+                bridge.take(
                     Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
                 )
 
-    def _line(self, counter: Counter, topic: str, answers: str | None) -> KafkaBridge:
+    def _bridge(self, counter: Counter, topic: str, answers: str | None) -> KafkaBridge:
         assert self._loop is not None
-        desk, window_s = counter.desk, counter.http.window_s
-        line = KafkaBridge(self._connection, topic, self._answers(answers), window_s, desk, self._loop)
-        line.start()
-        return line
+        service, window_s = counter.service, counter.http.window_s
+        bridge = KafkaBridge(
+            self._connection, self._requests(topic), self._answers(answers), window_s, service, self._loop
+        )  # fmt: skip
+        bridge.start()
+        return bridge
+
+    def _requests(self, topic: str) -> Requests:
+        place = Storage(home=self._home, connection=self._connection)
+        note = partial(place.note_foreign, topic, refuse=False)
+        return Requests(topic=topic, key=place.signing_key.of(topic, "requests"), on_foreign=note)
 
     def _answers(self, topic: str | None) -> Answers | None:
         if topic is None:
             return None
-        place = Place(home=self._home, connection=self._connection)
+        place = Storage(home=self._home, connection=self._connection)
         note = partial(place.note_foreign, topic, refuse=False)
         return Answers(topic=topic, verifier=partial(place.verifier, topic), on_foreign=note)
 
@@ -135,9 +142,9 @@ class Gateway:
         if thread is None or self._loop is None or self._stopping is None:
             return
         self._soon(self._close)
-        for line in self._lines.values():
-            line.stop()
-        self._soon(self._close)  # a line that was just starting may have opened the desk again
+        for bridge in self._bridges.values():
+            bridge.stop()
+        self._soon(self._close)  # a bridge that was just starting may have opened the service again
         self._soon(self._stopping.set)
         thread.join()
 
@@ -149,7 +156,7 @@ class Gateway:
 
     def _close(self) -> None:
         for counter in self._counters.values():
-            counter.desk.close(passing_error("BEING_STOPPED", "the application is stopping.", retry_after_s=10))
+            counter.service.close(passing_error("BEING_STOPPED", "the application is stopping.", retry_after_s=10))
 
     # -- in the gateway's thread --------------------------------------------------------------------------------------
 
@@ -158,9 +165,9 @@ class Gateway:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default is often 1,024
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         for name, http in self._app.pushed.items():
-            # The line exists before the desk opens, and a closed desk sends nothing.
-            desk = RequestService(lambda entry, value, name=name: self._lines[name].send(entry, value))  # type: ignore[misc]
-            self._counters[name] = Counter(http=http, desk=desk)
+            # The bridge exists before the service opens, and a closed service sends nothing.
+            service = RequestService(lambda entry, value, name=name: self._bridges[name].send(entry, value))  # type: ignore[misc]
+            self._counters[name] = Counter(http=http, service=service)
         by_path = {counter.http.path: counter for counter in self._counters.values()}
         busy: set[object] = set()
         runner = web.AppRunner(

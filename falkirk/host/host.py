@@ -9,19 +9,19 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
 from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
-from falkirk.errors.spark import first_line
+from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
-from falkirk.host.supervised import Supervised, Watch, statuses
+from falkirk.host.once import Once, OnceStatus, begin_once
+from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.local.spark import writes_elsewhere
@@ -30,10 +30,11 @@ from falkirk.plan.shape import Shape, shape_of
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision
+from falkirk.protocol.rollback import RollbackDecision
 from falkirk.runtime.batches import batches_of
 from falkirk.runtime.context import Context
 from falkirk.runtime.figures import published
+from falkirk.runtime.foreign import ForeignWatch, judges_of
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.logs import AllLogs, KafkaLogs
@@ -50,7 +51,7 @@ class Host:
     """The regions and batches of one plan in one session.
 
     Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event. failures: the counts of
-        the host before it; this host counts on.
+        the host before it; this host counts on. is_once: it is over when it has processed the input of its start.
     """
 
     def __init__(
@@ -61,13 +62,16 @@ class Host:
         history: History = NO_HISTORY,
         say: Callable[[str], None] = log.info,
         failures: Failures | None = None,
+        is_once: bool = False,
     ) -> None:
         self._plan, self._context, self._history, self._say = plan, context, history, say
+        self._is_once = is_once
+        self._once: Once | None = None
         self._failures = Failures() if failures is None else failures
         self._on_progress: Callable[[], None] = lambda: None
         #: Batches that have completed an epoch since the last poll.
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        watch = Watch(context=context, failures=self._failures, say=say)
+        watch = Supervision(context=context, failures=self._failures, say=say)
         self._batches = batches_of(plan.batches, context, partial(writing.settle, context), self._completed.put)
         self._regions = {
             region.name: SupervisedRegion(
@@ -89,7 +93,8 @@ class Host:
         self._executors = Executors(context.session, context.home.path)
         self._releases_failed = 0
         self._losses = Losses(context.session)
-        #: The processor that may start now, after the trial of another one. That it does not run yet is no failure.
+        self._foreign = ForeignWatch(context, judges_of(plan, context))
+        #: The processor that may start now, after the trial of another one. It counts no failure while it waits.
         self._admitted: str | None = None
 
     def start(self, on_progress: Callable[[], None] = lambda: None, *, force: bool = False) -> None:
@@ -116,7 +121,8 @@ class Host:
             if not self._serve(self._recovery.open):
                 self._recovery.open(force=force)
             self._refresh()
-            self.figures()  # what is published from now on counts
+            self.figures()  # results that are published from now on count
+            self._foreign.start()
         except BaseException as error:
             self.note_end(error)
             self.stop()
@@ -128,6 +134,7 @@ class Host:
         logs = AllLogs(topics, self._batches.logs)
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
+        self._once = begin_once(shape.layout, logs.ends, context, self._batches.regions, is_once=self._is_once)
         return RecoveryProtocol(
             shape.layout,
             {name: unit.port for name, unit in self._units.items()},
@@ -148,17 +155,9 @@ class Host:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
         if writes_elsewhere(self._context.session):
             return False
-        flushed = threading.Event()
-
-        def flush() -> None:
-            with contextlib.suppress(SparkError, Py4JError):
-                writing.flush(self._context)
-                for unit in self._units.values():
-                    unit.flush()
-                flushed.set()
-
-        threading.Thread(target=flush, name="falkirk-flush", daemon=True).start()  # it blocks while the broker is away
-        return flushed.wait(timeout_s)
+        actions: list[Callable[[], None]] = [partial(writing.flush, self._context)]
+        actions += [unit.flush for unit in self._units.values()]
+        return succeed_within(timeout_s, actions)
 
     def poll(self) -> tuple[RegionStatus, ...]:
         """Check every region once, and take one turn of the protocol. Call it about once a second.
@@ -171,7 +170,7 @@ class Host:
         return self.status()
 
     def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
-        """Wait until the next poll is due, and release completed epochs meanwhile; return whether to stop.
+        """Wait until the next poll is due, and release completed epochs meanwhile; return whether to end.
 
         Raises: as `poll`.
         """
@@ -185,7 +184,12 @@ class Host:
             while not self._completed.empty():
                 names.add(self._completed.get())
             self._attempt(partial(self._recovery.release_of, names))
-        return stopping.is_set()
+        return stopping.is_set() or self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has processed all that it should, and ends by itself."""
+        return self.once is not None and self.once.is_over
 
     def _look_after(self) -> None:
         assert self._recovery is not None, "a host that was not started can't be polled"
@@ -200,6 +204,13 @@ class Host:
         self._releases_failed = 0
         if self._acceptance is not None:
             self._acceptance.take_in(self._recovery.points)
+        if self._once is not None:
+            self._once.look(self._recovery)
+
+    @property
+    def once(self) -> OnceStatus | None:
+        """How far it is, if it ends by itself."""
+        return None if self._once is None else self._once.status
 
     def _count_failure(self, name: str, reason: str) -> None:
         if name == self._admitted:
@@ -225,7 +236,7 @@ class Host:
         """Return whether Spark has lost an executor. On one machine the JVM is the executor."""
         try:
             return self._losses.any()
-        except (Py4JError, OSError):
+        except JVM_ERRORS:
             return True
 
     def _attempt(self, action: Callable[[], None]) -> None:
@@ -246,7 +257,7 @@ class Host:
             raise SESSION_LOST_GO_BACK.error()
         self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
-    def _serve(self, recover: Callable[..., Decision]) -> bool:
+    def _serve(self, recover: Callable[..., RollbackDecision]) -> bool:
         """Take the oldest request to roll back, if there is one; return whether it was carried out."""
         store = self._context.home.store
         request = store.take_request("rollback")
@@ -260,10 +271,10 @@ class Host:
             store.answer_request(request.request, answer, failed=True)
             if not isinstance(error, GuaranteeError):
                 raise
-            self._say(f"not gone back: {error.message}")
+            self._say(f"rollback refused: {error.message}")
             return False
         store.answer_request(request.request, {"goes": dict(decision.goes)})
-        self._say(f"went back as asked: {', '.join(f'{n} to {p}' for n, p in sorted(decision.goes.items()))}")
+        self._say(f"rolled back on request: {', '.join(f'{n} to {p}' for n, p in sorted(decision.goes.items()))}")
         return True
 
     def _wait_for(self, error: LogError | StoreError) -> None:
@@ -289,10 +300,10 @@ class Host:
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""
-        return statuses(self._units, self.down)
+        return statuses(self._units, self.down, {} if self._recovery is None else self._recovery.sinks.waiting)
 
     def figures(self) -> list[dict[str, Any]]:
-        """Return what is counted and measured of each processor, upstream first: see figures.py."""
+        """Return the counts and measurements of each processor, upstream first: see figures.py."""
         found, recovery = published(self._context), self._recovery
         if recovery is None:
             return []
@@ -338,9 +349,27 @@ class Host:
 
     def stop(self) -> None:
         """Stop all releases, regions and batches, writers first."""
+        self._foreign.stop()
         for unit in self._units.values():
             unit.leave_off()
         self._batches.stop()
         for unit in self._units.values():
             unit.stop()
         self._executors.record(complete=True)
+
+
+def succeed_within(timeout_s: float, actions: Sequence[Callable[[], None]]) -> bool:
+    """Run actions that may block while the broker is away; return whether all have succeeded in time.
+
+    An action that blocks for longer continues in its thread. The caller may end the JVM meanwhile.
+    """
+    succeeded = threading.Event()
+
+    def run() -> None:
+        with contextlib.suppress(SparkError, *JVM_ERRORS):
+            for action in actions:
+                action()
+            succeeded.set()
+
+    threading.Thread(target=run, name="falkirk-flush", daemon=True).start()
+    return succeeded.wait(timeout_s)

@@ -1,6 +1,6 @@
-"""Metrics: what Prometheus gets of an application, from the status that its hosts publish.
+"""Metrics: the answer to Prometheus about an application, from the status that its hosts publish.
 
-Counts begin anew with each host, so the coordinator adds them up: no counter falls. Counts that are positions in a log
+Counts begin at 0 with each host, so the coordinator adds them up: no counter falls. Counts that are positions in a log
 continue by themselves, and only the greatest one counts.
 """
 
@@ -75,7 +75,7 @@ class Sums:
         self._before[key] = self._before.get(key, 0.0) + self._now.pop(key, 0.0)
 
     def take(self, key: Key, count: float) -> None:
-        """Take in a count of the present host. A smaller one than before has begun anew."""
+        """Take in a count of the present host. A smaller one than before has begun at 0 again."""
         if count < self._now.get(key, 0.0):
             self._carry(key)
         self._now[key] = count

@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ from falkirk.home.folder import identity_of, write_atomically
 from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
+from falkirk.local.submitted import add_py_files
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.live.warming import Warming
@@ -41,11 +43,12 @@ class Prepared:
 
     def __init__(self, settings: HostSettings) -> None:
         began_s, self._settings = time.time(), settings
+        add_py_files(settings.conf)
         self.app = load_application(Path(settings.file))
         self._files = digests(Path(settings.file), began_s)
         connection = broker_of(self.app, settings.kafka)
         self.slots = slots_to_have(self.app, Topics(connection))
-        self.session = application_session(self.app, settings.master, self.slots)
+        self.session = application_session(self.app, settings.master, self.slots, settings.conf)
         self.plan = plan_application(self.app, self.session, identity_of(Path(settings.home)))
         assert settings.standby is not None
         self._folder = Path(settings.standby)
@@ -97,18 +100,24 @@ class Prepared:
         write_atomically(self._folder / STATE, state)
 
 
-def application_session(app: Application, master: str | None, slots: int) -> SparkSession:
-    """Return the Spark session of an application. Args: slots: of a local master, if none is named."""
+def application_session(
+    app: Application, master: str | None, slots: int, conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the Spark session of an application.
+
+    Args: slots: the number for a local master, if no master is named. conf: the user's settings.
+    """
     return spark_session(
         app.name,
         master=master or f"local[{slots}]",
         buffer_timeout=app.buffer_timeout,
         state_partitions=app.state_partitions,
+        conf=conf,
     )
 
 
 def digests(file: Path, began_s: float) -> dict[str, str]:
-    """Return a digest of each file that decides what a host does: the application's, those that it imports, Spark's.
+    """Return a digest of each file on which a host's work depends: the application's, those that it imports, Spark's.
 
     Args: file: the application's. Only modules in its folder count. began_s: when it was loaded. A file that was
         written after that gets a digest that it never has.

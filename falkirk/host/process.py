@@ -18,6 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
+import psutil
+
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import FalkirkError, StoreError
@@ -28,15 +30,17 @@ from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
+from falkirk.host.once import OnceStatus
 from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
-from falkirk.host.settings import EXIT_UNUSABLE, HostSettings
+from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
+from falkirk.local.submitted import add_py_files
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
-from falkirk.plan.topics import prepare_topics
+from falkirk.plan.topics import notes_on_clocks, prepare_topics
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.disk import is_full
@@ -57,13 +61,16 @@ def write_status(
     exposed: Sequence[str] = (),
     failures: Failures | None = None,
     figures: Sequence[object] = (),
+    once: OnceStatus | None = None,
+    start: dict[str, object] | None = None,
     error: FalkirkError | None = None,
 ) -> None:
     """Publish the host's status for the coordinator.
 
     Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
         warnings about open ports of the Spark application. failures: counts for the next host. figures: as of
-        `Host.figures`. error: the error that ends the host.
+        `Host.figures`. once: as of `Host.once`. start: how long the start took, and whether a standby took over.
+        error: the error that ends the host.
     """
     content = {
         "at_s": time.time(),
@@ -74,6 +81,8 @@ def write_status(
         "exposed": exposed,
         "failures": None if failures is None else failures.describe(),
         "figures": figures,
+        "once": None if once is None else once.describe(),
+        "start": start,
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -103,11 +112,13 @@ def main() -> int:
     stop_on_signals(stopping.set, signal.SIGTERM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the coordinator decides
     prepared = None
+    began_s = psutil.Process().create_time()
     if settings.standby is not None:
         prepared, settings = _stand_by(settings, lines, stopping)
+        began_s = time.time()
     home_path, failures = Path(settings.home), Failures(settings.failures)
     try:
-        return _run(settings, home_path, stopping, failures, prepared)
+        return _run(settings, home_path, stopping, failures, prepared, began_s=began_s)
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
         write_status(home_path, (), failures=failures, error=error)
@@ -143,8 +154,9 @@ def _end_unused(reason: str) -> NoReturn:
 
 def _run(
     settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures,
-    prepared: Prepared | None = None,
+    prepared: Prepared | None = None, *, began_s: float,
 ) -> int:  # fmt: skip
+    add_py_files(settings.conf)
     app = load_application(Path(settings.file)) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
     home = _attach(app, settings, stopping)
@@ -157,7 +169,7 @@ def _run(
     wanted = slots_to_have(app, topics)
     if prepared is not None and prepared.slots != wanted:
         _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
-    session = application_session(app, settings.master, wanted) if prepared is None else prepared.session
+    session = application_session(app, settings.master, wanted, settings.conf) if prepared is None else prepared.session
     record_processes(home, session)
     exposed = exposure(session)
     plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
@@ -166,26 +178,31 @@ def _run(
         fenced=plan.fenced,
     )  # fmt: skip
     prepare_topics(plan, topics, create_missing=settings.create_topics)
+    for note in notes_on_clocks(plan, topics):
+        _say(note)
     slots = slots_needed(plan, topics)
     available = check_slots(slots, session)
     write_atomically(home_path / "plan.json", json.dumps(as_json(plan, slots, available), indent=1))
-    host = Host(plan, context, history=app.history, say=_say, failures=failures)
+    host = Host(plan, context, history=app.history, say=_say, failures=failures, is_once=settings.once)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set)
     if stopping.is_set():
         session.stop()
         return 0
 
+    start: dict[str, object] = {}
+
     def publish() -> None:
         foreign = [*host.foreign, *claim.foreign_records()]
         write_status(
             home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures,
-            figures=host.figures(),
+            figures=host.figures(), once=host.once, start=start or None,
         )  # fmt: skip
 
     if prepared is not None:
         prepared.await_rest()
     host.start(on_progress=publish, force=settings.force)
+    start |= {"took_s": round(time.time() - began_s, 2), "standby": prepared is not None}
     try:
         while not host.wait(POLL_S, stopping):
             host.poll()
@@ -199,9 +216,9 @@ def _run(
         raise
     finally:
         host.stop()
-        write_status(home_path, host.status())
+        write_status(home_path, host.status(), once=host.once)
     session.stop()
-    return 0
+    return EXIT_OVER if host.is_over else 0
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,6 @@
-"""Query: a stream that this process writes, with the methods of a StreamingQuery.
+"""A query: an application that runs in this process, with the methods of a StreamingQuery.
 
-This is the simplest use, without an `App` or a coordinator process. The regions run in the user's own session, and a
-thread watches them.
+There is no coordinator process. The regions run in the user's own session, and a thread watches them.
 """
 
 import logging
@@ -27,7 +26,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import check_slots, slots_needed
-from falkirk.plan.topics import prepare_topics
+from falkirk.plan.topics import notes_on_clocks, prepare_topics
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
 
@@ -38,7 +37,7 @@ FLUSH_S = 10.0
 
 
 class Query:
-    """A running application in this process. Made by `Stream.write`, and by `App.run` under spark-submit."""
+    """A running application in this process. Made by `Stream.write`, `App.start`, and `App.run` under spark-submit."""
 
     def __init__(
         self,
@@ -94,6 +93,15 @@ class Query:
     def _end(self, error: Exception) -> None:
         self._host.note_end(error)
         self._counts.end(error)
+
+    def __repr__(self) -> str:
+        state = "running" if self.isActive else "stopped" if self._error is None else self._error.condition
+        return f"<Query {self.name}: {state}, {len(self.status)} regions and batches>"
+
+    @property
+    def name(self) -> str:
+        """The name of the application."""
+        return self._home.application
 
     @property
     def isActive(self) -> bool:
@@ -152,11 +160,12 @@ def start_application(
     create_topics: bool = False,
     home: str | Path | None = None,
     force: bool = False,
+    once: bool = False,
 ) -> Query:
     """Start an application in this process: see `App.start`."""
     connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
     home = None if home is None else Path(home)
-    return run_here(app, connection, home=home, create_topics=create_topics, force=force)
+    return run_here(app, connection, home=home, create_topics=create_topics, force=force, once=once)
 
 
 def run_here(
@@ -166,10 +175,11 @@ def run_here(
     home: Path | None = None,
     create_topics: bool = False,
     force: bool = False,
+    once: bool = False,
 ) -> Query:
     """Run an application in this process and session, and return the running query.
 
-    Args: home: by default the application's. force: as in RunSettings.
+    Args: home: by default the application's. force, once: as in RunSettings.
     """
     if app.pushed:
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
@@ -189,10 +199,12 @@ def run_here(
         )  # fmt: skip
         claim = Claim(connection, opened)
         prepare_topics(plan, context.topics, create_missing=create_topics)
+        for note in notes_on_clocks(plan, context.topics):
+            log.warning("%s", note)
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
         counts = KeptCounts(opened.path)
-        host = Host(plan, context, history=app.history, failures=counts.failures)
+        host = Host(plan, context, history=app.history, failures=counts.failures, is_once=once)
         return Query(host, opened, counts, claim, force=force)
     except BaseException:
         if claim is not None:

@@ -1,4 +1,4 @@
-"""Settings: what the coordinator tells its host. It needs no Spark, so the coordinator starts quickly."""
+"""Settings: the message of the coordinator to its new host. It needs no Spark, so the coordinator starts quickly."""
 
 import json
 from collections.abc import Mapping
@@ -7,10 +7,12 @@ from typing import Any
 
 #: The file of a home with the counts of failures, if no coordinator passes them on: see counts.py.
 COUNTS_FILE = "failures.json"
-#: The file in a standby's scratch folder that says how far it is, and what it says. Before, it is of no use.
+#: The file in a standby's scratch folder that has its progress, and the contents of this file. Before, it is of no use.
 STATE, PLANNED, WARM = "state", "planned", "warm"
 #: The exit code of a standby that has failed, or no longer fits: its coordinator starts a host without it.
 EXIT_UNUSABLE = 5
+#: The exit code of a host that has processed its input in a run with `--once`.
+EXIT_OVER = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class HostSettings:
     force: bool = False
     failures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     standby: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one line."""

@@ -30,7 +30,7 @@ from falkirk.system.processes import kill_tree
 VARIABLE = "FALKIRK_STANDBY"
 #: A standby starts by itself only if this much memory is available. It uses a third of it.
 NEEDED_BYTES = 2_500_000_000
-#: A standby starts by itself only if so many processors were idle, measured over this time. It computes for half a
+#: A standby starts by itself only if this number of CPU cores was idle, measured over this time. It computes for half a
 #: minute, and would delay the results of an application that needs all of them.
 IDLE_PROCESSORS, MEASURED_S = 1.0, 10.0
 #: The time until memory and processors are looked at again.
@@ -90,7 +90,7 @@ class Standby:
     def watch(self, home: Home, status: dict[str, Any] | None) -> None:
         """Start a standby once results flow, and replace one that has failed. Call it a few times a second.
 
-        Args: home: records the standby. status: of the host, its newest.
+        Args: home: records the standby. status: the newest status of the host.
         """
         if self._process is None:
             if self._may_start() and status is not None and self._is_steady(status) and self._has_room():
@@ -152,7 +152,7 @@ class Standby:
         return commits != self._first or time.monotonic() - self._running_since_s > STEADY_S
 
     def _has_room(self) -> bool:
-        """Return whether the machine has memory and idle processors for a standby, or the user wants one anyway."""
+        """Return whether the machine has memory and idle CPU cores for a standby, or the user wants one anyway."""
         if self._wanted:
             return True
         now_s, before, self._idle = time.monotonic(), self._idle, (time.monotonic(), idle_s())
@@ -182,4 +182,4 @@ class Standby:
         self._tries += 1
         self._next_s = time.monotonic() + PAUSE_S * self._tries
         if self._tries == 1:
-            self._say(f"the standby {reason}; host.log has more. The application runs on")
+            self._say(f"the standby {reason}; host.log has more. The application continues")

@@ -1,4 +1,4 @@
-"""Supervised: one region or batch as the host watches it, whichever of the two it is.
+"""Supervised: one region or batch, as the host watches it.
 
 The recovery protocol decides where a processor resumes, and starts it through its port. The host watches it: it
 decides which errors are permanent, counts failures, and keeps the status that users see.
@@ -23,7 +23,7 @@ WAITS = "executors died repeatedly, so processors that had made no progress star
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch:
+class Supervision:
     """The parts that all processors of a host share. Args: say: receives one line for the user at each event."""
 
     context: Context
@@ -37,7 +37,7 @@ class Supervised(ABC):
     Attributes: status: its state, as users see it.
     """
 
-    def __init__(self, name: str, where: SourceLocation, watch: Watch) -> None:
+    def __init__(self, name: str, where: SourceLocation, watch: Supervision) -> None:
         self.name, self.where, self.status = name, where, RegionStatus(name=name)
         self._context, self._failures, self._say = watch.context, watch.failures, watch.say
 
@@ -95,10 +95,18 @@ class Supervised(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Send what this process still holds for it; it must be stopped. May block. Raises: SparkError."""
+        """Send the results that this process still holds for it; it must be stopped. May block. Raises: SparkError."""
 
 
-def statuses(units: Mapping[str, Supervised], down: Mapping[str, FalkirkError]) -> tuple[RegionStatus, ...]:
-    """Return a copy of the status of each processor, upstream first. Args: down: those that stay down."""
-    found = (unit.status.copy() for unit in units.values())
+def statuses(
+    units: Mapping[str, Supervised], down: Mapping[str, FalkirkError], waiting: Mapping[str, FalkirkError]
+) -> tuple[RegionStatus, ...]:
+    """Return a copy of the status of each processor, upstream first.
+
+    Args: down: those that stay down. waiting: those whose results wait for their sink.
+    """
+    found = [unit.status.copy() for unit in units.values()]
+    for status in found:
+        if (reason := waiting.get(status.name)) is not None:
+            status.detail = f"results wait. {reason.condition}: {reason}"
     return tuple(status if (error := down.get(status.name)) is None else status.failed(error) for status in found)

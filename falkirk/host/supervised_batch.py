@@ -1,26 +1,27 @@
-"""Supervised batch: a batch as the host watches it. It retries its epochs itself, and reports what it can't retry."""
+"""Supervised batch: a batch as the host watches it. It retries its epochs itself, and reports other failures."""
 
+import logging
 import time
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
-
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
-from falkirk.errors.spark import first_line
+from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.host.figures import BatchFigures, Published
-from falkirk.host.supervised import Supervised, Watch
+from falkirk.host.supervised import Supervised, Supervision
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.theory.frontier import OffsetFrontier
+
+log = logging.getLogger("falkirk")
 
 
 class SupervisedBatch(Supervised):
     """One batch of a plan."""
 
-    def __init__(self, batch: BatchRegion, watch: Watch) -> None:
+    def __init__(self, batch: BatchRegion, watch: Supervision) -> None:
         super().__init__(batch.batch.name, batch.batch.where, watch)
         self._region, self._figures = batch, BatchFigures(batch, time.time())
         #: The newest complete epoch and the number of published epochs when dead letters were last counted.
@@ -90,7 +91,7 @@ class SupervisedBatch(Supervised):
     def _fatal(self, error: Exception) -> FalkirkError:
         if isinstance(error, FalkirkError):
             return error
-        if isinstance(error, Py4JNetworkError | ConnectionError):
+        if isinstance(error, JVM_DIED):
             return SESSION_LOST_GONE.error()
         told = EPOCH_KEEPS_FAILING.error(where=self.where, region=self.name, reason=first_line(error))
         told.__cause__ = error
@@ -116,6 +117,10 @@ class SupervisedBatch(Supervised):
 
     def stop(self) -> None:
         """See Supervised."""
+        try:
+            self._region.save_last()
+        except (FalkirkError, *JVM_ERRORS) as error:  # the store is away, or another owner has the home
+            log.warning("%s: its state was not saved at the stop: %s", self.name, error)
         self._region.end()
         self.status.state = "stopped"
 

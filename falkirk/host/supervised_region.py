@@ -3,16 +3,20 @@
 import logging
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
 from falkirk.host.figures import LiveFigures, Published
-from falkirk.host.supervised import Supervised, Watch
+from falkirk.host.supervised import Supervised, Supervision
+from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import Offset
+from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
 
@@ -20,13 +24,15 @@ log = logging.getLogger("falkirk")
 class SupervisedRegion(Supervised):
     """One live region of a plan. Attributes: live: the region."""
 
-    def __init__(self, live: LiveRegion, watch: Watch) -> None:
+    def __init__(self, live: LiveRegion, watch: Supervision) -> None:
         super().__init__(live.region.name, live.region.where, watch)
         self.live, self._figures = live, LiveFigures(live)
-        #: Of the last failure, until it is counted.
+        #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
         self._started_at_s = math.inf
+        #: What `has_progressed` asks of the present opening, once it was needed.
+        self._due: Mapping[TopicPartition, Offset] | None = None
 
     @property
     def port(self) -> LiveRegion:
@@ -69,7 +75,11 @@ class SupervisedRegion(Supervised):
         if self._was_lost():
             return
         ran_s = time.monotonic() - self._started_at_s
-        if has_progressed(self.live.points(), opening.restored_batch, ran_s):
+        if self._due is None:  # without a failure, any progress will do
+            topics, connection = self._context.topics, self._context.connection
+            has_failed = self._failures.has_failed(self.name)
+            self._due = inputs.due(topics, connection, opening.start) if has_failed else {}
+        if has_progressed(self.live.points(), opening.restored_batch, self._due, ran_s):
             self._failures.forget(self.name)
         elif ran_s > IDLE_S:  # a checkpoint may be due only later, but a value that kills would have been read
             self._failures.note_progress(self.name)
@@ -92,7 +102,8 @@ class SupervisedRegion(Supervised):
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             self._failures.add(self.name, reason)
             raise SESSION_LOST_MEMORY.error(reason=reason) from error
-        cause = self._cause = cause_of(error, was_lost=self._was_lost())
+        cause = Cause.DAMAGE if found is not None else cause_of(error, was_lost=self._was_lost())
+        self._cause = cause
         status.state, status.detail = "restarting", f"{cause.value}{reason}"
         live.ready_at_s = time.monotonic() + self._failures.pause_s(self.name, cause)
         self._say(f"{self.name}: failed ({status.detail}); restarting")
@@ -114,15 +125,17 @@ class SupervisedRegion(Supervised):
         opening, status = self.live.opening, self.status
         if opening is None or opening is self._opening or self.live.query is None:
             return
-        self._opening, self._started_at_s = opening, time.monotonic()
+        self._opening, self._started_at_s, self._due = opening, time.monotonic(), None
         suppresses = opening.release.barrier is not None
-        fate = "suppressed" if suppresses else "repeated"
+        fate = "dropped" if suppresses else "published again"
         status.state, status.detail, status.incarnation = "running", "", opening.incarnation
         status.suppressed += opening.released if suppresses else 0
         if opening.incarnation > 1:
+            restored = opening.restored_batch
+            source = f"resumes from checkpoint {restored}" if restored >= 0 else "begins at the start of its input"
             self._say(
-                f"{self.name}: incarnation {opening.incarnation} resumes after batch {opening.restored_batch}; "
-                f"{opening.released} results are already published and will be {fate}"
+                f"{self.name}: start {opening.incarnation} {source}; "
+                f"{opening.released} results after it are already published and will be {fate}"
             )
 
     def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:

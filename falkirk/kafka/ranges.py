@@ -53,8 +53,7 @@ class Message(Protocol):
 class LogRecord:
     """A record of a topic.
 
-    Args: header: Falkirk's header, not yet verified; None: there is none, or it is malformed. raw_header: the header's
-        bytes, even if malformed. timestamp_ms: since 1970.
+    Args: raw_header: the value of Falkirk's header, even if malformed. timestamp_ms: since 1970.
     """
 
     partition: int
@@ -62,8 +61,17 @@ class LogRecord:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    header: Header | None
     raw_header: bytes | None = None
+
+    @property
+    def header(self) -> Header | None:
+        """Falkirk's header, not yet verified; None if there is none, or it is malformed."""
+        if self.raw_header is None:
+            return None
+        try:
+            return Header.decode(self.raw_header)
+        except LogError:
+            return None
 
 
 def read_range(
@@ -86,15 +94,13 @@ def read_range(
             skipped silently.
     """
     for message in read_messages(connection, topic, first, last, stall_s=stall_s, committed=committed):
-        value = header_value(message.headers())
         yield LogRecord(
             partition=message.partition(),
             offset=message.offset(),
             timestamp_ms=message.timestamp()[1],
             key=message.key(),
             value=message.value(),
-            header=None if value is None else _readable(value),
-            raw_header=value,
+            raw_header=header_value(message.headers()),
         )
 
 
@@ -228,10 +234,3 @@ class _Reading:
         if last is not None:
             return self._fault(last)
         return away("reading a topic", self._connection, self._topic, "STALLED", self._errors)
-
-
-def _readable(value: bytes) -> Header | None:
-    try:
-        return Header.decode(value)
-    except LogError:
-        return None

@@ -1,7 +1,7 @@
 """Topics: reads the settings and positions of Kafka topics, and creates and deletes topics.
 
 A position is the offset of the next record, so a partition's records are [first, end). End positions are high
-watermarks, whatever isolation level a reader uses. A leader may hold more records (replication.py).
+watermarks, for every isolation level of a reader. A leader may hold more records (replication.py).
 """
 
 import difflib
@@ -45,7 +45,8 @@ class TopicFacts:
     """The facts about a topic: partitions, cleanup policy (``delete``, ``compact``, or both with a comma), limits.
 
     `max_message_bytes` limits a record batch after compression; `retention_ms` is -1 if records never expire;
-    `message_timestamp_type` is ``CreateTime`` or ``LogAppendTime``.
+    `message_timestamp_type` is ``CreateTime`` or ``LogAppendTime``. `timestamp_after_max_ms` is how far the timestamp
+    of a producer may be ahead of the broker's clock; None: the broker is older than this setting, and accepts any.
     """
 
     topic: str
@@ -54,6 +55,7 @@ class TopicFacts:
     max_message_bytes: int
     retention_ms: int
     message_timestamp_type: str
+    timestamp_after_max_ms: int | None = None
 
 
 class Topics:
@@ -82,6 +84,7 @@ class Topics:
         resource = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
         futures = self._admin.describe_configs([resource], request_timeout=self._timeout_s)
         config = self._result(futures[resource], "reading a topic's settings", topic)
+        after = config.get(ANY_TIME)
         return TopicFacts(
             topic=topic,
             partitions=partitions,
@@ -89,6 +92,7 @@ class Topics:
             max_message_bytes=int(config["max.message.bytes"].value),
             retention_ms=int(config["retention.ms"].value),
             message_timestamp_type=str(config["message.timestamp.type"].value),
+            timestamp_after_max_ms=None if after is None else int(after.value),
         )
 
     def expect(self, topic: str, identity: str) -> None:

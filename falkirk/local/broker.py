@@ -131,14 +131,26 @@ def stop(folder: Path | None = None, *, timeout_s: float = 20.0) -> bool:
     """Stop the broker of a folder and keep its data; return whether a broker was running."""
     running = status(folder)
     process = running.process() if running else None
-    if process is None:
+    if running is None or process is None:
         return False
     process.terminate()
-    try:
-        process.wait(timeout_s)
-    except psutil.TimeoutExpired:
+    if not _ends(running, timeout_s):
         process.kill()
-        process.wait(timeout_s)
+        if not _ends(running, timeout_s):
+            raise psutil.TimeoutExpired(timeout_s, process.pid)
+    return True
+
+
+def _ends(running: Broker, timeout_s: float) -> bool:
+    """Wait for the end of a broker; return whether it has ended.
+
+    Its parent may be another process, which may not wait for it. Then it stays as a zombie, and has ended all the same.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while running.process() is not None:
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
     return True
 
 

@@ -21,7 +21,7 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """The result of one check: whether it passed, what was found, and how to fix a failure.
 
     Args: is_advice: `fix` is recommended, though the check passed.
@@ -34,27 +34,28 @@ class Finding:
     is_advice: bool = False
 
 
-def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
+def diagnose(kafka: str | None = None) -> tuple[CheckResult, ...]:
     """Check everything that a run needs, without downloading or starting anything. `kafka`: a broker to check."""
     found = [
-        Finding(
+        CheckResult(
             name="Python",
             ok=sys.version_info >= (3, 11),
             detail=sys.version.split()[0],
             fix="Use Python 3.11 or newer.",
         ),
         _java(),
-        Finding(
+        CheckResult(
             name="PySpark",
             ok=version("pyspark").startswith("4.3."),
             detail=version("pyspark"),
             fix="Install pyspark 4.3: Real-time Mode differs between versions.",
         ),
         _dependencies(),
+        _connector(),
         _module(),
         _archives(),
         _local_broker(),
-        Finding(name="processors", ok=True, detail=f"{os.cpu_count()}"),
+        CheckResult(name="CPU cores", ok=True, detail=f"{os.cpu_count()}"),
         _disk(),
         _ports(),
     ]
@@ -63,21 +64,21 @@ def diagnose(kafka: str | None = None) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _java() -> Finding:
+def _java() -> CheckResult:
     try:
         java = find_java()
     except FalkirkError as error:
-        return Finding(name="Java", ok=False, detail=error.message, fix=error.hint)
-    return Finding(name="Java", ok=True, detail=f"{java.version} ({java.command})")
+        return CheckResult(name="Java", ok=False, detail=error.message, fix=error.hint)
+    return CheckResult(name="Java", ok=True, detail=f"{java.version} ({java.command})")
 
 
-def _dependencies() -> Finding:
+def _dependencies() -> CheckResult:
     place = jars.entry()
     if not place.is_dir():
-        return Finding(name="JVM dependencies", ok=True, detail="not downloaded yet; the first run downloads them")
+        return CheckResult(name="JVM dependencies", ok=True, detail="not downloaded yet; the first run downloads them")
     lacking, other = jars.absent(place), jars.altered(place)
     lacks = f", without {', '.join(lacking)}" if lacking else ""
-    return Finding(
+    return CheckResult(
         name="JVM dependencies",
         ok=not lacking and not other,
         detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
@@ -85,19 +86,39 @@ def _dependencies() -> Finding:
     )
 
 
-def _module() -> Finding:
+def _connector() -> CheckResult:
+    """Report a connector of another version than Spark's: each is released with one Spark."""
+    spark, found = version("pyspark"), jars.connector_version()
+    differs = found != spark
+    return CheckResult(
+        name="Kafka connector",
+        ok=True,
+        detail=f"{found}, and Spark is {spark}" if differs else found,
+        fix="Falkirk is tested with this connector on this Spark. If you pin another pyspark, test your application "
+        "with a broker first: `falkirk run --local`."
+        if differs
+        else "",
+        is_advice=differs,
+    )
+
+
+def _module() -> CheckResult:
     name = "Java module"
     try:
         found = module.find()
         stale = module.PACKAGED.is_dir() and found.origin == "compiled"
     except FalkirkError as error:
-        return Finding(name=name, ok=False, detail=error.message, fix=error.hint)
+        return CheckResult(name=name, ok=False, detail=error.message, fix=error.hint)
     unfit = " (the prebuilt jar of this installation does not fit its Spark or its sources)" if stale else ""
     if found.ok:
-        return Finding(name=name, ok=True, detail=f"{found.origin}, {found.jar}, {jars.sha256(found.jar)[:16]}{unfit}")
+        return CheckResult(
+            name=name, ok=True, detail=f"{found.origin}, {found.jar}, {jars.sha256(found.jar)[:16]}{unfit}"
+        )
     if not found.jar.parent.is_dir():
-        return Finding(name=name, ok=True, detail=f"not compiled yet; `falkirk setup` or the first run does it{unfit}")
-    return Finding(
+        return CheckResult(
+            name=name, ok=True, detail=f"not compiled yet; `falkirk setup` or the first run does it{unfit}"
+        )
+    return CheckResult(
         name=name,
         ok=False,
         detail=f"{found.jar} is missing or damaged",
@@ -105,17 +126,17 @@ def _module() -> Finding:
     )
 
 
-def _archives() -> Finding:
+def _archives() -> CheckResult:
     name = "class archives"
     try:
         java = find_java()
         place = archive.entry(java) if jars.entry().is_dir() else None
     except FalkirkError:
-        return Finding(name=name, ok=True, detail="none, since Java or the JVM dependencies are missing")
+        return CheckResult(name=name, ok=True, detail="none, since Java or the JVM dependencies are missing")
     if place is None or not place.is_dir():
-        return Finding(name=name, ok=True, detail="none, so JVMs start more slowly; `falkirk setup` makes them")
+        return CheckResult(name=name, ok=True, detail="none, so JVMs start more slowly; `falkirk setup` makes them")
     bad = archive.damaged(place)
-    return Finding(
+    return CheckResult(
         name=name,
         ok=not bad,
         detail=f"in {place}" + (f", damaged: {', '.join(bad)}" if bad else ""),
@@ -123,11 +144,13 @@ def _archives() -> Finding:
     )
 
 
-def _local_broker() -> Finding:
+def _local_broker() -> CheckResult:
     running = broker.status()
     if running is None:
-        return Finding(name="local broker", ok=True, detail="not running (`falkirk kafka start` or --local starts it)")
-    return Finding(
+        return CheckResult(
+            name="local broker", ok=True, detail="not running (`falkirk kafka start` or --local starts it)"
+        )
+    return CheckResult(
         name="local broker",
         ok=running.answers(),
         detail=f"{running.bootstrap}, pid {running.pid}",
@@ -135,9 +158,9 @@ def _local_broker() -> Finding:
     )
 
 
-def _disk() -> Finding:
+def _disk() -> CheckResult:
     free = shutil.disk_usage(os.getcwd()).free
-    return Finding(
+    return CheckResult(
         name="disk",
         ok=free > _DISK_MIN_BYTES,
         detail=f"{free / (1 << 30):.0f} GiB free here",
@@ -145,18 +168,18 @@ def _disk() -> Finding:
     )
 
 
-def _ports() -> Finding:
+def _ports() -> CheckResult:
     """Report the ports of a run that other machines can reach, because no Spark setting closes them."""
     shared = others_reach()
     if not shared:
-        return Finding(name="ports", ok=True, detail="other machines can't reach this one")
-    return Finding(
+        return CheckResult(name="ports", ok=True, detail="other machines can't reach this one")
+    return CheckResult(
         name="ports",
         ok=True,
-        detail="Spark's streaming shuffle, which each keyed step of a live region uses, listens on all interfaces "
-        f"without a secret, also at {', '.join(shared)}",
-        fix="Close the ports of this user's processes to other machines with a firewall, a network namespace or "
-        "systemd: docs/operations.md, Ports.",
+        detail="Spark's streaming shuffle, which each keyed step of a live region uses, listens on all interfaces, "
+        f"also at {', '.join(shared)}. A caller must know the application's secret (spark.authenticate)",
+        fix="You can close the ports of this user's processes to other machines with a firewall, a network namespace "
+        "or systemd: docs/how-to/security.md, Ports.",
         is_advice=True,
     )
 
@@ -168,9 +191,9 @@ def others_reach() -> tuple[str, ...]:
     return tuple(sorted(address for address in plain if not ip_address(address).is_loopback))
 
 
-def _broker(kafka: str) -> Finding:
+def _broker(kafka: str) -> CheckResult:
     try:
         Topics(Connection.of(kafka)).await_broker(5.0)
     except FalkirkError as error:
-        return Finding(name="broker", ok=False, detail=error.message, fix=error.hint)
-    return Finding(name="broker", ok=True, detail=f"{kafka} answers")
+        return CheckResult(name="broker", ok=False, detail=error.message, fix=error.hint)
+    return CheckResult(name="broker", ok=True, detail=f"{kafka} answers")

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 
 AUTHENTICATE = "spark.authenticate"
+#: The class of the streaming shuffle. Spark's own ignores `spark.authenticate` (docs/decisions/0044).
+SHUFFLE, AUTHENTICATED_SHUFFLE = "spark.shuffle.manager.incremental", "org.falkirk.AuthenticatedShuffle"
 #: Each of these settings encrypts calls between driver and executors.
 _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 #: Masters for which Spark generates a secret; driver and executor are in one JVM.
@@ -30,11 +32,11 @@ def is_on_this_machine(master: str) -> bool:
 
 def context_settings(master: str) -> dict[str, str]:
     """Return the default settings of a new application on this master."""
-    return {AUTHENTICATE: "true"} if is_local(master) else {}
+    return {SHUFFLE: AUTHENTICATED_SHUFFLE} | ({AUTHENTICATE: "true"} if is_local(master) else {})
 
 
 def warnings(setting: Setting, master: str) -> tuple[str, ...]:
-    """Return what others can do to an application: one sentence for each risk, with the setting that prevents it."""
+    """Return the effects of others on an application: one sentence for each risk, with the setting that prevents it."""
 
     def is_on(name: str) -> bool:
         return (setting(name) or "").strip().lower() == "true"
@@ -45,6 +47,11 @@ def warnings(setting: Setting, master: str) -> tuple[str, ...]:
         found.append(
             f"anyone who reaches the ports of this Spark application can run code in it: set "
             f"{AUTHENTICATE}=true{secret}"
+        )
+    elif setting(SHUFFLE) != AUTHENTICATED_SHUFFLE:
+        found.append(
+            "anyone who reaches the ports of the streaming shuffle can read records of keyed steps and stop them: set "
+            f"{SHUFFLE}={AUTHENTICATED_SHUFFLE} when you build the session"
         )
     if not is_local(master) and not any(map(is_on, _ENCRYPTING)):
         found.append(

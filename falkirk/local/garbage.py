@@ -1,7 +1,7 @@
 """Garbage: tells the JVM in batches which of its objects Python no longer uses.
 
 PySpark makes an object in the JVM for each DataFrame, column and list. When Python deletes its reference, py4j sends a
-command to the JVM from a thread of its own: 40 % of all commands while Falkirk builds a plan or an epoch. Here, one
+command to the JVM from a separate thread: 40 % of all commands while Falkirk builds a plan or an epoch. Here, one
 command carries all objects of a tenth of a second.
 """
 
@@ -13,19 +13,20 @@ from collections import deque
 from typing import Any, cast
 
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from falkirk.errors.spark import JVM_ERRORS
 
 #: How long an object in the JVM may outlive its reference in Python, in seconds.
 PAUSE_S = 0.1
 
 
-class Garbage:
+class JvmGarbage:
     """Takes the place of py4j's queue of objects to forget.
 
     Args: client: py4j's, of one JVM. gateway: in that JVM. forget: the method of the Java module.
 
-    Attributes: has_ended: the JVM is gone, or its gateway closed. py4j's own queue then gets the objects.
+    Attributes: has_ended: the JVM has ended, or its gateway closed. py4j's own queue then gets the objects.
     """
 
     def __init__(self, client: Any, gateway: Any, forget: Any) -> None:
@@ -58,7 +59,7 @@ class Garbage:
             time.sleep(PAUSE_S)
             try:
                 self.send()
-            except (Py4JError, OSError):  # the JVM is gone, and its objects with it
+            except JVM_ERRORS:  # the JVM has ended, and with it its objects
                 self.has_ended = True
 
 
@@ -68,4 +69,4 @@ def collect_in_batches(session: SparkSession) -> None:
     client = gateway._gateway_client
     module = cast(Any, session)._jvm.org.falkirk.Released
     if isinstance(module, JavaClass) and isinstance(getattr(client, "finalizer_deque", None), deque):
-        client.finalizer_deque = Garbage(client, gateway.java_gateway_server.getGateway(), module.forget)
+        client.finalizer_deque = JvmGarbage(client, gateway.java_gateway_server.getGateway(), module.forget)

@@ -71,6 +71,12 @@ def manifest() -> dict[str, str]:
     return {name: digest for digest, name in lines}
 
 
+def connector_version() -> str:
+    """Return the version of Spark's Kafka connector in the manifest."""
+    (name,) = (jar for jar in manifest() if jar.startswith("spark/spark-sql-kafka-"))
+    return name.removesuffix(".jar").rpartition("-")[2]
+
+
 def absent(folder: Path) -> tuple[str, ...]:
     """Return the jars of the manifest that are missing in `folder`."""
     return tuple(sorted(jar for jar in manifest() if not (folder / jar).is_file()))

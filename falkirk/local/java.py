@@ -11,9 +11,6 @@ from falkirk.errors.conditions.local import JAVA_MISSING, JAVA_TOO_OLD
 
 #: The oldest Java on which Spark 4 runs.
 VERSION_MIN = 17
-_FIX = (
-    f"Install Java {VERSION_MIN} or newer (Debian: apt install openjdk-{VERSION_MIN}-jre-headless), or set JAVA_HOME."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Caches what names in the JVM refer to, because py4j looks a name up at each use; and redirects its standard error.
+"""Caches the objects behind names in the JVM, because py4j looks a name up at each use; and redirects its standard
+error.
 
 `jvm.org.apache.spark.X` takes five lookups. For each package in the name, the JVM searches some 250 jars for a class of
 that name. PySpark and Falkirk use a few names thousands of times while they build a plan or an epoch.
@@ -57,7 +58,7 @@ def remember_names(session: SparkSession) -> None:
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Keep what a JVM that starts here writes to standard error, as long as it lives, from the terminal.
+    """Keep the standard error of a JVM that starts here, as long as it lives, from the terminal.
 
     The JVM warns of Spark's incubator modules, and Spark logs errors that it also raises. If the JVM does not start,
     its output is shown.

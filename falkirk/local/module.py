@@ -58,7 +58,7 @@ def module_jar() -> Path:
 
 
 def application_jars() -> tuple[Path, ...]:
-    """Return the jars that a Spark application needs: the connector with what it needs, and the Java module.
+    """Return the jars that a Spark application needs: the connector with its dependencies, and the Java module.
 
     Raises: MachineError: the errors of `spark_jars` and `module_jar`.
     """
@@ -106,7 +106,7 @@ def jar_in(folder: Path) -> Path:
 
 
 def is_sound(folder: Path) -> bool:
-    """Return whether the folder has the jar of these sources, as it was built."""
+    """Return whether the folder has the jar of these sources, unchanged since it was built."""
     jar = jar_in(folder)
     try:
         return _sum_of(jar).read_text() == _sum(jar)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors import SparkError
 from falkirk.errors.conditions.local import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
+from falkirk.errors.spark import JVM_ERRORS
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import KEY_PATTERN
 from falkirk.local import exposure
@@ -24,6 +25,7 @@ from falkirk.local.garbage import collect_in_batches
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
 from falkirk.local.module import application_jars, key, module_jar
+from falkirk.local.submitted import PY_FILES, joined
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -57,16 +59,27 @@ BATCH_POOL = "falkirk-batch"
 #: The scheduling pool of releases: a finished result does not wait for computations.
 RELEASE_POOL = "falkirk-release"
 
-#: The language and the encoding of every JVM that Falkirk starts, whatever the machine's are: a restart on a machine
+#: The language and the encoding of every JVM that Falkirk starts, on every machine: a restart on a machine
 #: with another language must give the same results. Under Turkish, `upper('äi')` ends in another letter, and Spark does
 #: not find the variable `I` of `(x, I) -> x > i`.
-PINNED = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
+_LANGUAGE = ("-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8")
+#: The largest sizes that Avro's reader believes. Six bytes of a record can claim a text of 2 GB, and the reader makes
+#: room for it before it finds that there is none: the task ran out of memory, again at each retry. With a limit, such a
+#: record is a dead letter, as is one with a larger value.
+_AVRO_LIMITS = {
+    "org.apache.avro.limits.string.maxLength": str(64 << 20),
+    "org.apache.avro.limits.bytes.maxLength": str(64 << 20),
+    "org.apache.avro.limits.collectionItems.maxLength": str(4 << 20),
+}
+PINNED = (*_LANGUAGE, *(f"-D{name}={value}" for name, value in _AVRO_LIMITS.items()))
 #: Use only the JVM's first compiler. The second one makes faster code, but takes seconds for it.
 _JAVA_OPTIONS, _QUICK_COMPILER = "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1"
 
 #: A property with the servers from which Kafka's Java client may fetch tokens.
 _TOKEN_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 
+#: Reads topics, also records whose timestamps Spark's own source can't hold: see `KafkaSource.java`.
+KAFKA_SOURCE = "org.falkirk.KafkaSource"
 #: The sources that Spark uses through its first data source interface.
 _FIRST_INTERFACE = "spark.sql.sources.useV1SourceList"
 
@@ -79,7 +92,7 @@ _CONTEXT_SETTINGS = {
     # A second attempt of a task refuses to write (falkirk/runtime/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
-    # Spark writes a text of each plan for its user interface, as often as it adapts the plan. The short form suffices.
+    # Spark writes a text of each plan for its user interface, each time it adapts the plan. The short form suffices.
     "spark.sql.ui.explainMode": "simple",
     # Over TCP, the message that ends a Python worker's input waits 40 ms for an acknowledgement, in each task.
     "spark.python.unix.domain.socket.enabled": "true",
@@ -117,6 +130,7 @@ def session(
     buffer_timeout: Duration = "1 ms",
     state_partitions: int = 2,
     settings: Mapping[str, str] | None = None,
+    conf: Mapping[str, str] | None = None,
     brief: bool = False,
     shows_log: bool = True,
 ) -> SparkSession:
@@ -127,9 +141,10 @@ def session(
         buffer_timeout: how long a record may wait for others in a shuffle; becomes whole milliseconds, at least 1.
         state_partitions: the number of state partitions of each keyed step.
         settings: further Spark settings of a new session.
+        conf: those that the user has given on the command line: see submitted.py.
         brief: the session is for a command that runs for seconds. Its JVM compiles code quickly and once, which halves
-            the processor time of a plan.
-        shows_log: what a new JVM writes to standard error is shown there. Commands that only look at an application
+            the CPU time of a plan.
+        shows_log: whether the standard error of a new JVM is shown. Commands that only look at an application
             show their own errors instead.
     Raises: SparkError: `SESSION_SETTINGS_MISSING`, with the list. MachineError: no Java, or no dependencies.
     """
@@ -150,20 +165,32 @@ def session(
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
-        for name, value in {**wanted, **(settings or {})}.items():
-            builder = builder.config(name, value)
+        for name, value in joined({**wanted, **(settings or {})}, conf or {}).items():
+            if name != PY_FILES:
+                builder = builder.config(name, value)
         with nullcontext() if shows_log else unseen():
             active = builder.getOrCreate()
+        for path in filter(None, (conf or {}).get(PY_FILES, "").split(",")):
+            active.sparkContext.addPyFile(path)
         remember_names(active)
         collect_in_batches(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
+    _limit_avro(active)
     missing = missing_settings(active)
     if missing:
         hint = "Build the session with falkirk.local.spark.session(), or set these values when you build it."
         raise unsuitable(missing, hint)
     return active
+
+
+def _limit_avro(active: SparkSession) -> None:
+    """Set Avro's limits in a JVM that was started without them, if its classes are not loaded yet."""
+    system: Any = cast(Any, active)._jvm.System
+    for name, value in _AVRO_LIMITS.items():
+        if system.getProperty(name) is None:
+            system.setProperty(name, value)
 
 
 def unsuitable(missing: tuple[MissingSetting, ...], hint: str) -> SparkError:
@@ -179,14 +206,14 @@ def _submitted_with() -> dict[str, str]:
 
 
 def exposed(active: SparkSession) -> tuple[str, ...]:
-    """Return what others can do to the application, one sentence each with what closes it."""
+    """Return the effects that others can have on the application, one sentence each with a remedy."""
     return exposure.warnings(active.sparkContext.getConf().get, active.sparkContext.master or "")
 
 
 def _warn(active: SparkSession) -> None:
-    """Log what others can do to the application, once at its start."""
+    """Log the effects that others can have on the application, once at its start."""
     for warning in exposed(active):
-        log.warning("%s (docs/operations.md, Ports)", warning)
+        log.warning("%s (docs/how-to/security.md, Ports)", warning)
 
 
 def _present() -> SparkSession | None:
@@ -247,7 +274,9 @@ def _launch_settings(master: str) -> dict[str, str]:
     if exposure.is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # On a cluster the folder may not exist; executors have their own temporary folders.
-        settings["spark.python.unix.domain.socket.dir"] = str(private.socket_folder())
+        settings["spark.python.unix.domain.socket.dir"] = str(private.temporary_folder())
+        if not _chooses_local_folders():  # Spark lets others read what shuffles write, unless the umask forbids it
+            settings["spark.local.dir"] = settings["spark.python.unix.domain.socket.dir"]
         settings["spark.python.daemon.module"] = "falkirk.local.workers"
         # Hadoop's local file system forks chmod for every committed file, which takes most of the pause at a
         # checkpoint.
@@ -256,6 +285,13 @@ def _launch_settings(master: str) -> dict[str, str]:
             "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
         }
     return settings
+
+
+def _chooses_local_folders() -> bool:
+    """Return whether the user has chosen the folders for Spark's temporary files."""
+    conf = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
+    chosen = conf.is_file() and "spark.local.dir" in conf.read_text(errors="replace")
+    return chosen or bool(os.environ.get("SPARK_LOCAL_DIRS"))
 
 
 def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
@@ -356,5 +392,5 @@ def cancel_jobs(session: SparkSession, group: str) -> None:
     """Cancel the running jobs of a group and those about to start, because they might write."""
     try:
         session.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
-    except (Py4JError, OSError) as error:  # the JVM is dead, and so are its jobs
+    except JVM_ERRORS as error:  # the JVM is dead, and so are its jobs
         log.warning("cancelling the jobs of %s failed: %s", group, error)

@@ -1,7 +1,7 @@
 """Calls: the context of one call of a batch's function: its epoch, and the state that its operators keep.
 
 An operator asks the call for the state of the former epoch, and gives it the state of this one. When Falkirk plans the
-application, it calls the same function with empty DataFrames, and the call records what the operators ask for.
+application, it calls the same function with empty DataFrames, and the call records the requests of the operators.
 """
 
 from abc import ABC, abstractmethod
@@ -35,6 +35,7 @@ class EpochContext:
         number: from 0.
         views: for each `View` parameter, by name, the number of the epoch that it holds.
         begins, ends: the event time that it covers, [begins, ends), if epochs are cut by event time.
+        partitions: for each parameter that is no view, by name, the number of partitions of its log.
         decided_at: when the end of the epoch was decided. It is recorded, so it is the same in every replay.
     """
 
@@ -43,6 +44,7 @@ class EpochContext:
     begins: datetime | None = None
     ends: datetime | None = None
     decided_at: datetime = _NEVER
+    partitions: Mapping[str, int] = field(default_factory=dict)
 
 
 class Call(ABC):

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pyspark.cloudpickle as cloudpickle
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.analysis.columns import require
-from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, SCHEMA_INVALID_OPTION, STAMP_MISSING
+from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.python_steps import schema_of as schema_of
 from falkirk.operators.call import KIND, LETTER, Call, current
 
 Poison = Literal["dead-letter", "fail"]
@@ -102,16 +102,18 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from falkirk.errors import redaction
+    from falkirk.frames import user_function
     from falkirk.operators import python  # importing pyarrow is slow
 
     if poison not in ("dead-letter", "fail"):
         raise OPTION_UNKNOWN_POISON.error(where=where, option="poison", value=poison)
-    for module in (python, redaction):  # executors may not have Falkirk installed
+    for module in (python, user_function, redaction):  # executors may not have Falkirk installed
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    arrow, fails, name = to_arrow_schema(_tagged(kinds)), poison == "fail", str(where)
+    # Times without a zone that a function returns are in UTC, as are the times that it gets.
+    arrow, fails, name = to_arrow_schema(_tagged(kinds), timezone="UTC"), poison == "fail", str(where)
 
     def made(function: Callable[..., Any], *names: list[str]) -> Any:
-        work = getattr(python, kind)(function, *names, lambda: python.Sender(arrow, name, fails=fails))
+        work = getattr(python, kind)(function, *names, lambda: python.RowCollector(arrow, name, fails=fails))
         work.__wrapped__ = function  # for code that looks for the user's declarations about the function
         return work
 
@@ -141,18 +143,6 @@ def named(names: Sequence[str]) -> list[Column]:
 def joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
     """Return a join by keys. Null is a key like any other."""
     return left.join(right, [left[f"`{k}`"].eqNullSafe(right[f"`{k}`"]) for k in keys], how)
-
-
-def schema_of(ddl: str, option: str, where: SourceLocation) -> StructType:
-    """Return the columns that DDL declares. Raises: DefinitionError: `SCHEMA_INVALID`."""
-    problem: object = "it declares no columns"
-    try:
-        schema = StructType.fromDDL(ddl)
-        if isinstance(schema, StructType) and schema.fields:
-            return StructType([StructField(f.name, f.dataType) for f in schema.fields])
-    except PySparkException as error:
-        problem = str(error).strip().split("\n")[0]
-    raise SCHEMA_INVALID_OPTION.error(where=where, schema=ddl, option=option, problem=problem)
 
 
 def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, LongType, StructField, StructType
 
 from falkirk.analysis.functions import ITSELF
-from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED, Processor
-from falkirk.differential.collection import Collection, Limits, limits
+from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED, DeclaredProcessor
+from falkirk.differential.collection import Collection, LoopLimits, limits
 from falkirk.differential.flow import Flow
-from falkirk.differential.graph import Graph, Reduced, Scope, Source
+from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
 from falkirk.differential.program import Program, digest, first_change, program_of, steps_of
 from falkirk.differential.rows import DIFFERENCE
@@ -42,10 +42,10 @@ class Iterating:
     than many an epoch.
     """
 
-    def __init__(self, processor: Processor) -> None:
+    def __init__(self, processor: DeclaredProcessor) -> None:
         assert processor.iteration is not None, "only an iteration iterates"
         self._processor, self._settings = processor, processor.iteration
-        self._graph: Graph | None = None
+        self._graph: LoopGraph | None = None
         self._made_for: object = None
         #: Whether the contents of the files with which this process began were checked.
         self._checked = False
@@ -92,13 +92,13 @@ class Iterating:
             return done.changes.withColumnRenamed(DIFFERENCE, CHANGE)
         return _all(flow.whole(done.state))
 
-    def _planned(self, given: Mapping[str, DataFrame], session: SparkSession) -> Graph:
+    def _planned(self, given: Mapping[str, DataFrame], session: SparkSession) -> LoopGraph:
         context = session.sparkContext
         if self._graph is None or self._made_for is not context:
             self._graph, self._made_for = self._plan(given, session), context
         return self._graph
 
-    def _program(self, graph: Graph, given: Mapping[str, DataFrame], session: SparkSession) -> Program:
+    def _program(self, graph: LoopGraph, given: Mapping[str, DataFrame], session: SparkSession) -> Program:
         """Return the program, after calling the function a second time. A value that Python reads from a clock is a
         literal to Spark, but it differs in the second call.
 
@@ -114,7 +114,7 @@ class Iterating:
             )
         return program
 
-    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession, *, is_checked: bool = False) -> Graph:
+    def _plan(self, given: Mapping[str, DataFrame], session: SparkSession, *, is_checked: bool = False) -> LoopGraph:
         """Call the user's function. Args: is_checked: whether its steps were already found deterministic."""
         outside = Scope()
         collections = []
@@ -139,16 +139,16 @@ class Iterating:
             )
         return graph
 
-    def _limits(self, is_checked: bool) -> Limits:
+    def _limits(self, is_checked: bool) -> LoopLimits:
         vouched = is_checked or self._processor.word is not None
-        return Limits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
+        return LoopLimits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
 
-    def _returned(self, graph: Graph) -> StructType:
+    def _returned(self, graph: LoopGraph) -> StructType:
         changes = [StructField(CHANGE, LongType())] if self._settings.sends == "changes" else []
         return StructType([*graph.result.schema.fields, *changes])
 
 
-def _leaves_alone(graph: Graph, until: float) -> bool:
+def _leaves_alone(graph: LoopGraph, until: float) -> bool:
     """Whether any floating-point result has this tolerance."""
     for node in graph.nodes:
         if isinstance(node, Reduced) and isinstance(node.operator.how, Group):
@@ -178,6 +178,6 @@ def sweep_files(folder: Path, notes: Iterable[str]) -> None:
     sweep(folder, set().union(*(state.files() for state in states)))
 
 
-def iterating(processor: Processor) -> Callable[..., Any]:
+def iterating(processor: DeclaredProcessor) -> Callable[..., Any]:
     """Return the function of a batch, which gets and returns DataFrames."""
     return processor.body if processor.iteration is None else Iterating(processor)

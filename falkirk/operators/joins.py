@@ -1,4 +1,4 @@
-"""Joins: `join` pairs the rows of two streams, in whichever epochs they arrive."""
+"""Joins: `join` pairs the rows of two streams, even if they arrive in different epochs."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

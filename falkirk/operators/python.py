@@ -1,35 +1,39 @@
 """Python workers: runs a user's function on each row, and turns rows on which it fails into dead letters.
 
-This module runs in Spark's Python workers, where Falkirk need not be installed: this module and
-`falkirk/errors/redaction.py` are sent with the function (`register_pickle_by_value`).
+This module runs in Spark's Python workers, where Falkirk need not be installed: this module,
+`falkirk/frames/user_function.py` and `falkirk/errors/redaction.py` are sent with the function
+(`register_pickle_by_value`).
 """
 
 import json
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 
-from falkirk.errors.redaction import redact, redact_urls
+from falkirk.frames.user_function import (
+    TEXT_MAX,
+    fitted,
+    poison_text,
+    reason_of,
+    results_of,
+    row_text,
+    traceback_text,
+)
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
-#: The beginning of the reason in a dead letter of such a row; the fields that tell the row's origin.
-FAILED = "the function failed"
+#: The fields that tell the row's origin.
 _STAMP = ("source", "partition", "offset")
 #: The number of rows that are sent to Spark at once.
 ROWS_AT_ONCE = 10_000
-#: The number of characters of a row, and of a traceback, in a dead letter.
-TEXT_MAX = 10_000
 
 
 class Poison(Exception):
     """The user's function failed on a row, and the epoch must fail."""
 
 
-class Sender:
+class RowCollector:
     """Collects the rows for Spark: results, states and dead letters, each checked against its type.
 
     Args: schema: KIND and a struct per kind. region: for dead letters. fails: whether a row on which the function fails
@@ -49,16 +53,8 @@ class Sender:
 
         Raises: TypeError, ValueError: it does not fit; the user's function is the cause.
         """
-        plain = value.asDict() if isinstance(value, Row) else value
-        names = self._schema.field(kind).type
-        names = [names.field(i).name for i in range(names.num_fields)]
-        if not isinstance(plain, Mapping):
-            raise TypeError(f"{plain!r} is not a {kind}: return a dict or Row with {', '.join(names)}")
-        unknown = [name for name in plain if name not in names]
-        if unknown:
-            raise ValueError(f"{kind} has no column {unknown[0]!r}; it has {', '.join(names)}")
-        pa.array([plain], type=self._schema.field(kind).type)
-        return dict(plain)
+        plain, _ = fitted(kind, self._schema.field(kind).type, value)
+        return plain
 
     def refuse(self, row: Mapping[str, Any], stamp: object = None) -> None:
         """Send a row on which the function has just failed to the dead letters, with the error.
@@ -66,13 +62,12 @@ class Sender:
         Args: stamp: the row's stamp; by default the value of its column `stamp`.
         Raises: Poison.
         """
-        text = _traceback()
+        text = traceback_text()
         if self._fails:
-            raise Poison(f"the function failed on {_text(row)}\n{text[-TEXT_MAX:]}") from None
-        last = text.strip().splitlines()[-1]
+            raise Poison(poison_text(row, text)) from None
         stamp = row.get("stamp") if stamp is None else stamp
         place = {n: stamp[n] for n in _STAMP if n in stamp} if isinstance(stamp, Mapping) else {}
-        told = {"reason": f"{FAILED}: {last}"[:500], "region": self._region, "value": _text(row), **place}
+        told = {"reason": reason_of(text), "region": self._region, "value": row_text(row), **place}
         self.add(LETTER, {"key": None, "value": json.dumps({**told, "traceback": text[-TEXT_MAX:]})})
 
     def ready(self) -> bool:
@@ -85,36 +80,8 @@ class Sender:
         return pa.RecordBatch.from_pylist(rows, schema=self._schema)
 
 
-def _traceback() -> str:
-    """Return the traceback of the current error. Its lines of code are redacted, since others read it."""
-    error = sys.exc_info()[1]
-    assert error is not None, "a function has just failed"
-    told = traceback.TracebackException.from_exception(error)
-    waiting = [told]
-    while waiting:
-        each = waiting.pop()
-        lines = [(f.filename, f.lineno or 0, f.name, redact(f.line or "")) for f in each.stack]
-        each.stack = traceback.StackSummary.from_list(lines)
-        waiting += [e for e in (each.__cause__, each.__context__) if e is not None]
-        waiting += each.exceptions or []
-    return redact_urls("".join(told.format()))
-
-
-def _text(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, default=str)[:TEXT_MAX]
-
-
-def _results(found: object) -> Iterable[object]:
-    """Return a function's result as a series of rows: none for None, and one for a single row."""
-    if found is None:
-        return ()
-    if isinstance(found, Mapping | Row):
-        return (found,)
-    return found  # type: ignore[return-value]  # other values raise an error at the user's row
-
-
 def mapping(
-    function: Callable[[Row], object], names: list[str], sender: Callable[[], Sender]
+    function: Callable[[Row], object], names: list[str], sender: Callable[[], RowCollector]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task's function for `map_rows`. Args: names: the columns."""
 
@@ -125,7 +92,7 @@ def mapping(
                 try:
                     if error is not None:
                         raise error
-                    found = [out.check(RESULT, r) for r in _results(function(make(*plain.values())))]
+                    found = [out.check(RESULT, r) for r in results_of(function(make(*plain.values())))]
                 except Exception:
                     out.refuse(plain)
                     continue
@@ -143,7 +110,7 @@ def folding(
     names: list[str],
     keys: list[str],
     states: list[str],
-    sender: Callable[[], Sender],
+    sender: Callable[[], RowCollector],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task's function for `stateful`. Rows arrive key by key: first the key's state, then its rows in order.
     Args: names, keys, states: the columns of rows, of keys, and of states without keys."""
@@ -168,7 +135,7 @@ def folding(
                     returned = function(make(*each["row"].values()), state)
                     if not isinstance(returned, tuple) or len(returned) != 2:
                         raise TypeError(f"{returned!r} is not (results, state)")
-                    found = [out.check(RESULT, r) for r in _results(returned[0])]
+                    found = [out.check(RESULT, r) for r in results_of(returned[0])]
                     after = returned[1]
                     if after is not None:
                         values = after.asDict() if isinstance(after, Row) else after
@@ -188,7 +155,7 @@ def folding(
     return work
 
 
-def _refuse_unreadable(out: Sender, each: Mapping[str, Any], error: Exception) -> None:
+def _refuse_unreadable(out: RowCollector, each: Mapping[str, Any], error: Exception) -> None:
     """Refuse a row with values that Python can't represent. A state has no such values."""
     try:
         raise error
@@ -229,6 +196,6 @@ def _readable(column: pa.Array) -> Any:
             return "out of range"
 
 
-def _keep(out: Sender, keys: list[str], key: tuple[Any, ...] | None, state: Row | None) -> None:
+def _keep(out: RowCollector, keys: list[str], key: tuple[Any, ...] | None, state: Row | None) -> None:
     if key is not None and state is not None:
         out.add(STATE, {**dict(zip(keys, key, strict=True)), **state.asDict()})

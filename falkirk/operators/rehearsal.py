@@ -1,4 +1,4 @@
-"""Rehearsal: a call on empty DataFrames, with which the planner learns what a batch's operators keep and refuse."""
+"""Rehearsal: a call on empty DataFrames, which shows the planner the states and refusals of operators."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

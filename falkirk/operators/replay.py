@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.columns import check_group
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Node, Step, Stream, root_of, steps_of
+from falkirk.declare.nodes import Node, Step, root_of, steps_of
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.declare.stream import Stream
 from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import GREATEST, TIME
-from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.stamped import BAD, STAMP, Frame, attempt, good
 from falkirk.operators import watermarks
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
+from falkirk.operators.timed_joins import Side, timed_join
 from falkirk.operators.watermarks import Times
 
 
 def replay(
-    node: Node, given: Mapping[str, DataFrame], processor: Processor, keys: Mapping[str, Sequence[str]] | None = None
+    node: Node,
+    given: Mapping[str, DataFrame],
+    processor: DeclaredProcessor,
+    keys: Mapping[str, Sequence[str]] | None = None,
 ) -> DataFrame:
     """Return the result of the steps.
 
@@ -35,7 +40,7 @@ class _Replay:
     """The steps of one epoch. Args: times: the times of all partitions, by the watermark that moves them."""
 
     given: Mapping[str, DataFrame]
-    processor: Processor
+    processor: DeclaredProcessor
     keys: Mapping[str, Sequence[str]]
     times: dict[int, Times] = field(default_factory=dict)
 
@@ -48,9 +53,11 @@ class _Replay:
         frame = self.after(node.parent)
         if node.operation in ("withWatermark", "dropDuplicates", "windows"):
             return self._timed(node, frame)
+        if node.operation == "timedJoin":
+            return self._joined(node, frame)
         if node.operation not in ("map_rows", "stateful", "join"):
             return frames.apply(frame, node)
-        options = dict(node.arguments[-1])
+        options = {name: value for name, value in node.arguments[-1].items() if name != "timeout"}  # of live calls
         if node.operation == "map_rows":
             return frames.good(map_rows(frame.own, node.arguments[0], where=node.where, **options))
         if node.operation == "join":
@@ -77,10 +84,18 @@ class _Replay:
             return frames.good(watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own))
         return frames.good(watermarks.first_of_key(rows, step.arguments[0], watermark, name, times))
 
+    def _joined(self, step: Step, left: Frame) -> Frame:
+        other, asked = step.arguments
+        right = self.after(other.node)
+        sides = []
+        for frame, node, watermark in zip((left, right), (step.parent, other.node), asked.watermarks, strict=True):
+            self._require_stamps(frame, step)
+            times = self.times[id(watermark)]
+            sides.append(Side(rows=frame.data.drop(BAD), source=root_of(node).name, times=times))
+        return attempt(left, step, lambda: good(timed_join(sides[0], sides[1], step, self.processor.name)))
+
     def _is_in_one_partition(self, step: Step) -> bool:
-        root = root_of(step)
-        keys = () if isinstance(root, Step) else self.keys.get(root.name, ())
-        return is_in_one_partition(step, steps_of(step.parent), keys)
+        return is_in_one_partition(step, steps_of(step.parent), self.keys.get(root_of(step).name, ()))
 
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:

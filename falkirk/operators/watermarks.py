@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from falkirk.declare.stream import Step
+from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import divided
 from falkirk.frames import windows
@@ -38,7 +38,7 @@ _OPEN = StructType([
 _ORIGIN = StructType([StructField("source", StringType()), StructField("partition", IntegerType())])
 _TIME = StructType([StructField("time", LongType())])
 #: Before all times, even after a delay is subtracted.
-_NEVER = -(2**62)
+NEVER = -(2**62)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def timed(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame
     greatest = F.greatest(F.max(F.when(fits, time)).over(so_far), F.col("__old_time"))
     columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
     result = F.struct(*columns, time.alias(TIME), greatest.alias(GREATEST))
-    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), _letter(rows, F.col("__reason"), region))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), letter_of(rows, F.col("__reason"), region))
     divided = judged.select(
         F.when(fits, F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
         F.when(fits, result).alias("result"), F.when(~fits, letter).alias("letter"),
@@ -98,7 +98,7 @@ def first_of_key(rows: DataFrame, keys: Sequence[str], watermark: Watermark, reg
     before = call.before(slot, StructType([StructField("key", key), StructField("known", _KNOWN)]))
     columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
     is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
-    letter = F.when(is_late, _letter(rows.drop(TIME, GREATEST), F.lit(LATE), region))
+    letter = F.when(is_late, letter_of(rows.drop(TIME, GREATEST), F.lit(LATE), region))
     new = rows.select(
         F.struct(*[as_key(rows, name) for name in keys]).alias("key"),
         F.lit(None).cast(_with_time(_KNOWN)).alias("known"), F.col(TIME).alias("time"),
@@ -167,7 +167,7 @@ def of_windows(
     session: Any = rows.sparkSession
     sorted_ = ready.repartition("key").sortWithinPartitions(*order)
     done = DataFrame(session._jvm.org.falkirk.WindowsInEpoch.of(sorted_._jdf, KIND, spec), session)
-    letter = F.struct(F.lit(None).cast("string").alias("key"), _letter(records, F.lit(LATE), region, "letter."))
+    letter = F.struct(F.lit(None).cast("string").alias("key"), letter_of(records, F.lit(LATE), region, "letter."))
     found = done.select(KIND, "result", "state", F.when(F.col("letter").isNotNull(), letter).alias("letter"))
     kinds = {kind: found.schema[kind].dataType for kind in ("result", "state", "letter")}
     parts = call.split(found, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
@@ -184,7 +184,7 @@ def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> D
         same = (F.col("origin.source") == now["source"]) & (F.col("origin.partition") == now["partition"])
         return rows.join(now, same).drop("source", "partition")
     slot = call.slot("time")
-    known = call.before(slot, _TIME).agg(F.coalesce(F.max("time"), F.lit(_NEVER)).alias("known"))
+    known = call.before(slot, _TIME).agg(F.coalesce(F.max("time"), F.lit(NEVER)).alias("known"))
     least = times.after.agg(F.min("time").alias("least"))
     after = F.greatest("known", "least").alias("after")
     call.keep(slot, known.crossJoin(least).select(after.alias("time")))
@@ -192,7 +192,7 @@ def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> D
     return rows.drop("greatest").crossJoin(moment)
 
 
-def _letter(rows: DataFrame, reason: Column, region: str, within: str = "") -> Column:
+def letter_of(rows: DataFrame, reason: Column, region: str, within: str = "") -> Column:
     """Return the dead letter of a row: as that of a row on which a function failed. Args: within: where it is."""
     own = F.to_json(F.struct(*[F.col(f"{within}`{c}`") for c in rows.columns if c not in OURS]))
     place = [F.col(f"{within}{STAMP}.{name}") for name in ("source", "partition", "offset")]

@@ -5,18 +5,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
 from falkirk.declare.cut import ByClock, ByTime, OnArrival
-from falkirk.declare.parts import Processor
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.operators.times import sort
-from falkirk.plan.batch import Input
+from falkirk.plan.batch import BatchInput
 
 #: The time between two updates of a live processor's view.
 VIEW_EVERY_S = 1.0
 
 
-def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> Processor:
+def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructType) -> DeclaredProcessor:
     """Return the batch that keeps the newest record of each key of a live processor, for readers of its view.
 
     A key's records are in one partition of the hop, so the greatest offset is the newest.
@@ -33,7 +33,7 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
         return view.join(changed, joined, "left_anti").select(*columns).unionByName(changed)
 
     name = f"{processor.name}-view"
-    return Processor(
+    return DeclaredProcessor(
         name=name,
         body=newest,
         reads=(processor.name, name),
@@ -44,7 +44,7 @@ def view_of(processor: Processor, keys: tuple[str, ...], schema: StructType) -> 
     )
 
 
-def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Processor:
+def sorter_of(name: str, reader: DeclaredProcessor, given: BatchInput, by: ByTime) -> DeclaredProcessor:
     """Return the batch that sorts the input of another batch by event time.
 
     Raises: DefinitionError: `COLUMN_MISSING`; `CUT_INVALID`: the column is not a TIMESTAMP.
@@ -64,4 +64,6 @@ def sorter_of(name: str, reader: Processor, given: Input, by: ByTime) -> Process
     def sorted_(rows: DataFrame) -> DataFrame:
         return sort(rows, by, name, given.log)
 
-    return Processor(name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival())
+    return DeclaredProcessor(
+        name=name, body=sorted_, reads=(given.name,), policy=Eager(), where=reader.where, cut=OnArrival()
+    )

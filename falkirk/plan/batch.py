@@ -40,7 +40,7 @@ STATE = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class BatchInput:
     """A log that a batch reads.
 
     Args:
@@ -80,14 +80,15 @@ class Batch:
         iteration: the settings of its loops, if it is an iteration.
         reason: the reason why a stream runs in micro-batches and not live.
         sorts: the planner has added it, and it sorts rows by event time for another batch.
-        deterministic: it never takes back results by itself. Its results are recorded before they count, and its state
-            is recorded too or is the same on a replay.
+        deterministic: its own failures make no result invalid. Its results are recorded before they count, and its
+            state is recorded too or is the same on a replay.
         undetermined: its operations that may differ on a replay. properties: its inferred properties.
         sinks: the sinks of its results.
         dead_letter_topic: receives records that do not fit and results that are too large; None: there can be neither.
         fingerprint: by name, the parts that must stay the same so that its epochs stay valid.
         is_unordered: its results have no order, because its last step groups them.
         makes_rows: its plan has rows that it makes itself, whose origin Spark does not know.
+        program: a digest of all that decides its state, if states that are not saved are computed again; else "".
         is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
     """
 
@@ -95,7 +96,7 @@ class Batch:
     log: LogId
     body: Body
     parameters: tuple[str, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[BatchInput, ...]
     cut: Cut | ByTime
     policy: Policy
     schema: StructType
@@ -115,6 +116,7 @@ class Batch:
     fingerprint: dict[str, str]
     is_unordered: bool = False
     makes_rows: bool = False
+    program: str = ""
     is_direct: bool = False
 
     @property
@@ -165,6 +167,11 @@ class Batch:
         """
         return self.saves_all or not isinstance(self.policy, Lazy) or self.policy.saves(epoch, since_s)
 
+    @property
+    def is_saved_by_clock(self) -> bool:
+        """Whether its policy saves the state at an interval."""
+        return not self.saves_all and isinstance(self.policy, Lazy) and self.policy.when is None
+
     def saves_at_rest(self, since_s: float) -> bool:
         """Return whether its policy saves the state without a further epoch, because results may wait for it.
 
@@ -173,8 +180,7 @@ class Batch:
         Args: since_s: seconds since the state was last saved.
         """
         lazy = self.policy
-        by_the_clock = isinstance(lazy, Lazy) and lazy.when is None
-        return not self.saves_all and by_the_clock and since_s >= lazy.interval_s
+        return self.is_saved_by_clock and isinstance(lazy, Lazy) and since_s >= lazy.interval_s
 
     def reasons(self, *, waits: bool = True) -> Iterator[Reason]:
         """Yield the reasons of one self."""
@@ -183,7 +189,7 @@ class Batch:
             yield Reason(
                 kind="declared",
                 processor=name,
-                short="declared deterministic",
+                short="you declared it deterministic",
                 where=word.where,
                 text=f"{name}: {word}.",
             )
@@ -203,8 +209,8 @@ class Batch:
         if not self.deterministic:
             yield Reason(
                 kind="unsaved", processor=name, operations=self.undetermined, short=in_place(cause), where=self.where,
-                text=f"{differs}, and the state of {name}, which depends on it, is not saved with each epoch. So "
-                f"results wait until the state is saved.{because}",
+                text=f"{differs}. The state of {name} depends on this, and {name} does not save its state at every "
+                f"epoch. So results wait until it is saved.{because}",
             )  # fmt: skip
             return
         state = " and state" if self.saves_all and self.is_stateful else ""
@@ -217,19 +223,19 @@ class Batch:
         )  # fmt: skip
 
     def durable(self) -> Iterator[str]:
-        """Yield what is durable, and where."""
+        """Yield the durable data, and their places."""
         outside = [i for i in self.inputs if i.folder is not None or (i.topic is not None and not i.reads_hop)]
         yield from dict.fromkeys(f"input: {i.name if i.topic is None else f'topic {i.topic.topic}'}" for i in outside)
         kept = "in the home, and its results in their topic" if self.is_direct else "and its results, in the home"
-        yield f"{self.name}: the range of each epoch {kept}"
+        yield f"{self.name}: which input each epoch reads, {kept}"
         if self.is_stateful:
             yield f"{self.name}: state, saved in the home {self.saved_when}"
 
     def costs(self) -> Iterator[str]:
-        """Yield what its promise costs."""
+        """Yield the costs of its promise."""
         written = "recorded in the home" + (", and then written to the output" if self.sinks else "")
         written = "written once, directly to its topic" if self.is_direct else written
-        yield f"{self.name}: a few Spark jobs for each epoch, some tenths of a second; each result is {written}"
+        yield f"{self.name}: a few Spark jobs for each epoch, a few tenths of a second; each result is {written}"
 
     def awaited_s(self, spare: int) -> float | None:
         """Return how long it takes at most until its state is saved, if its policy goes by the clock."""
@@ -237,8 +243,8 @@ class Batch:
         return self.policy.interval_s if by_the_clock else None
 
     def advice(self) -> Iterator[str]:
-        """Yield what would let results be published earlier."""
-        yield f"Declare {self.name!r} under fk.Eager(): its state is then saved at each epoch."
+        """Yield changes with which results would be published earlier."""
+        yield f"Give {self.name} the policy fk.Eager(): its state is then saved at each epoch."
 
     @property
     def reads(self) -> tuple[LogId, ...]:
@@ -256,7 +262,7 @@ class Batch:
         return (self.name,)
 
 
-def stamp_column(given: Input, partition: Column, offset: Column, row: Column) -> Column:
+def stamp_column(given: BatchInput, partition: Column, offset: Column, row: Column) -> Column:
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""
     parts = (F.lit(given.name), partition, offset, row)
     named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]

@@ -6,11 +6,14 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from falkirk.analysis.code import function_digest
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ITSELF
-from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, structure_of
+from falkirk.analysis.python import functions
+from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, digest, structure_of
 from falkirk.declare.asserting import Word
-from falkirk.declare.parts import Processor
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import STATE_APART
 from falkirk.operators.rehearsal import Rehearsal
 
@@ -49,6 +52,15 @@ class Called:
         structures = [structure_of(data, self.leaves) for data in (*self.apart, *self.rehearsal.computed)]
         return [*structures, *_plans(self.escaped)]
 
+    def program_of_state(self) -> str:
+        """Return a digest of all that decides the state with which later epochs begin: plans, and Python functions.
+
+        A function whose digest can't be computed counts as unchanged.
+        """
+        frames = [*self.apart[not self.is_one :], *self.rehearsal.computed]
+        plans = [*(structure_of(data, self.leaves) for data in frames), *_plans(self.escaped)]
+        return digest([plans, [_digest_of(function) for data in frames for function in functions(data)]])
+
     def makes_rows(self, given: Collection[str]) -> bool:
         """Whether its result has rows that are neither from its inputs nor in its plan. Args: given: the inputs."""
         named = ((str(leaf.getClass().getSimpleName()), name) for leaf, name in self.leaves.named(self.result))
@@ -73,7 +85,7 @@ class BatchDifferences:
     words: tuple[Word, ...] = ()
 
 
-def differences_of(processor: Processor, call: Called, again: Callable[[], Called]) -> BatchDifferences:
+def differences_of(processor: DeclaredProcessor, call: Called, again: Callable[[], Called]) -> BatchDifferences:
     """Return the operations that may differ when an epoch is computed again.
 
     Args: again: calls the function a second time. A clock or a random number that Python reads is a literal for Spark,
@@ -102,6 +114,13 @@ def differences_of(processor: Processor, call: Called, again: Callable[[], Calle
             doubtful.add(ITSELF)
     words = dict.fromkeys(word for each in every for word in each.words)
     return BatchDifferences(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
+
+
+def _digest_of(function: Any) -> str:
+    try:
+        return "" if function is None else function_digest(function)
+    except DefinitionError:
+        return ""
 
 
 def _plans(several: Sequence[InBatch]) -> list[Any]:

@@ -1,6 +1,6 @@
 """Planning of batches: calls a batch's function on empty DataFrames, and infers all about it before anything runs.
 
-The call shows what the function returns and keeps, so what can't run is refused before anything is read.
+The call shows the function's result and state, so a function that can't run is refused before anything is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from falkirk.analysis.columns import require
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
-from falkirk.declare.parts import Output, Processor
+from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Lazy
 from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
@@ -25,7 +25,7 @@ from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
-from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, Input, kept_in_words
+from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
 from falkirk.plan.promises import check_key
@@ -33,16 +33,16 @@ from falkirk.plan.published import form
 from falkirk.theory.ids import LogId
 
 
-def stamped(given: Input, column: str, where: object) -> Input:
+def stamped(given: BatchInput, column: str, where: object) -> BatchInput:
     """Return an input whose rows come with their stamps. Raises: DefinitionError: `COLUMN_TWICE`."""
     frames.check_names([*given.schema.names, column], where, ours=(frames.STAMP,))
     return replace(given, schema=StructType([*given.schema.fields, StructField(column, STAMP_TYPE)]), stamped=column)
 
 
 def plan_batch(
-    processor: Processor,
+    processor: DeclaredProcessor,
     sinks: tuple[Output, ...],
-    inputs: tuple[Input, ...],
+    inputs: tuple[BatchInput, ...],
     session: SparkSession,
     *,
     dead_letter_topic: LogId,
@@ -51,7 +51,7 @@ def plan_batch(
 ) -> Batch:
     """Return the batch of a processor whose inputs are known.
 
-    Args: dead_letter_topic: where what does not fit goes. may_fail: something may be, whatever its function does.
+    Args: dead_letter_topic: for rows that do not fit. may_fail: there may be some, even if its function is correct.
     Raises: DefinitionError: `BATCH_INVALID`, `SCHEMA_INVALID`, `COLUMN_MISSING`, `POLICY_MISPLACED`, as `returned`.
         GuaranteeError: `STATE_APART`.
     """
@@ -87,6 +87,8 @@ def plan_batch(
     by_time = processor.cut if isinstance(processor.cut, ByTime) else sorts
     is_recorded = call.is_one and not slots and not rehearsal.notes
     saves_all = is_recorded or not isinstance(processor.policy, Lazy)
+    is_stateful = state is not None or bool(slots)
+    is_replayed = is_stateful and not saves_all and processor.iteration is None  # a loop's program is in its notes
     return Batch(
         name=processor.name,
         log=LogId.of_epochs(processor.name),
@@ -113,6 +115,7 @@ def plan_batch(
         where=processor.where,
         is_unordered=frames.has_no_order(result),
         makes_rows=call.makes_rows(given),
+        program=call.program_of_state() if is_replayed else "",
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
@@ -147,10 +150,10 @@ def returned(
     where: object,
     call: Call,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Call a batch's function; return its result and its next state, if it keeps any. What its operators keep is in
-    `call`.
+    """Call a batch's function; return its result and its next state, if it keeps any. The state of its operators is
+    in `call`.
 
-    Raises: DefinitionError: `BATCH_INVALID`: it does not return what it should. Also the errors of the function.
+    Raises: DefinitionError: `BATCH_INVALID`: it returns the wrong kind of value. Also the errors of the function.
     """
     with calling(call):
         found = body(*[given[parameter] for parameter in reads])
@@ -169,7 +172,7 @@ def returned(
     return result, kept
 
 
-def _check_policy(processor: Processor, *, stateful: bool) -> None:
+def _check_policy(processor: DeclaredProcessor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
     if isinstance(processor.policy, Lazy) and not stateful:
         raise POLICY_MISPLACED_LAZY.error(where=processor.where, policy=processor.policy, processor=processor.name)
@@ -180,6 +183,6 @@ def _kept(state: StructType | None, slots: Mapping[str, StructType], notes: Mapp
     return "; ".join([*kept, *(f"{slot}: {shape}" for slot, shape in notes.items())])
 
 
-def _cut(processor: Processor) -> Cut | ByTime:
+def _cut(processor: DeclaredProcessor) -> Cut | ByTime:
     assert processor.cut is not None, "only a batch has epochs"
     return processor.cut

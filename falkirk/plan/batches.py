@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import SourceNode
+from falkirk.declare.nodes import SourceNode
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import columns_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
-from falkirk.plan.batch import Batch, Input
+from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.batch_planning import plan_batch, stamped
 from falkirk.plan.promises import check_printed
 from falkirk.plan.refusals import check_batch_of_files
@@ -28,7 +28,7 @@ class LivePlanner(Protocol):
 
     dead_letter_topics: set[str]
 
-    def visit(self, processor: Processor) -> AbstractContextManager[None]:
+    def visit(self, processor: DeclaredProcessor) -> AbstractContextManager[None]:
         """Refuse a processor that reads itself, while its inputs are planned."""
 
     def log_of(self, name: str, where: SourceLocation) -> tuple[SourceNode, Frame, tuple[str, ...]]:
@@ -48,7 +48,7 @@ class BatchPlanner:
         """The batches planned so far, upstream first."""
         return tuple(self._planned.values())
 
-    def add(self, processor: Processor) -> Batch:
+    def add(self, processor: DeclaredProcessor) -> Batch:
         """Return the planned batch of a processor. Its inputs are planned first.
 
         Raises: DefinitionError: as `plan_batch`; `CYCLE`, `VIEW_HAS_NO_EPOCHS`, `VIEW_OF_CHANGES`.
@@ -74,15 +74,15 @@ class BatchPlanner:
         """Return the dead-letter topic of a batch."""
         return LogId(f"{self._app.name}-{batch}.dead-letters")
 
-    def _input(self, name: str, reader: Processor) -> Input:
+    def _input(self, name: str, reader: DeclaredProcessor) -> BatchInput:
         if not isinstance(reader.cut, ByTime) or name in reader.views:
             given = self._log(name, reader)
             return _with_stamps(given, reader)
         given = self._log(name, reader)
         batch = self._sorter(given, replace(reader.cut, over=1), reader)
-        return _with_stamps(Input(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
+        return _with_stamps(BatchInput(name=name, log=batch.log, sliced=True, schema=given.schema), reader)
 
-    def _sorter(self, given: Input, by: ByTime, reader: Processor) -> Batch:
+    def _sorter(self, given: BatchInput, by: ByTime, reader: DeclaredProcessor) -> Batch:
         """Return the batch that sorts a log by event time. Readers with the same settings share it."""
         if (given.log, by) not in self._sorters:
             label = f"{given.name}-by-{by.column}"
@@ -95,7 +95,7 @@ class BatchPlanner:
             self._live.dead_letter_topics.add(dead)
         return self._sorters[given.log, by]
 
-    def _log(self, name: str, reader: Processor) -> Input:
+    def _log(self, name: str, reader: DeclaredProcessor) -> BatchInput:
         upstream = self._app.processors.get(name)
         if upstream is not None and upstream.cut is not None:
             batch = self.add(upstream)
@@ -103,13 +103,13 @@ class BatchPlanner:
                 raise VIEW_OF_CHANGES.error(where=reader.where, upstream=name, reader=reader.name)
             if reader.iteration is not None and upstream.iteration is not None and upstream.iteration.sends == "all":
                 raise ITERATION_INVALID_CHANGES.error(where=reader.where, upstream=name, reader=reader.name)
-            return Input(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
+            return BatchInput(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)
-            return Input(name=name, log=LogId.of_files(name), folder=folder, schema=columns_of(folder))
+            return BatchInput(name=name, log=LogId.of_files(name), folder=folder, schema=columns_of(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
-        given = Input(
+        given = BatchInput(
             name=name, log=source.topic.log, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )
         if name not in reader.views:
@@ -123,10 +123,10 @@ class BatchPlanner:
             self._planned[view.name] = plan_batch(
                 view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False
             )
-        return Input(name=name, log=self._planned[view.name].log, view=True, schema=schema)
+        return BatchInput(name=name, log=self._planned[view.name].log, view=True, schema=schema)
 
 
-def _with_stamps(given: Input, reader: Processor) -> Input:
+def _with_stamps(given: BatchInput, reader: DeclaredProcessor) -> BatchInput:
     """Return an input with the column of stamps, if its reader asks for stamps."""
     column = reader.stamped.get(given.name)
     return given if column is None else stamped(given, column, reader.where)

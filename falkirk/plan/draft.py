@@ -1,9 +1,12 @@
 """Drafts: regions while the planner cuts them, and the logs between them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from falkirk.analysis import columns
 from falkirk.analysis.functions import spoken
-from falkirk.declare.stream import Node, SourceNode
+from falkirk.declare.nodes import Node, SourceNode
 from falkirk.frames.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
@@ -33,7 +36,9 @@ class Draft:
     `inherited`: the operations that make its input log tentative. `doubts`: the operations of its steps that may differ
     on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
     `decided`: the formulas on which its state, and several results of one record, depend.
+    `joined`: the source of the right side of its join.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
+    `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
     """
 
     source: SourceNode
@@ -49,6 +54,15 @@ class Draft:
     ordered_by: str | None = None
     decided: str = ""
     doubts: LiveDifferences = field(default_factory=LiveDifferences)
+    joined: SourceNode | None = None
+    keyed_by: tuple[str, ...] | None = None
+
+    def note_key(self, keys: Sequence[object]) -> None:
+        """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""
+        ids = columns.expression_ids(self.frame)
+        read = [self.began.get(ids.get(key, -1)) if isinstance(key, str) else None for key in keys]
+        named = tuple(name for name in read if name is not None)
+        self.keyed_by = named if len(named) == len(read) else None
 
     @property
     def undetermined(self) -> Undetermined | None:
@@ -64,5 +78,20 @@ class Draft:
         """
         drawn = self.doubts.drawn_for(self.frame)
         if drawn:
-            return f"each would get another value of {spoken(drawn[0])}"
-        return None if self.ordered_by is None else f"each would get another order of {self.ordered_by}"
+            return f"each reader would compute another value of {spoken(drawn[0])}"
+        return None if self.ordered_by is None else f"each reader would read {self.ordered_by} in another order"
+
+    def needs_sequencer(self, keys: tuple[Any, ...]) -> str | None:
+        """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none."""
+        if self.frame.keyed:
+            return "a live query can have only one `groupBy` or other step with state"
+        label = columns.key_label(keys)
+        read = f"the hop {self.source.name}" if self.reads_hop else f"the source {self.source.name}"
+        several = f"so records with the same `{label}` may come from several partitions"
+        if not self.keys:
+            return f"{read} has no `key=`, {several}"
+        ids = columns.expression_ids(self.frame)
+        grouped = {ids.get(key) for key in keys if isinstance(key, str)}
+        if set(self.keys.values()) <= grouped:
+            return None
+        return f"{read} is partitioned by {', '.join(f'`{key}`' for key in self.keys)}, {several}"

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
-from falkirk.declare.parts import Processor
+from falkirk.declare.nodes import Node, Step
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
-from falkirk.declare.stream import Node, Step, Stream
+from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
-from falkirk.plan import event_time
+from falkirk.plan import event_time, joins, python_steps
 from falkirk.plan.recordings import Recordings, node_of
 
 if TYPE_CHECKING:
@@ -25,16 +26,14 @@ if TYPE_CHECKING:
 
 #: Steps that Real-time Mode does not have, with the reasons for users.
 _NOT_LIVE = {
-    "map_rows": "map_rows() calls Python, which Real-time Mode does not run",
-    "stateful": "stateful() keeps a state in Python, which Real-time Mode does not run",
     "join": "join() keeps both streams, which Real-time Mode does not support",
 }
 
 
-def in_engines(app: Application, recordings: Recordings | None = None) -> Application:
+def in_engines(app: Application, recordings: Recordings | None = None, *, elsewhere: bool = False) -> Application:
     """Return the application. Its live processors that can't run live are micro-batches in it.
 
-    Args: recordings: receives the result of each stream's function.
+    Args: recordings: receives the result of each stream's function. elsewhere: tasks run on other machines.
     Raises: DefinitionError: `ENGINE_UNSUITABLE`: a processor with engine="live" can't run live, or one in micro-batches
         has a step that only runs live. Errors of a processor's function.
     """
@@ -45,22 +44,24 @@ def in_engines(app: Application, recordings: Recordings | None = None) -> Applic
     while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen, recordings)
+            reason = None if processor.cut is not None else _reason(processor, chosen, recordings, elsewhere)
             if reason is not None:
                 chosen.processors[name] = _in_micro_batches(processor, reason, chosen, recordings)
                 changed = True
     return chosen
 
 
-def _reason(processor: Processor, app: Application, recordings: Recordings) -> str | None:
+def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordings, elsewhere: bool) -> str | None:
     """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, app, recordings)
+    found = _against_live(processor, app, recordings, elsewhere)
     if processor.engine == "live" and found is not None:
         raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
-def _against_live(processor: Processor, app: Application, recordings: Recordings) -> str | None:
+def _against_live(
+    processor: DeclaredProcessor, app: Application, recordings: Recordings, elsewhere: bool
+) -> str | None:
     for read in processor.reads:
         if read in app.processors and app.processors[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
@@ -69,7 +70,9 @@ def _against_live(processor: Processor, app: Application, recordings: Recordings
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
-    return event_time.against_live(processor, every, app.sources)
+    sources = {name: source for name, source in app.sources.items() if name not in app.pushed}
+    timed = event_time.against_live(processor, every, sources if joins.is_join(every) else app.sources)
+    return timed or python_steps.against_live(processor, every, elsewhere=elsewhere)
 
 
 def _steps(node: Node) -> list[Step]:
@@ -80,7 +83,9 @@ def _steps(node: Node) -> list[Step]:
     return [*_steps(node.parent), *others, node]
 
 
-def _in_micro_batches(processor: Processor, reason: str, app: Application, recordings: Recordings) -> Processor:
+def _in_micro_batches(
+    processor: DeclaredProcessor, reason: str, app: Application, recordings: Recordings
+) -> DeclaredProcessor:
     from falkirk.frames import stamped as frames
     from falkirk.plan import mechanisms
 
@@ -101,15 +106,15 @@ def _in_micro_batches(processor: Processor, reason: str, app: Application, recor
     )
 
 
-def _saves_by_itself(processor: Processor, steps: list[Step]) -> bool:
+def _saves_by_itself(processor: DeclaredProcessor, steps: list[Step]) -> bool:
     """Return whether the processor has a state and the user has set how often to save it."""
     if not isinstance(processor.policy, Lazy) or processor.policy is DEFAULT_POLICY:
         return False
-    return any(step.operation in ("stateful", "join") for step in steps)
+    return any(step.operation in ("stateful", "join", event_time.JOIN) for step in steps)
 
 
 def _replaying(
-    processor: Processor, recorded: Callable[[Processor], Any], keys: Mapping[str, Sequence[str]]
+    processor: DeclaredProcessor, recorded: Callable[[DeclaredProcessor], Any], keys: Mapping[str, Sequence[str]]
 ) -> "Callable[..., DataFrame]":
     """Return the recorded steps of a processor as a function of DataFrames with stamps. Args: keys: see `replay`."""
     from falkirk.operators.replay import replay

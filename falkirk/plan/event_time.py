@@ -1,17 +1,18 @@
-"""Event time in live regions: decides whether `dropDuplicates` and windows can run live, and checks their steps.
+"""Event time in live regions: decides whether `dropDuplicates`, windows and joins can run live, and checks their steps.
 
 It runs live if all records of a key are in one partition of the source. Then the records before a record in its
 partition decide everything about it. A hop before the step would mix partitions, and records of a partition that is
-read more slowly would be late.
+read more slowly would be late. A join needs no such key: all records that are not late meet all their partners. But it
+reads two sources, because a log between has other partitions.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from falkirk.analysis.columns import check_group, plain_keys
-from falkirk.declare.parts import Processor
-from falkirk.declare.policy import LogSends
-from falkirk.declare.stream import SourceNode, Step
+from falkirk.declare.nodes import SourceNode, Step, root_of
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.declare.policy import Ephemeral, Lazy, LogSends
 from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
@@ -20,21 +21,27 @@ from falkirk.plan.fingerprint import KEYED
 
 #: Steps that need an event time.
 TIMED = ("dropDuplicates", "windows")
+JOIN = "timedJoin"
 
 
-def check_used(processor: Processor, steps: Sequence[Step]) -> None:
+def check_used(processor: DeclaredProcessor, steps: Sequence[Step]) -> None:
     """Refuse an event time that no step uses. Args: steps: upstream first.
 
     Raises: DefinitionError: `WATERMARK_UNUSED`.
     """
     used = [step.arguments[-1] for step in steps if step.operation in TIMED]
+    used += [watermark for step in steps if step.operation == JOIN for watermark in step.arguments[1].watermarks]
     for step in steps:
         if step.operation == "withWatermark" and not any(step.arguments[0] is watermark for watermark in used):
             raise WATERMARK_UNUSED.error(where=step.where, processor=processor.name)
 
 
-def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> str | None:
+def against_live(processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> str | None:
     """Return why a processor's step with event time can't run live, or None. Args: steps: upstream first."""
+    join = next((step for step in steps if step.operation == JOIN), None)
+    if join is not None:
+        reason = _against_join(processor, join, steps, sources)
+        return None if reason is None else f"{spoken(join)} {reason} ({join.where})"
     place = next((i for i, step in enumerate(steps) if step.operation in TIMED), None)
     if place is None:
         return None
@@ -44,7 +51,7 @@ def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[s
     elif any(other.operation in KEYED for other in before) or any(
         other.operation in TIMED for other in steps[place + 1 :]
     ):
-        reason = "and another step with a state are in one processor, and a live query has one"
+        reason = "and another step with state are in one processor, and a live query can have only one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
     else:
@@ -56,12 +63,30 @@ def against_live(processor: Processor, steps: Sequence[Step], sources: Mapping[s
     return f"{spoken(step)} {reason} ({step.where})"
 
 
+def _against_join(
+    processor: DeclaredProcessor, join: Step, steps: Sequence[Step], sources: Mapping[str, SourceNode]
+) -> str | None:
+    read = [sources[name].topic.topic for name in processor.reads if name in sources]
+    is_of_itself = root_of(join) == root_of(join.arguments[0].node)
+    if len(processor.reads) != 2 or len(set(read)) != 2 or is_of_itself:
+        return "runs live only on two sources with different topics"
+    if any(step.operation in TIMED for step in steps) or _count(steps, JOIN) > 1:
+        return "and another step with state are in one processor, and a live query can have only one"
+    if not isinstance(processor.policy, Lazy | Ephemeral):
+        return f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
+    return None
+
+
+def _count(steps: Sequence[Step], operation: str) -> int:
+    return sum(step.operation == operation for step in steps)
+
+
 def spoken(step: Step) -> str:
     """Return the name of a step with event time, for messages."""
-    return "a window" if step.operation == "windows" else f"{step.operation}()"
+    return {"windows": "a window", JOIN: "join()"}.get(step.operation, f"{step.operation}()")
 
 
-def check(before: Frame, step: Step, processor: Processor, needs_hop: str | None) -> None:
+def check(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:
     """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it.
 
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.

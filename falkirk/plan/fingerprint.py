@@ -1,15 +1,21 @@
 """Fingerprint: describes as text the properties on which a region's checkpoint depends. Each start compares them."""
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from falkirk.analysis.code import function_digest
 from falkirk.analysis.structure import digest
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.stream import LatestValue, Node, Step, steps_of
+from falkirk.declare.nodes import Node, Step, root_of, steps_of
+from falkirk.declare.stream import LatestValue
+from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
+from falkirk.frames.joins import PLACES
+from falkirk.frames.python_steps import keys_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
 
@@ -25,9 +31,9 @@ STEPS = "steps"
 #: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps whose results, and all values before them, influence more than one later result.
-DECIDING = frozenset({"agg", "count", "dropDuplicates", "windows", "explode"})
+DECIDING = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "explode", "map_rows", "stateful"})
 #: Steps with a state per key.
-KEYED = frozenset({"agg", "count", "dropDuplicates", "windows"})
+KEYED = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "stateful"})
 
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
@@ -43,7 +49,7 @@ _DRAWN = re.compile(r"-?\d{10,}")
 
 
 def fingerprint(
-    reads: str,
+    reads: Sequence[str],
     output: Kafka,
     released_to: Kafka | None,
     dead_letters: str,
@@ -57,7 +63,7 @@ def fingerprint(
 ) -> dict[str, str]:
     """Return the properties that must stay the same, by name.
 
-    Args: reads: the topic that the region reads. released_to: the sink's topic, if `output` is a held log.
+    Args: reads: the topics that the region reads. released_to: the sink's topic, if `output` is a held log.
         dead_letters: the dead-letter topic. node: its last step. frame: the frame after it. keys: the keys of the sink
         or hop. began: the names of the columns that the region reads, by Catalyst's identity. decided: the formulas on
         which its state depends.
@@ -65,12 +71,12 @@ def fingerprint(
     keyed = [step for step in steps_of(node) if step.operation in KEYED]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
     return {
-        "reads": reads,
+        "reads": ", ".join(reads),
         "writes": output.topic,
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        KEYED_STEP: "; ".join(text_of(step) for step in keyed) or "none",
+        KEYED_STEP: "; ".join(map(_state_of, keyed)) or "none",
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
         STEPS: "; ".join(map(text_of, steps_of(node))) or "none",
@@ -87,9 +93,44 @@ def of_session(session: SparkSession) -> dict[str, str]:
     return {**settings, LANGUAGE: str(jvm.java.util.Locale.getDefault().getLanguage())}
 
 
+def places_of_keyed_step(parts: Mapping[str, str]) -> int:
+    """Return how many sub-indexes each stamp has from the keyed step. All others are from `explode`.
+
+    Args: parts: a fingerprint.
+    """
+    kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
+    return {"windows": 1, "join": PLACES, "stateful": 1}.get(kind, 0)
+
+
 def text_of(step: Step) -> str:
     """Return a step as text, without the seeds and numbers that PySpark generates."""
+    if step.operation == "timedJoin":
+        other, join = step.arguments
+        theirs = "; ".join([root_of(other.node).name, *map(text_of, steps_of(other.node))])
+        return with_sorted_lists(f"join({_without_numbers(str(join))}; with {theirs})")
+    if step.operation in ("map_rows", "stateful"):
+        function, options = step.arguments
+        others = [f"{name} {value}" for name, value in options.items() if name != "timeout"]
+        return f"{step.operation}({', '.join([function_text(function), *others])})"
     return with_sorted_lists(step.operation + _without_numbers(_render(step.arguments)))
+
+
+def _state_of(step: Step) -> str:
+    """Return the text of a keyed step. The function of `stateful` may change where its results may."""
+    if step.operation != "stateful":
+        return text_of(step)
+    options = step.arguments[1]
+    return f"stateful(key {', '.join(keys_of(options['key']))}, state {options['state']})"
+
+
+@functools.lru_cache(maxsize=256)
+def function_text(function: Any) -> str:
+    """Return the name of a user's function with a digest of what it does, if there is one."""
+    name = str(getattr(function, "__name__", type(function).__name__))
+    try:
+        return f"{name} {function_digest(function)[:16]}"
+    except DefinitionError:  # it uses a value that can't be compared
+        return name
 
 
 def with_sorted_lists(text: str) -> str:

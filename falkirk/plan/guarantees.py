@@ -38,7 +38,8 @@ _SAID = {
 #: The meaning of a promise for a reader.
 _MEANS = {
     Delivery.EXACTLY_ONCE: "each result is published once",
-    Delivery.REPEATED: "the state is exact; results since the last checkpoint are published again after a failure",
+    Delivery.REPEATED: "each input record counts once in the state; results since the last checkpoint are published "
+    "again after a failure",
     Delivery.AT_MOST_ONCE: "after any restart, also a planned one, waiting input is skipped",
     Delivery.AT_LEAST_ONCE: "no result is lost, and some are published again after a failure",
 }
@@ -46,8 +47,8 @@ _MEANS = {
 _PRINTED = "each epoch is printed; after a failure, the last epochs may be printed twice"
 #: The meaning of repeated results that depend on a value that differs on replay.
 _REDRAWN = (
-    "each input is counted once; results since the last checkpoint are published again after a failure, and may differ "
-    "from the first ones"
+    "each input record counts once in the state; results since the last checkpoint are published again after a "
+    "failure, and may differ from the first ones"
 )
 
 
@@ -87,7 +88,8 @@ class Promise:
     @property
     def promise(self) -> str:
         """The promise in a few words."""
-        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}{', declared' if self.declared else ''}"
+        declared = ", if your sink keeps its contract" if self.declared else ""
+        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}{declared}"
 
     @property
     def meaning(self) -> str:
@@ -103,7 +105,7 @@ class Promise:
         if self.release == "behind a checkpoint":
             several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
             return f"after {several}" if self.within_s is None else f"after {several}, ≤ {seconds(self.within_s)}"
-        return "on arrival" if self.release == "on arrival" else f"with its epoch, {epochs(self.cut)}"
+        return "at once" if self.release == "on arrival" else f"with its epoch, {epochs(self.cut)}"
 
     @property
     def waiting(self) -> str:
@@ -113,8 +115,8 @@ class Promise:
             longest = "" if self.within_s is None else f", at most about {seconds(self.within_s)} later"
             return f"A result is published after {whose}{longest}."
         if self.release == "on arrival":
-            return "A result is published on arrival, within milliseconds."
-        return f"The results of an epoch are published together, once it is computed. An epoch ends {ends(self.cut)}."
+            return "A result is published as soon as it is computed, usually within milliseconds."
+        return f"The results of an epoch are published together, when all of them are computed. {ends(self.cut)}"
 
     @property
     def why(self) -> str:
@@ -142,22 +144,22 @@ def epochs(cut: Cut | ByTime | None) -> str:
     if isinstance(cut, ByRows):
         return f"every {cut.rows:,} records"
     if isinstance(cut, ByTime):
-        return f"every {seconds(cut.every_us / 1e6)} of {cut.column}"
-    return "on arrival"
+        return f"every {seconds(cut.every_us / 1e6)} of event time (`{cut.column}`)"
+    return "whenever records arrive"
 
 
 def ends(cut: Cut | ByTime | None) -> str:
-    """Return when an epoch ends, as a part of a sentence."""
+    """Return when an epoch ends, as sentences."""
     if isinstance(cut, ByClock):
-        return f"every {seconds(cut.every_s)} of wall-clock time"
+        return f"An epoch ends every {seconds(cut.every_s)}, by the clock."
     if isinstance(cut, ByRows):
-        return f"after {cut.rows:,} records"
+        return f"An epoch ends after {cut.rows:,} records."
     if isinstance(cut, ByTime):
         slice_s = cut.every_us / 1e6
-        over = f"; it covers the last {seconds(cut.over * slice_s)}" if cut.over > 1 else ""
-        late = f"; rows may be up to {seconds(cut.late_us / 1e6)} late" if cut.late_us else ""
-        return f"when event time `{cut.column}` passes a multiple of {seconds(slice_s)}{over}{late}"
-    return "as soon as it has a record"
+        over = f" Each epoch covers the last {seconds(cut.over * slice_s)}." if cut.over > 1 else ""
+        late = f" Rows may be up to {seconds(cut.late_us / 1e6)} late." if cut.late_us else ""
+        return f"An epoch ends every {seconds(slice_s)} of event time (`{cut.column}`).{over}{late}"
+    return "An epoch ends as soon as it has a record."
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:
@@ -183,7 +185,7 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         held=None if region.released_to is None else region.output.topic,
         reasons=merged(reasons),
         redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
-        costs=(*common.costs, *_of_fence(plan, region.name, ", and see a result about 5 ms later" * region.fenced)),
+        costs=(*common.costs, *_of_fence(plan, region.name, " They see a result about 5 ms later." * region.fenced)),
     )
 
 
@@ -194,13 +196,14 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     reasons = [reason for each in path for reason in each.reasons(waits=True)]
     if awaited and batch not in awaited:
         names = common.awaits
-        covered = f"{'checkpoints' if len(names) > 1 else 'a checkpoint'} of {listed(names)}"
+        covered = f"checkpoints of {listed(names)} cover" if len(names) > 1 else f"a checkpoint of {names[0]} covers"
         wait = "these checkpoints" if len(names) > 1 else "that checkpoint"
         reasons.append(
             Reason(
-                kind="upstream", processor=batch.name, where=batch.where, short=f"it reads {listed(names)}",
-                text=f"A failure can take back what {batch.name} reads from {listed(names)} until {covered} cover"
-                f"{'' if len(names) > 1 else 's'} it. So the results of {batch.name} wait for {wait}.",
+                kind="upstream", processor=batch.name, where=batch.where,
+                short=f"reads {listed(names)}, whose results may change",
+                text=f"After a failure, {listed(names)} may compute other results. Until {covered} them, the results "
+                f"that {batch.name} has read may become invalid. So the results of {batch.name} wait for {wait}.",
             )
         )  # fmt: skip
     for sink in batch.sinks:
@@ -239,24 +242,22 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
 
 def _of_fence(plan: Plan, sink: str, more: str = "") -> Iterator[str]:
     if plan.fenced:
-        yield f"{sink}: fenced: readers must use isolation.level=read_committed{more}"
+        yield f"{sink} is written in transactions. Consumers must set isolation.level=read_committed.{more}"
 
 
 def _of_epoch(batch: Batch) -> Reason:
-    return Reason(kind="epoch", processor=batch.name, where=batch.where, text=f"An epoch ends {ends(batch.cut)}.")
+    return Reason(kind="epoch", processor=batch.name, where=batch.where, text=ends(batch.cut))
 
 
 def _of_sink(sink: Output) -> Iterator[Reason]:
     if isinstance(sink.to, OwnSink):
         text = (
-            f"Sink {sink.name} is your own code. Each epoch is there once if it keeps the contract of fk.Sink. "
-            "Falkirk asks it before and after each epoch which epochs it has."
+            f"Sink {sink.name} is your own code. It receives each epoch exactly once only if it keeps the contract of "
+            "fk.Sink. Before and after each epoch, Falkirk asks it which epochs it already has."
         )
         yield Reason(kind="sink", processor=sink.reads, where=sink.where, text=text)
     if not sink.to.remembers:
-        text = (
-            "The terminal can't be asked what it has shown. So after a failure, the last epochs may be printed twice."
-        )
+        text = "Falkirk can't see what was printed. So after a failure, the last epochs may be printed twice."
         yield Reason(
             kind="repeated", processor=sink.reads, where=sink.where, short="a terminal can't be read", text=text
         )

@@ -20,12 +20,13 @@ from typing import Any
 from falkirk.analysis import determinism
 from falkirk.analysis.lineage import Lineage
 from falkirk.declare.asserting import Word
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Step
+from falkirk.declare.nodes import Step
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import TIME
 from falkirk.frames.stamped import STAMP, Frame
-from falkirk.plan.reasons import IN_KEY, IN_STATE, SHARED, Undetermined
+from falkirk.plan import python_steps
+from falkirk.plan.reasons import ANYWHERE, IN_KEY, IN_STATE, SHARED, Undetermined
 
 
 @dataclass(kw_only=True)
@@ -43,7 +44,13 @@ class LiveDifferences:
     words: tuple[Word, ...] = ()
 
     def see(
-        self, processor: Processor, step: Step, before: Frame, after: Frame, had: Counter[str], has: Counter[str]
+        self,
+        processor: DeclaredProcessor,
+        step: Step,
+        before: Frame,
+        after: Frame,
+        had: Counter[str],
+        has: Counter[str],
     ) -> None:
         """Add a step. Args: had, has: the operations before it and after it."""
         brought = determinism.undetermined(had, has)
@@ -51,19 +58,27 @@ class LiveDifferences:
             self.note(brought, processor, step)
         elif brought and processor.word not in self.words:
             self.words = (*self.words, processor.word)
+        word = python_steps.declaration(step)
+        if word is not None and word not in self.words:
+            self.words = (*self.words, word)
         # An assertion covers only its own processor. Values from before it may still differ.
         if not self._is_open:
             return
-        if step.operation == "explode":
+        if step.operation in python_steps.STEPS and python_steps.CALL in brought:
+            self._matters(frozenset({python_steps.CALL}), ANYWHERE)
+            return
+        if step.operation in ("explode", "map_rows"):
             shared = Lineage.of(before.data).operations([*before.columns, STAMP], rows=True)
             self._matters(shared | Lineage.of(after.data).operations([STAMP], rows=False), SHARED)
-        elif step.operation in ("agg", "count", "windows"):
+        elif step.operation == "stateful":
+            self._matters(Lineage.of(before.data).operations([*before.columns, STAMP], rows=True), IN_STATE)
+        elif step.operation in ("agg", "count", "windows", "timedJoin"):
             self._matters(Lineage.of(after.data).operations(after.data.columns, rows=True), IN_STATE)
         elif step.operation == "dropDuplicates":  # its state has keys and times, and no other values
             read = [*step.arguments[0], TIME, STAMP]
             self._matters(Lineage.of(before.data).operations(read, rows=True), IN_STATE)
 
-    def note(self, operations: Iterable[str], processor: Processor, step: Step) -> None:
+    def note(self, operations: Iterable[str], processor: DeclaredProcessor, step: Step) -> None:
         """Add the operations that a step introduces."""
         for name in operations:
             found = Undetermined(operations=(name,), processor=processor.name, where=step.where)
@@ -76,10 +91,10 @@ class LiveDifferences:
             lineage = Lineage.of(keyed)
             self._matters(lineage.operations(lineage.output, rows=False), IN_KEY)
 
-    def fail(self, operation: str, processor: Processor) -> None:
+    def fail(self, operation: str, processor: DeclaredProcessor) -> None:
         """Add an operation on which any result may depend, because its dependents are unknown."""
         self.drawn[operation] = Undetermined(operations=(operation,), processor=processor.name, where=processor.where)
-        self._matters(frozenset({operation}), IN_STATE)
+        self._matters(frozenset({operation}), ANYWHERE)
 
     def drawn_for(self, frame: Frame) -> tuple[str, ...]:
         """Return the differing operations that influence the rows or columns of a frame."""

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
-from falkirk.declare.parts import Output, Processor
+from falkirk.declare.nodes import SourceNode
+from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
-from falkirk.declare.stream import SourceNode
 from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED
 from falkirk.errors.location import SourceLocation
@@ -50,7 +50,7 @@ def kept(policy: Policy, delivery: Delivery) -> Delivery:
     return Delivery.AT_LEAST_ONCE if isinstance(policy, Acknowledged) else delivery
 
 
-def enter(draft: Draft, processor: Processor) -> None:
+def enter(draft: Draft, processor: DeclaredProcessor) -> None:
     """Begin a processor's steps in a region."""
     draft.processors.append(processor.name)
     if isinstance(processor.policy, Snapshots) and draft.doubts.matters is None:
@@ -59,7 +59,7 @@ def enter(draft: Draft, processor: Processor) -> None:
         )
 
 
-def leave(draft: Draft, processor: Processor) -> None:
+def leave(draft: Draft, processor: DeclaredProcessor) -> None:
     """End a processor's steps in a region.
 
     Raises: GuaranteeError: `STATE_UNSAVED`.
@@ -80,19 +80,20 @@ def is_logged(policy: Policy, draft: Draft, *, shared: bool) -> bool:
     return shared or isinstance(policy, LogSends)
 
 
-def why_logged(processor: Processor, draft: Draft) -> str:
+def why_logged(processor: DeclaredProcessor, draft: Draft) -> str:
     """Return why the output of a live processor is a hop. Args: draft: that output."""
     if isinstance(processor.policy, LogSends):
-        return f"{processor.name} logs its results before any reader gets them (fk.LogSends)"
+        return f"fk.LogSends() writes the results of {processor.name} to a log before any reader gets them"
     if isinstance(processor.policy, Ephemeral):
         return f"{processor.name} has several readers, and {draft.apart}"
-    return f"other processors read {processor.name}, and only fk.Ephemeral processors run in the region of their reader"
+    name = processor.name
+    return f"other processors read {name} (with fk.Ephemeral(), {name} would run inside each reader instead)"
 
 
-def before_keyed(draft: Draft, processor: Processor) -> str | None:
+def before_keyed(draft: Draft, processor: DeclaredProcessor) -> str | None:
     """Return why a keyed step needs a hop before it although the order of its records needs none; None: no hop."""
     if isinstance(processor.policy, LogSends) and not isinstance(draft.node, SourceNode):
-        return f"{processor.name} logs the input of its keyed step first (fk.LogSends)"
+        return f"fk.LogSends() writes the input of the `groupBy` in {processor.name} to a log first"
     return None
 
 
@@ -138,7 +139,7 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
         )
 
 
-def check_live(processor: Processor, reason: str) -> None:
+def check_live(processor: DeclaredProcessor, reason: str) -> None:
     """Refuse a policy that only live processors can have, on a processor in micro-batches.
 
     Raises: DefinitionError: `POLICY_MISPLACED`.
@@ -155,33 +156,33 @@ def is_redrawn(region: Region) -> bool:
 
 
 def consequence(region: Region) -> str:
-    """Return what the policy of a region means for its results, as sentences."""
+    """Return the effects of a region's policy on its results, as sentences."""
     policy, interval_s = region.policy, region.interval_s
     if isinstance(policy, Acknowledged):
-        return f"No result waits. Results of the {seconds(interval_s)} before a failure may be published again."
+        return f"No result waits. After a failure, results of the last {seconds(interval_s)} may be published again."
     if region.delivery is Delivery.REPEATED:
         text = "After a failure, results since the last checkpoint are published again"
         text += ", and may differ." if is_redrawn(region) else "."
     elif region.delivery is Delivery.AT_MOST_ONCE:
         text = "After any restart, also a planned one, the region skips waiting input."
     elif isinstance(policy, Snapshots):
-        text = f"A result is published once a checkpoint covers it, {seconds(interval_s / 2)} later on average."
+        text = f"A result is published when a checkpoint covers it, {seconds(interval_s / 2)} later on average."
     elif not region.deterministic and region.hop is not None:
         text = (
             "A replay may write other records to the hop, so exactly-once results that depend on them wait for a "
             f"checkpoint of {region.name}."
         )
     elif not region.deterministic:
-        text = "A replay may give other results, so a result is published once a checkpoint covers it."
+        text = "A replay may give other results, so a result is published when a checkpoint covers it."
     elif isinstance(policy, LogSends):
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "After a failure the region recomputes the same results, and the barrier drops those that are already "
-            "published."
+            "After a failure, the region computes the same results again, and Falkirk drops those that are already in "
+            "the output."
         )
     if region.repeated_by is not None:
-        text += f" Records that {region.repeated_by} repeats count again."
+        text += f" If {region.repeated_by} sends a record twice, this region counts it twice."
     return text
 
 

@@ -10,11 +10,11 @@ All other steps are fused.
 
 If a value may differ on a replay and results could contradict it (live_determinism.py), these results are tentative,
 and so is everything computed from them. An exactly-once sink of tentative results gets a held log, from which results
-are released once they can't be taken back any more.
+are released once they can't become invalid any more.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,9 +28,9 @@ from falkirk.analysis.functions import DATED, ITSELF
 from falkirk.analysis.properties import IntroducedOperations, Properties, of_live
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output, Processor
+from falkirk.declare.nodes import SourceNode, Step, steps_of
+from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Delivery, Ephemeral
-from falkirk.declare.stream import SourceNode, Step, steps_of
 from falkirk.errors.conditions.plan import (
     COLUMN_MISSING_ALL,
     CYCLE,
@@ -47,7 +47,8 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import KAFKA_DDL, parse, parsing
 from falkirk.kafka.internal import internal_topic
-from falkirk.plan import event_time, mechanisms, promises
+from falkirk.local.spark import writes_elsewhere
+from falkirk.plan import event_time, joins, mechanisms, promises, python_steps
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log
@@ -72,7 +73,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
     app = bound(app, identity)
     check_declared(app)
     recordings = Recordings()
-    app = in_engines(app, recordings)
+    app = in_engines(app, recordings, elsewhere=writes_elsewhere(session))
     planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():
         planner.add_sink(sink)
@@ -150,7 +151,7 @@ class _Planner:
         return internal_topic(self.app.name, self.identity, name)
 
     @contextmanager
-    def visit(self, processor: Processor) -> Iterator[None]:
+    def visit(self, processor: DeclaredProcessor) -> Iterator[None]:
         """Refuse a processor that reads itself, while its inputs are planned."""
         if processor.name in self.visiting:
             raise CYCLE.error(where=processor.where, processor=processor.name)
@@ -183,7 +184,7 @@ class _Planner:
         fused = direct or isinstance(processor.policy, Ephemeral)
         if fused and not logged and not mechanisms.is_logged(processor.policy, draft, shared=shared):
             return draft
-        for_batch = f"a batch reads {name}, and needs its results in a topic"
+        for_batch = f"a batch reads {name}, and batches read topics"
         reason = for_batch if logged else mechanisms.why_logged(processor, draft)
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
@@ -208,10 +209,13 @@ class _Planner:
         )  # fmt: skip
         ids = columns.expression_ids(frame)
         keys = {key: ids[key] for key in source.topic.keys}
-        began = {number: name for name, number in ids.items()}
+        own = {column: f"{part} of the record" for part, column in source.topic.record_columns.items()}
+        began = {number: own.get(name, name) for name, number in ids.items()}
         return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys, began=began)
 
-    def _process(self, processor: Processor) -> Draft:
+    def _process(self, processor: DeclaredProcessor) -> Draft:
+        if joins.is_join(steps_of(node_of(self.recordings.first(processor)))):
+            return self._join(processor)
         if len(processor.reads) > 1:
             raise UNSUPPORTED_METHOD.error(where=processor.where, processor=processor.name, reads=len(processor.reads))
         upstream = processor.reads[0]
@@ -221,8 +225,27 @@ class _Planner:
             raise NOT_A_STREAM_PROCESSOR.error(
                 where=processor.where, processor=processor.name, name=type(result).__name__
             )
+        return self._apply(draft, steps_of(node_of(result)), processor, IntroducedOperations())
+
+    def _join(self, processor: DeclaredProcessor) -> Draft:
+        """Return a draft that begins at both sources of a join."""
+        steps, brought = steps_of(node_of(self.recordings.first(processor))), IntroducedOperations()
+        place = next(i for i, step in enumerate(steps) if step.operation == event_time.JOIN)
+        join, sides = steps[place], []
+        for node in (join.parent, join.arguments[0].node):
+            side = self._begin(self.app.sources[joins.source_of(node, processor, self.app.sources)])
+            for step in steps_of(node):
+                side = self._step(side, step, processor, brought)
+            sides.append(side)
+        draft = joins.joined(sides[0], sides[1], join, processor, brought)
+        return self._apply(draft, steps[place + 1 :], processor, brought, every=steps)
+
+    def _apply(
+        self, draft: Draft, steps: Sequence[Step], processor: DeclaredProcessor, brought: IntroducedOperations,
+        every: Sequence[Step] | None = None,
+    ) -> Draft:  # fmt: skip
+        """Return the draft after the steps of a processor. Args: every: all of its steps, if these are not all."""
         mechanisms.enter(draft, processor)
-        steps, brought = steps_of(node_of(result)), IntroducedOperations()
         for step in steps:
             draft = self._step(draft, step, processor, brought)
         if processor.word is None and DATED in brought.own | brought.logged:
@@ -230,17 +253,18 @@ class _Planner:
         if self.recordings.differ(processor):
             draft.doubts.fail(ITSELF, processor)
             brought.own.add(ITSELF)
-        self.properties[processor.name] = of_live(steps, brought.remaining(draft.frame), processor.word)
+        self.properties[processor.name] = of_live(every or steps, brought.remaining(draft.frame), processor.word)
         mechanisms.leave(draft, processor)
         return draft
 
-    def _step(self, draft: Draft, step: Step, processor: Processor, brought: IntroducedOperations) -> Draft:
+    def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
         """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
-        if step.operation in ("agg", "count"):
+        if step.operation in ("agg", "count", "stateful"):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
-            columns.check_group(draft.frame, step.arguments[0], step.where)
-            keys = columns.plain_keys(draft.frame, step.arguments[0])
-            reason = self._needs_sequencer(draft, keys) or mechanisms.before_keyed(draft, processor)
+            grouped = python_steps.grouped_by(step)
+            columns.check_group(draft.frame, grouped, step.where)
+            keys = columns.plain_keys(draft.frame, grouped)
+            reason = draft.needs_sequencer(keys) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
                 if not all(isinstance(key, str) for key in keys) and processor.word is None:
                     keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too
@@ -250,31 +274,23 @@ class _Planner:
                 name = self._unused(f"{processor.name}-by-{columns.key_label(keys)}")
                 draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
+            draft.note_key(keys)
         before = draft.frame
         if step.operation in event_time.TIMED:
             grouped = event_time.keys_of(before, step)
-            event_time.check(before, step, processor, self._needs_sequencer(draft, grouped))
+            event_time.check(before, step, processor, draft.needs_sequencer(grouped))
+            draft.note_key(grouped)
+        python_steps.check(step)
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
             draft.decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
+        has = python_steps.operations(step, had, has)
         check_live(before, step, had, has)
         brought.own |= (has - had).keys()
         draft.doubts.see(processor, step, before, draft.frame, had, has)
         return draft
-
-    def _needs_sequencer(self, draft: Draft, keys: tuple[Any, ...]) -> str | None:
-        if draft.frame.keyed:
-            return "a live query has one keyed step"
-        label = columns.key_label(keys)
-        if not draft.keys:
-            return f"no key is declared for {draft.source.topic.topic}, so one {label} may come from several partitions"
-        ids = columns.expression_ids(draft.frame)
-        grouped = {ids.get(key) for key in keys if isinstance(key, str)}
-        if set(draft.keys.values()) <= grouped:
-            return None
-        return f"{draft.source.topic.topic} is partitioned by {', '.join(draft.keys)}, not by {label}"
 
     def _hop(self, draft: Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> Log:
         """Close the draft with a new log, partitioned by `keys`, and return that log."""
@@ -320,9 +336,12 @@ class _Planner:
     ) -> None:
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise NAME_TAKEN_LOG.error(where=where, name=name)
+        joins.check_determined(draft, delivery, where)
         if not draft.frame.columns:
             raise COLUMN_MISSING_ALL.error(where=where, name=name)
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
+        is_fenced = mechanisms.is_fenced(self.app, self.session)
+        is_internal = hop is not None or released_to is not None
         dead = dead_letter_topic(
             self.app, draft.source, released_to or output, self.dead_letter_topics,
             reads_hop=draft.reads_hop, writes_hop=hop is not None,
@@ -347,12 +366,15 @@ class _Planner:
                 policy=policy,
                 repeated_by=draft.repeated_by,
                 # Readers of internal logs skip late records (falkirk/kafka/void.py).
-                fenced=hop is None and released_to is None and mechanisms.is_fenced(self.app, self.session),
+                fenced=is_fenced and not is_internal,
+                fenced_letters=is_fenced and is_internal,
                 stateful=draft.frame.keyed,
                 where=where,
                 dead_letter_topic=dead,
+                joined=draft.joined,
+                keyed_by=draft.keyed_by,
                 fingerprint=fingerprint(
-                    draft.source.topic.topic,
+                    [each.topic.topic for each in (draft.source, draft.joined) if each is not None],
                     output,
                     released_to,
                     dead,
@@ -361,7 +383,7 @@ class _Planner:
                     self.app.state_partitions,
                     keys=output.keys if hop is None else hop.keys,
                     began=draft.began,
-                    decided=draft.decided,
+                    decided=python_steps.with_functions(draft.decided, draft.node),
                 ),
             )
         )

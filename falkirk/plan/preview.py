@@ -1,5 +1,6 @@
 """Preview: plans an application without running it, and asks a broker for partitions if there is one."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.declare.application import Application
@@ -13,6 +14,7 @@ from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.shown.why import IDENTITY_UNKNOWN
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
+from falkirk.plan.topics import notes_on_clocks
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
 PARTITIONS_ASSUMED = 2
@@ -28,14 +30,22 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     )
     plan = plan_application(app, session, _identity(home or app.home))
     connection = Connection.of(kafka) if kafka else app.kafka
-    slots = _slots(plan, Topics(connection, timeout_s=3.0) if connection else None)
+    partitions: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
+    if connection is not None:
+        topics = Topics(connection, timeout_s=3.0)
+        partitions, notes = partitions_of(topics, _outside(plan), connection.bootstrap)
+        if not notes:  # the broker knows all topics
+            notes = notes_on_clocks(plan, topics)
+    elif plan.regions:
+        notes = (f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
+    slots = _slots(plan, partitions)
     needed = sum(s.total for s in slots)
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
-    assumed = f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic."
     return Shown(
         plan=plan, slots=slots, available=available, is_provided=master is None, home=home or app.home,
         broker=None if connection is None else connection.bootstrap,
-        notes=(assumed,) if connection is None and plan.regions else (),
+        notes=notes,
     )  # fmt: skip
 
 
@@ -47,16 +57,40 @@ def _identity(home: Path) -> str:
         return IDENTITY_UNKNOWN
 
 
-def _slots(plan: Plan, topics: Topics | None) -> tuple[RegionSlots, ...]:
-    found = []
+def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Return the number of partitions of each topic that the broker knows, and a note about the other topics.
+
+    A broker that does not answer is asked only once, because each question waits for its time-out.
+    """
+    known: dict[str, int] = {}
+    notes: list[str] = []
+    for name in names:
+        try:
+            known[name] = topics.facts(name).partitions
+        except LogError as error:
+            if error.condition == "BROKER_AWAY":
+                rest = "the other topics" if known or notes else "each topic"
+                notes.append(f"{broker} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {rest}.")
+                break
+            missing = error.condition == "TOPIC_MISSING"
+            why = "does not exist yet" if missing else f"can't be read ({error.condition})"
+            notes.append(f"topic {name} {why}, so {PARTITIONS_ASSUMED} partitions are assumed.")
+    return known, tuple(notes)
+
+
+def _outside(plan: Plan) -> list[str]:
+    """Return the topics of users that live regions read. Falkirk itself creates the other ones."""
     requests = {push.topic.topic for push in plan.push}
+    read = [source.topic.topic for region in plan.regions if not region.reads_hop for source in region.sources]
+    return [topic for topic in dict.fromkeys(read) if topic not in requests]
+
+
+def _slots(plan: Plan, partitions: dict[str, int]) -> tuple[RegionSlots, ...]:
+    found, outside = [], set(_outside(plan))
     for region in plan.regions:
-        ours = region.reads_hop or region.source.topic.topic in requests
-        partitions = plan.state_partitions if ours else PARTITIONS_ASSUMED
-        if topics is not None and not ours:
-            try:
-                partitions = topics.facts(region.source.topic.topic).partitions
-            except LogError:
-                partitions = PARTITIONS_ASSUMED
-        found.append(region_slots(region, partitions, plan.state_partitions))
+        count = 0
+        for source in region.sources:
+            topic = source.topic.topic
+            count += partitions.get(topic, PARTITIONS_ASSUMED) if topic in outside else plan.state_partitions
+        found.append(region_slots(region, count, plan.state_partitions))
     return tuple(found)

@@ -22,6 +22,7 @@ Kind = Literal[
     "repeated",  # the output asks for repeated results, or an acknowledged processor repeats them
     "sink",  # the sink is the user's, and has to keep the promise
     "event-time",  # how long a live step keeps a key, and which records are late
+    "python",  # how a live step calls Python
     "hop",  # why there is an internal topic
     "micro-batches",  # why a stream does not run live
     "epoch",  # when an epoch is complete
@@ -57,9 +58,10 @@ class Reason:
 
 
 #: Why it matters that a value differs on replay.
-IN_STATE = "the state of its keyed step contains it, so several results depend on it"
-SHARED = "several results share it"
-IN_KEY = "it decides the partition of a result"
+IN_STATE = "in the state"
+SHARED = "shared"
+IN_KEY = "in the key"
+ANYWHERE = "anywhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class Undetermined:
     """Operations whose values may differ on a replay.
 
     Args: operations: by Catalyst's names. processor, where: in which it is, at which line of the user's. why: it
-        matters. policy: the one that counts checkpoints alone, whether or not anything may.
+        matters, `IN_STATE` and its like. policy: the one that counts checkpoints alone, whether or not anything may.
     """
 
     operations: tuple[str, ...]
@@ -86,10 +88,29 @@ def differing(operations: Iterable[str], *, within: str = "") -> str:
     names = tuple(operations)
     surely = all(entry_of(name).nature is Nature.DIFFERENT for name in names)
     plural = len(names) > 1
-    verb = ("differ" if plural else "differs") if surely else "may differ"
+    verb = ("give" if plural else "gives") if surely else "may give"
     place = f" in {within}" if within else ""
-    text = f"{listed([_quoted(name) for name in names])}{place} {verb} on replay"
+    other = "other values" if plural else "another value"
+    text = f"{listed([_quoted(name) for name in names])}{place} {verb} {other} in a replay"
     return f"{text[0].upper()}{text[1:]}"
+
+
+def consequence_of(cause: Undetermined) -> str:
+    """Return why results must wait because of operations that differ, as sentences that end with the subject."""
+    value, is_ = ("These values", "are") if len(cause.operations) > 1 else ("This value", "is")
+    if cause.why == SHARED:
+        return f"Several results of one record share {value.lower()}, so these results"
+    if cause.why == IN_KEY:
+        return (
+            f"{value} {is_} part of the key. A replay could send the result to another partition, where Falkirk would "
+            "not recognise it. Results therefore"
+        )
+    if cause.why == IN_STATE:
+        return (
+            f"The state of {cause.processor} contains {value.lower()}, so later results of the same key depend on "
+            f"{'them' if len(cause.operations) > 1 else 'it'}. Results therefore"
+        )
+    return f"Any result of {cause.processor} may depend on {value.lower()}. Results therefore"
 
 
 def background(operations: Iterable[str]) -> str:
@@ -130,12 +151,15 @@ def seconds(duration_s: float) -> str:
 
 def same(names: list[str]) -> str:
     """Return the sentence that all results of these are the same on a replay."""
-    verb = "are" if len(names) > 1 or "," in names[0] else "is"
-    return f"{listed(names)} {verb} deterministic: a replay gives the same results, so they need not wait."
+    several = len(names) > 1 or "," in names[0]
+    verb, them = ("are", "them") if several else ("is", names[0])
+    return (
+        f"{listed(names)} {verb} deterministic: a replay gives the same results, so no result waits because of {them}."
+    )
 
 
 def in_place(cause: Undetermined) -> str:
-    """Return what differs on replay, and where, in a few words."""
+    """Return the value that differs on replay, and its place, in a few words."""
     what = [*map(spoken, cause.operations), *([f"{cause.policy}()"] if cause.policy and not cause.operations else [])]
     more = f" and {len(what) - 1} more" if len(what) > 1 else ""
     return f"{what[0]}{more} in {cause.processor}, line {cause.where.line}"

@@ -7,8 +7,9 @@ Python reads is a literal to Spark, but the literal differs in the second call.
 
 from typing import Any
 
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Node, ProcessorNode, SourceNode, Stream, root_of, steps_of
+from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, root_of, steps_of
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.declare.stream import Stream
 from falkirk.plan.fingerprint import text_of
 
 
@@ -19,15 +20,15 @@ class Recordings:
         self._first: dict[str, Any] = {}
         self._second: dict[str, Any] = {}
 
-    def first(self, processor: Processor) -> Any:
-        """Return what the function of a processor returns: a stream, unless the user made a mistake."""
+    def first(self, processor: DeclaredProcessor) -> Any:
+        """Return the result of a processor's function: a stream, unless the user made a mistake."""
         return _recorded(processor, self._first)
 
-    def second(self, processor: Processor) -> Any:
-        """Return what the function returns at its second call."""
+    def second(self, processor: DeclaredProcessor) -> Any:
+        """Return the function's result at its second call."""
         return _recorded(processor, self._second)
 
-    def differ(self, processor: Processor) -> bool:
+    def differ(self, processor: DeclaredProcessor) -> bool:
         """Return whether a live processor's function records other steps when it is called again."""
         if processor.word is not None:
             return False
@@ -35,19 +36,19 @@ class Recordings:
         return first is not second and [*map(text_of, steps_of(first))] != [*map(text_of, steps_of(second))]
 
 
-def _recorded(processor: Processor, calls: dict[str, Any]) -> Any:
+def _recorded(processor: DeclaredProcessor, calls: dict[str, Any]) -> Any:
     if processor.name not in calls:
         calls[processor.name] = processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
     return calls[processor.name]
 
 
 def node_of(result: object) -> Node:
-    """Return the last step of what a function returned. The planner reports a function that returns no stream."""
+    """Return the last step of a function's result. The planner reports a function that returns no stream."""
     return result.node if isinstance(result, Stream) else ProcessorNode(name="")
 
 
 def begins_at(node: Node, upstream: str, source: SourceNode | None) -> bool:
-    """Return whether recorded steps begin at what their processor reads.
+    """Return whether recorded steps begin at the inputs of their processor.
 
     Args: source: the source named `upstream`, if it is one. A stream that `read` began starts at the source itself.
     """

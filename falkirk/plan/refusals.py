@@ -1,4 +1,4 @@
-"""Refusals: refuses steps that pass Spark's analysis, but that Spark would refuse or fail at once the query runs."""
+"""Refusals: refuses steps that pass Spark's analysis, but that would fail as soon as the query runs."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 from falkirk.analysis.determinism import DISTINCT, operations
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import Step
+from falkirk.declare.nodes import Step
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
@@ -18,6 +18,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
+from falkirk.plan.python_steps import STEPS
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
@@ -36,6 +37,8 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
     Args: had, has: the operations before the step and after it.
     Raises: DefinitionError: `GENERATOR_IN_SELECT`, `STEP_INVALID`.
     """
+    if step.operation in STEPS:
+        return  # it calls Python beside Spark
     if has["Generate"] > had["Generate"] and step.operation != "explode":
         raise GENERATOR_IN_SELECT.error(where=step.where, operation=step.operation)
     for name, (what, instead) in _NOT_LIVE.items():
@@ -57,7 +60,7 @@ def check_not_files(app: Application, name: str, where: object) -> None:
         raise FILES_READ_LIVE.error(where=where, upstream=name)
 
 
-def check_batch_of_files(name: str, reader: Processor, where: object) -> None:
+def check_batch_of_files(name: str, reader: DeclaredProcessor, where: object) -> None:
     """Check that a batch can read a folder in the requested way.
 
     Raises: DefinitionError: `CUT_INVALID`, `VIEW_HAS_NO_EPOCHS`.

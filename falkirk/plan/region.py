@@ -6,11 +6,26 @@ from dataclasses import dataclass
 from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
-from falkirk.declare.stream import Node, SourceNode, Step, steps_of
+from falkirk.declare.nodes import Node, SourceNode, Step, steps_of
+from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy, duration_s
 from falkirk.errors.location import SourceLocation
-from falkirk.plan.reasons import IN_STATE, SHARED, Reason, Undetermined, background, differing, in_place, same, seconds
+from falkirk.plan.fingerprint import KEYED
+from falkirk.plan.reasons import (
+    ANYWHERE,
+    IN_STATE,
+    Reason,
+    Undetermined,
+    background,
+    consequence_of,
+    differing,
+    in_place,
+    same,
+    seconds,
+)
 from falkirk.theory.ids import LogId
+
+#: The memory of one stamp in the barrier of a join.
+_STAMP_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +48,10 @@ class Hop:
 class RegionLogs:
     """The facts about a region that are needed while it does not run: its name and its topics.
 
-    Args: repeats: released results may be released again. where: the line of its declaration, for messages.
+    Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
+        source of the right side of a join. keyed_step: its step with a state, if it has one. keyed_by: the columns of
+        its log by which that step groups; None: unknown. filters: a step before it drops records. steps: the lines of
+        its steps, in order.
     """
 
     name: str
@@ -42,6 +60,16 @@ class RegionLogs:
     dead_letters: LogId
     repeats: bool
     where: object = None
+    joined: LogId | None = None
+    keyed_step: str = ""
+    keyed_by: tuple[str, ...] | None = None
+    filters: bool = False
+    steps: tuple[str, ...] = ()
+
+    @property
+    def sources(self) -> tuple[LogId, ...]:
+        """The logs that it reads. The number of a source is its place here."""
+        return (self.source,) if self.joined is None else (self.source, self.joined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +99,8 @@ class Region:
         source: the log that it reads. `reads_hop`: that log is internal, so its records are well-formed.
         node: the recorded steps from `source` on.
         output: the topic that it writes. `hop` is set if other regions read that topic.
-        released_to: the sink's topic, if `output` is a held log. Results are copied there once they can't be taken back
-            any more.
+        released_to: the sink's topic, if `output` is a held log. Results are copied there once they can't become
+            invalid any more.
         record_bytes: the approximate size of a result, by the types of its columns.
         deterministic: its own steps give the same results in every replay of its input log.
         undetermined: the cause that makes its results tentative, in its own steps or in those of an upstream region.
@@ -85,7 +113,10 @@ class Region:
         fingerprint: by name, the properties that must stay the same so that its checkpoint stays valid.
         policy: the policy of its processors. repeated_by: the acknowledged processor, here or upstream, that may repeat
             results.
-        fenced: it writes in short transactions, with which the broker refuses former writers.
+        fenced: it writes in short transactions, with which the broker refuses former writers. fenced_letters: only its
+            dead letters do.
+        joined: the source of the right side of its join. Then `source` is that of the left side.
+        keyed_by: the columns of its log by which its keyed step groups; None: unknown.
     """
 
     name: str
@@ -110,6 +141,14 @@ class Region:
     policy: Policy = DEFAULT_POLICY
     repeated_by: str | None = None
     fenced: bool = False
+    fenced_letters: bool = False
+    joined: SourceNode | None = None
+    keyed_by: tuple[str, ...] | None = None
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        """The logs that it reads. The number of a source is its place here."""
+        return (self.source,) if self.joined is None else (self.source, self.joined)
 
     @property
     def repeats(self) -> bool:
@@ -118,6 +157,8 @@ class Region:
 
     def logs(self) -> RegionLogs:
         """Return the facts that are needed about it while it does not run."""
+        operations = [step.operation for step in self.steps()]
+        keyed_step = next((operation for operation in operations if operation in KEYED), "")
         return RegionLogs(
             name=self.name,
             source=self.source.topic.log,
@@ -125,6 +166,11 @@ class Region:
             dead_letters=self.dead_letter_topic,
             repeats=self.repeats,
             where=self.where,
+            joined=None if self.joined is None else self.joined.topic.log,
+            keyed_step=keyed_step,
+            keyed_by=self.keyed_by,
+            filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
+            steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),
         )
 
     def steps(self) -> tuple[Step, ...]:
@@ -143,7 +189,7 @@ class Region:
             yield Reason(
                 kind="declared",
                 processor=name,
-                short="declared deterministic",
+                short="you declared it deterministic",
                 where=word.where,
                 text=f"{name}: {word}.",
             )
@@ -157,11 +203,15 @@ class Region:
                 yield _of_first(step, name, self.source.topic.topic)
             elif step.operation == "windows":
                 yield _of_windows(step, name, self.source.topic.topic)
+            elif step.operation == "timedJoin":
+                yield _of_join(step, name)
+            elif step.operation in ("map_rows", "stateful"):
+                yield _of_python(step, name)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
-                text=f"{self.name} writes a hop, because {self.hop.reason}. Every replay reads the records in "
-                "the order in which the hop stores them.",
+                text=f"{self.name} writes an internal topic (a hop): {self.hop.reason}. Every replay reads the records "
+                "in the order in which the hop stores them.",
             )  # fmt: skip
 
     def repeated_by_policy(self) -> Iterator[Reason]:
@@ -181,47 +231,55 @@ class Region:
             )  # fmt: skip
 
     def durable(self) -> Iterator[str]:
-        """Yield what is durable, and where."""
+        """Yield the durable data, and their places."""
         if not self.reads_hop:
-            yield f"input: topic {self.source.topic.topic}"
+            yield f"input: topic {' and topic '.join(each.topic.topic for each in self.sources)}"
         kept = "state and offsets" if self.stateful else "offsets"
         yield f"{self.name}: {kept} in the home, every {seconds(self.interval_s)}"
         if self.hop is not None:
             yield (
-                f"hop {self.hop.topic}, about {self.record_bytes} bytes a record, kept until the checkpoints of all "
-                "readers cover it"
+                f"hop {self.hop.topic}, about {self.record_bytes} bytes a record; each record is kept until the "
+                "checkpoints of all readers cover that record"
             )
 
     def costs(self) -> Iterator[str]:
-        """Yield what its promise costs."""
+        """Yield the costs of its promise."""
         if self.hop is not None:
             yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
-        yield f"{self.name}: records wait tenths of a second during a checkpoint, every {seconds(self.interval_s)}"
+        if self.joined is not None:
+            yield (
+                f"{self.name}: after a failure, Falkirk keeps the stamp of each result since the last checkpoint in "
+                f"memory, about {_STAMP_BYTES} bytes each"
+            )
+        yield (
+            f"{self.name}: every {seconds(self.interval_s)}, a checkpoint delays the records that arrive meanwhile by "
+            "0.2 to 1 s"
+        )
 
     def awaited_s(self, spare: int) -> float:
         """Return how long its next checkpoint takes at most, with as many spare ones if it needs any."""
         return self.interval_s * (1 if self.deterministic else 1 + spare)
 
     def advice(self) -> Iterator[str]:
-        """Yield what would let results be published earlier."""
+        """Yield changes with which results would be published earlier."""
         cause = self.undetermined
         if cause is None or cause.policy:
             return
         for name in cause.operations:
             if entry_of(name).instead:
                 yield f"{spoken(name)}: {entry_of(name).instead}."
-        if cause.why == IN_STATE:
+        if cause.why in (IN_STATE, ANYWHERE):
             yield (
-                f"Or declare {cause.processor!r} under fk.LogSends(): a log then records the value before the state "
-                "uses it, and results are published as soon as they are in the log."
+                f"Or give {cause.processor} the policy fk.LogSends(): its values are then written to an internal topic "
+                "before the state uses them, and results are published as soon as they are in that topic."
             )
 
     @property
     def reads(self) -> tuple[LogId, ...]:
         """The logs that it reads."""
-        return (self.source.topic.log,)
+        return tuple(each.topic.log for each in self.sources)
 
     @property
     def writes(self) -> LogId:
@@ -235,9 +293,9 @@ def _of_first(step: Step, processor: str, topic: str) -> Reason:
     return Reason(
         kind="event-time", processor=processor, where=step.where,
         text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
-        f"the same {', '.join(keys)}. The time of a partition is its greatest {watermark.column} so far, in every "
-        f"replay. A key is kept until that time has passed its first record by {delay}. A record that is more than "
-        f"{delay} older than that time is late.",
+        f"the same {', '.join(f'`{key}`' for key in keys)}. Each partition has its own time: the greatest "
+        f"`{watermark.column}` among its records so far, in every replay too. A key is forgotten when that time has "
+        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late.",
     )  # fmt: skip
 
 
@@ -250,8 +308,42 @@ def _of_windows(step: Step, processor: str, topic: str) -> Reason:
     return Reason(
         kind="event-time", processor=processor, where=step.where,
         text=f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
-        f"key. The time of a partition is its greatest {watermark.column} so far, in every replay. A window closes "
-        f"when that time has passed its end by {delay}. {gives}. A record is late if all its windows have closed.",
+        f"key. Each partition has its own time: the greatest `{watermark.column}` among its records so far, in every "
+        f"replay too. A window closes when that time has passed the window's end by {delay}. {gives}. A record is late "
+        f"if all its windows have closed.",
+    )  # fmt: skip
+
+
+def _of_join(step: Step, processor: str) -> Reason:
+    join = step.arguments[1]
+    first, second = join.names
+    kept = [name for name, keeps in zip(join.names, join.keeps, strict=True) if keeps]
+    alone = "".join(
+        f" A record of {name} without a partner gives a result when no partition of "
+        f"{second if name == first else first} can still bring one."
+        for name in kept
+    )
+    delays = " and ".join(
+        f"{seconds(watermark.delay_us / 1e6)} of {name}"
+        for name, watermark in zip(join.names, join.watermarks, strict=True)
+    )
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"join() runs live: a pair of {first} and {second} is a result when its later record arrives. A record is "
+        f"late if it is older than the time of its own partition, less the delay ({delays}). So every replay finds the "
+        f"same pairs, though in another order. To find the pairs that are already published, Falkirk compares the "
+        f"stamps of both records.{alone}",
+    )  # fmt: skip
+
+
+def _of_python(step: Step, processor: str) -> Reason:
+    function, options = step.arguments
+    called = getattr(function, "__name__", type(function).__name__)
+    limit = seconds(duration_s(options["timeout"]))
+    return Reason(
+        kind="python", processor=processor, where=step.where,
+        text=f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
+        f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record.",
     )  # fmt: skip
 
 
@@ -259,30 +351,31 @@ def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
     but = (
         "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
         if repeats
-        else "No two results depend on it, so results need not wait: each is published once, with its first value."
+        else "Each value is in one result only, so results need not wait. The value that is published first stays. A "
+        "replay computes another one, and Falkirk drops that result."
     )
     return Reason(
         kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
-        short=f"{in_place(each)}: {'may differ' if repeats else 'one result each'}", where=each.where,
+        short=f"{in_place(each)}{': may differ' if repeats else ', is in one result only'}", where=each.where,
         text=f"{differing(each.operations)}. {but}{background(each.operations)}",
     )  # fmt: skip
 
 
 def _of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason:
     if not cause.operations:
-        after = "results are published once a checkpoint covers them" if waits else "results wait for no checkpoint"
+        after = "results are published when a checkpoint covers them" if waits else "results wait for no checkpoint"
         repeated = "" if waits else ", and those after the last checkpoint are repeated after a failure"
         return Reason(
             kind="policy" if waits else "repeated", processor=cause.processor, short=in_place(cause), where=cause.where,
             text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
         )  # fmt: skip
     effect = (
-        f", so {'they' if cause.why == SHARED else 'results'} wait for a checkpoint of {region}."
+        f"{consequence_of(cause)} wait for a checkpoint of {region}."
         if waits
-        else ". Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
+        else "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
     )
     return Reason(
         kind="waits" if waits else "repeated", processor=cause.processor, operations=cause.operations,
         short=in_place(cause), where=cause.where,
-        text=f"{differing(cause.operations)} and {cause.why}{effect}{background(cause.operations)}",
+        text=f"{differing(cause.operations)}. {effect}{background(cause.operations)}",
     )  # fmt: skip

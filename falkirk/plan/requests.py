@@ -92,7 +92,7 @@ def _reached(topic: str, regions: tuple[Region, ...], batches: tuple[Batch, ...]
     """Return the names of the sinks and logs to which the records of a topic lead."""
     logs, found = {topic}, set[str]()
     while True:
-        next_regions = [r for r in regions if r.source.topic.topic in logs]
+        next_regions = [r for r in regions if any(each.topic.topic in logs for each in r.sources)]
         next_batches = [b for b in batches if any(i.log in logs for i in b.inputs)]
         found = {r.name for r in next_regions} | {s.name for b in next_batches for s in b.sinks}
         more = {r.output.topic for r in next_regions} | {b.log for b in next_batches}

@@ -127,14 +127,15 @@ def read_shape(home: Path) -> Shape | None:
             )
             for s in content["stages"]
         ]
-        regions = [{**r, **{k: LogId(r[k]) for k in ("source", "output", "dead_letters")}} for r in content["regions"]]
+        logs = ("source", "output", "dead_letters", "joined")
+        regions = [{**r, **{k: LogId(r[k]) for k in logs if r.get(k) is not None}} for r in content["regions"]]
         return Shape(
             layout=Layout(
                 stages={s.name: s for s in stages},
                 partitions={LogId(log): number for log, number in content["partitions"].items()},
                 held={LogId(log): sink for log, sink in content["held"].items()},
             ),
-            regions=tuple(RegionLogs(**r) for r in regions),
+            regions=tuple(map(_region_logs, regions)),
             batches=tuple(map(_batch_logs, content.get("batches", ()))),
             processors={name: tuple(names) for name, names in content["processors"].items()},
         )
@@ -146,6 +147,12 @@ def read_shape(home: Path) -> Shape | None:
 
 def _logs(names: Iterable[str]) -> tuple[LogId, ...]:
     return tuple(LogId(name) for name in names)
+
+
+def _region_logs(content: dict[str, Any]) -> RegionLogs:
+    keyed_by = content.get("keyed_by")
+    keyed = None if keyed_by is None else tuple(map(str, keyed_by))
+    return RegionLogs(**{**content, "keyed_by": keyed, "steps": tuple(content.get("steps", ()))})
 
 
 def _batch_logs(content: dict[str, Any]) -> BatchLogs:

@@ -45,7 +45,9 @@ def region_slots(region: Region, source_partitions: int, state_partitions: int) 
 def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
     """Return the slots of each region. The broker is asked for the partitions of its input."""
     return tuple(
-        region_slots(region, topics.facts(region.source.topic.topic).partitions, plan.state_partitions)
+        region_slots(
+            region, sum(topics.facts(each.topic.topic).partitions for each in region.sources), plan.state_partitions
+        )
         for region in plan.regions
     )
 
@@ -56,7 +58,8 @@ def slots_to_have(app: Application, topics: Topics) -> int:
     Each processor and each sink may be a region, with a hop before it. Raises: LogError.
     """
     named = [source.topic.topic for source in app.sources.values()]
-    widest = max((topics.facts(topic).partitions for topic in named if topics.exists(topic)), default=2)
+    counts = sorted((topics.facts(topic).partitions for topic in named if topics.exists(topic)), reverse=True)
+    widest = sum(counts[:2]) or 2  # a join reads two
     return (len(app.processors) + len(app.sinks)) * (widest + 2 * app.state_partitions) + SPARE_SLOTS
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.nodes import SourceNode, steps_of
 from falkirk.declare.parts import Output
 from falkirk.declare.sink import OwnSink
-from falkirk.declare.stream import SourceNode
 from falkirk.errors import LogError
 from falkirk.errors.conditions.plan import (
     FOLDER_SHARED,
@@ -25,6 +25,8 @@ from falkirk.kafka.internal import KEEP
 from falkirk.kafka.topics import TopicFacts, Topics
 from falkirk.plan.plan import Plan
 from falkirk.theory.ids import LogId, Offset
+
+_CENTURY_MS = 100 * 365 * 86_400_000
 
 
 def check_declared(app: Application) -> None:
@@ -90,9 +92,9 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     for push in plan.push:
         topics.create(push.topic.topic, plan.state_partitions, KEEP)
     for region in plan.regions:
-        source, output = region.source.topic, region.released_to or region.output
+        output = region.released_to or region.output
         for topic, where, internal in (
-            (source.topic, source.where, region.reads_hop),
+            *((each.topic.topic, each.topic.where, region.reads_hop) for each in region.sources),
             (output.topic, region.where, region.hop is not None),
         ):
             if internal:
@@ -119,6 +121,39 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
                 _require(topics, topic, where)
         if batch.dead_letter_topic is not None and not topics.exists(batch.dead_letter_topic):
             topics.create(batch.dead_letter_topic, 1, KEEP)
+
+
+def notes_on_clocks(plan: Plan, topics: Topics) -> tuple[str, ...]:
+    """Return a note for each topic whose producers choose the clock by which a live region refuses future times.
+
+    A replay must refuse the same records, so the clock is the timestamp of each record: it is in the log, and so is
+    nothing else that was known when the record arrived.
+    Raises: LogError.
+    """
+    requests = {push.topic.topic for push in plan.push}  # the gateway is their producer
+    notes: dict[str, str] = {}
+    for region in plan.regions:
+        sides = [region.steps(), *(steps_of(s.arguments[0].node) for s in region.steps() if s.operation == "timedJoin")]
+        ahead_us = [s.arguments[0].ahead_us for steps in sides for s in steps if s.operation == "withWatermark"]
+        if not ahead_us:
+            continue
+        ahead_s = max(ahead_us) / 1_000_000
+        for topic in {source.topic.topic for source in region.sources} - requests:
+            facts = topics.facts(topic)
+            if facts.message_timestamp_type != "LogAppendTime":
+                notes[topic] = _note_on_clock(facts, ahead_s)
+    return tuple(notes[topic] for topic in sorted(notes))
+
+
+def _note_on_clock(facts: TopicFacts, ahead_s: float) -> str:
+    after_ms = facts.timestamp_after_max_ms
+    is_any = after_ms is None or after_ms > _CENTURY_MS
+    far = "any length of time" if is_any or after_ms is None else f"{ahead_s + after_ms / 1000:g} s"
+    return (
+        f"topic {facts.topic}: its producers choose the timestamps from which ahead= counts. Whoever may write it can "
+        f"make later records of a partition late by {far}. With message.timestamp.type=LogAppendTime it is "
+        f"{ahead_s:g} s."
+    )
 
 
 def refuse_compacted(facts: TopicFacts, where: object) -> None:

@@ -45,13 +45,13 @@ class Unit(Protocol):
         ...
 
     def advice(self) -> Iterator[str]:
-        """Yield what would let results be published earlier."""
+        """Yield changes with which results would be published earlier."""
         ...
 
     def durable(self) -> Iterator[str]:
-        """Yield what is durable, and where."""
+        """Yield the durable data, and their places."""
         ...
 
     def costs(self) -> Iterator[str]:
-        """Yield what its promise costs."""
+        """Yield the costs of its promise."""
         ...

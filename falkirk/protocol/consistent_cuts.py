@@ -1,10 +1,10 @@
 """Consistent cuts: the states that a requested rollback can restore, as one point of each unit.
 
 The consistent cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A
-requested rollback computes all later results anew, also those of deterministic units. So every unit goes back to one of
-its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the newest
-cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends of its
-epochs.)
+requested rollback computes all later results again, also those of deterministic units. So every unit goes back to one
+of its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the
+newest cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends
+of its epochs.)
 
 These cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next
 older cut, the newest point of the last cut is removed from F*, and the solver continues from there.
@@ -33,8 +33,8 @@ class ConsistentCut:
     Args:
         points: of each unit.
         at_s: when the newest of them was made; -inf if all are initial states.
-        first_number, first_at_s: of the oldest cut that equals this one: nothing was read and nothing was sent between
-            the two.
+        first_number, first_at_s: number and time of the oldest cut that equals this one: nothing was read and nothing
+            was sent between the two.
     """
 
     points: Mapping[str, Point]

@@ -2,7 +2,7 @@
 
 The region may lose any checkpoint, because a replay sends the same results again. But only the checkpoint says up to
 which position the output is fixed (φ). If both were lost, φ would fall back to an older checkpoint, and all readers
-would go back with it. A sink after them would have to take back published results that a replay confirms.
+would go back with it. A sink after them would have to invalidate published results that a replay confirms.
 
 A mark (read, sent) says: no record before `sent` was caused by input beyond `read`. This stays true without the
 checkpoint and after any rollback, because logs only grow and later records lie after `sent`. Each mark is true by

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber
+from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber, Positions
 
 Range = tuple[LogId, int, Offset, Offset]
 """Records of a topic: (topic, partition, first, last exclusive)."""
@@ -60,7 +60,7 @@ class Health:
 
 
 class RegionPort(Protocol):
-    """One region. At most one incarnation of it may be valid at any time, whatever former ones still do."""
+    """One region. At most one incarnation of it may be valid at any time, even if former ones still run."""
 
     def health(self) -> Health:
         """Return its health. Called at each tick; changes nothing."""
@@ -83,10 +83,10 @@ class RegionPort(Protocol):
     def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
         """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
-        The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its own time
-        domain. A deterministic region
-        computes the input between the two again with the same results, so these records stay. φ alone is not enough: it
-        may lag, and records after it that are in the checkpoint's state would not be sent again.
+        The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its time
+        domain. A deterministic region computes the input between the two again with the same results, so these records
+        stay. φ alone is not enough: it may lag, and records after it that are in the checkpoint's state would not be
+        sent again.
         """
 
     def rewind(self, number: PointNumber) -> None:
@@ -121,6 +121,12 @@ class LogsPort(Protocol):
 
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """Return how much of `held` is in `sink`, according to the records in the sink."""
+
+    def sink_ends(self, held: LogId, sink: str) -> Positions:
+        """Return where the topics to which `held` is copied end now. They must never end earlier again.
+
+        Sinks that are no topics are omitted: see `remains`.
+        """
 
     def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """Return how much of the recorded release of `held` the sink still has.

@@ -1,7 +1,7 @@
 """Recovery: the protocol over ports. It recovers, releases, collects and acknowledges, and nothing else.
 
 One turn: read the regions' new checkpoints; restore regions that are dead or hang; release the results that can no
-longer be taken back; delete data that is no longer needed; acknowledge input to the sources. A crash may interrupt a
+longer become invalid; delete data that is no longer needed; acknowledge input to the sources. A crash may interrupt a
 turn between any two calls, and the next coordinator begins with `open`. Four rules make that safe:
 
   - One transaction records a recovery and the results that it voids, before any region is rewound. A coordinator that
@@ -11,17 +11,18 @@ turn between any two calls, and the next coordinator begins with `open`. Four ru
   - Deletion follows watermarks that only grow. Source: Falkirk Wheel, §4.2 (monitor), §4.3 (outputs), §4.4 (recovery).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
 from falkirk.errors import FalkirkError, UnrecoverableError
 from falkirk.errors.conditions.protocol import POINT_TOO_OLD
-from falkirk.protocol.down import Down
+from falkirk.protocol.down import Down, concerns_one, related
 from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, source_name
-from falkirk.protocol.marks import Marks
+from falkirk.protocol.marks import Mark, Marks
 from falkirk.protocol.ports import LogsPort, Point, RegionPort
-from falkirk.protocol.rollback import Decision, Points, contradiction, decide, none_left, refuse_loss
+from falkirk.protocol.rollback import Points, RollbackDecision, contradiction, decide, none_left, refuse_loss
+from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
@@ -49,7 +50,7 @@ class RecoveryProtocol:
             started.
         may_start: tells of a region that does not run whether it may be started now.
 
-    Attributes: down: the regions that stay down.
+    Attributes: down: the regions that stay down. sinks: the sinks of held logs.
     """
 
     def __init__(
@@ -72,23 +73,26 @@ class RecoveryProtocol:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
         self._before_start, self._may_start = before_start, may_start
-        self.down = Down(layout)
+        self.down = Down(layout, clock)
         self._kept = KeptPoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
         self.watermarks = Watermarks(layout, regions, self._marks, live, spare)
         self._cut_off = False
+        #: The regions that could not be fenced when others were started.
+        self._behind: set[str] = set()
+        self.sinks = Sinks(layout, logs, clock, say)
         self._released = {held: self._recorded(held) for held in layout.held}
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 
-    def open(self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False) -> Decision:
+    def open(self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False) -> RollbackDecision:
         """Take charge: finish an interrupted recovery, if there is one, and then restore every region.
 
         Args, raises: as `recover`.
         """
         self._finish()
-        for held, sink in self.layout.held.items():
-            self._released[held] = self._logs.remains(held, sink, self._released[held])
+        for held in self.layout.held:
+            self._released[held] = self.sinks.remains(held, self._released[held])
         return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
 
     def turn(self) -> None:
@@ -99,9 +103,16 @@ class RecoveryProtocol:
         self.watermarks.take_in(self.layout.stages)
         if failed := {name: why for name in self.layout.stages if (why := self._failure(name)) is not None}:
             self._bring_back(failed)
+        self._try_again()
         self._release()
         self.collect()
         self._acknowledge()
+
+    def _try_again(self) -> None:
+        """Start the regions that stayed down for a reason that may pass, if they can be fenced now."""
+        ready = {name for name in sorted(self.down.due()) if self.down.fences(name, self._regions[name])}
+        if ready:
+            self.recover(frozenset(ready), "tried again")
 
     def _bring_back(self, failed: Mapping[str, str]) -> None:
         """Recover from these failures. A region that failed too often stays down instead."""
@@ -118,14 +129,14 @@ class RecoveryProtocol:
     def keep_down(self, name: str, error: FalkirkError) -> None:
         """Leave a region down that has stopped and that a restart can't help, while the others run on.
 
-        It counts as alive: what it has sent stays, and what it may need is kept.
+        It counts as alive: the records that it has sent stay valid, and Falkirk keeps the records that it may need.
         Raises: the error, if it concerns more than this region, or if nothing is left that can make progress.
         """
         self.down.keep(name, error)
         self.down.refuse_standstill()
 
     def release_of(self, names: Collection[str]) -> None:
-        """Release what new checkpoints of these regions allow, without waiting for the next turn."""
+        """Release the results that new checkpoints of these regions allow, without waiting for the next turn."""
         if not self._cut_off:
             self.watermarks.take_in(names)
             self._release()
@@ -140,7 +151,7 @@ class RecoveryProtocol:
         if unfinished is None:
             self._cut_off = False
             return
-        self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was cut off; finishing it")
+        self._say(f"recovery {unfinished.recovery} ({unfinished.reason}) was interrupted; finishing it")
         decided = {n: p for n, p in unfinished.decided.items() if p is not None and n in self._regions}
         self._carry_out(unfinished.recovery, decided)
         self._store.advance_recovery(unfinished.recovery, "done")
@@ -161,6 +172,11 @@ class RecoveryProtocol:
         """The checkpoints of each region, as of the last turn."""
         return self.watermarks.points
 
+    @property
+    def marks(self) -> Mapping[str, Sequence[Mark]]:
+        """The marks of each region, as `decide` takes them."""
+        return self._marks.known
+
     def begin_again(self) -> None:
         """Compute the watermarks from all checkpoints there are now."""
         self.watermarks.begin_again({held: self.released(held) for held in self.layout.held})
@@ -174,23 +190,36 @@ class RecoveryProtocol:
         *,
         asked: Mapping[str, PointNumber] | None = None,
         force: bool = False,
-    ) -> Decision:
+    ) -> RollbackDecision:
         """Restore the greatest consistent state that the failed regions leave, and resume from it.
 
         Regions that can stay where they are keep running. The others are fenced. Then a new decision considers the
-        results and checkpoints that these regions wrote before the fence.
+        results and checkpoints that these regions wrote before the fence. A region that can't be fenced for a reason of
+        its own stays down, like one that is alive and makes no progress. If another one can't go back without it, so
+        does everything that failed and is connected to it.
 
         Args: force: continue even if published results would be contradicted.
-        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would take back published results;
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would make published results invalid;
             `POINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on damaged
             checkpoints. In this case the regions are fenced, and nothing else has happened.
         """
         fenced: set[str] = set()
+        left: dict[str, FalkirkError] = {}
         while not (decision := self.decide(failed, asked, force=force)).goes.keys() <= fenced:
-            for name in sorted(decision.goes.keys() - fenced):
-                self._regions[name].fence()
-                fenced.add(name)
-            failed |= fenced - frozenset(asked or ())
+            for name in sorted(decision.goes.keys() & left.keys()):  # others can't go back without it
+                for each in sorted(related(self.layout, name) & (failed | fenced)):
+                    self.down.keep(each, left.setdefault(each, left[name]))
+                    fenced.discard(each)
+            for name in sorted(decision.goes.keys() - fenced - left.keys()):
+                if self.down.fences(name, self._regions[name], must=bool(asked)):
+                    fenced.add(name)
+                else:
+                    left[name] = self.down.errors[name]
+            self._behind |= left.keys()
+            # Readers that have started before their writers, which start now, must learn the fences of these.
+            late = [self.layout.stages[name].output for name in self._behind & decision.goes.keys()]
+            unaware = {r.name for log in late for r in self.layout.readers(log)} - self.down.errors.keys()
+            failed = (failed | fenced - frozenset(asked or ()) | unaware) - left.keys()
         for name in decision.goes:
             self.down.forget(name)  # the record on which it failed may be cancelled now
         self._cut_off = True  # until it is done: after an error, the next turn finishes it
@@ -207,6 +236,7 @@ class RecoveryProtocol:
         for name in self.layout.stages:
             if name in decision.goes:
                 self._start(name, decision.goes[name])
+        self._behind -= decision.goes.keys()
         self._store.advance_recovery(number, "done")
         self._cut_off = False
         self.begin_again()
@@ -227,7 +257,7 @@ class RecoveryProtocol:
         *,
         force: bool = False,
         points: Points | None = None,
-    ) -> Decision:
+    ) -> RollbackDecision:
         """Return the decision that `recover` would make now, without carrying it out.
 
         Args: points: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
@@ -250,13 +280,28 @@ class RecoveryProtocol:
     def outside(self) -> dict[LogId, OffsetFrontier]:
         """Return the results that readers outside may have seen, as `decide` takes them."""
         # An interrupted release is in the sink and not in the store.
-        found = {held: self.released(held) | self._logs.copied(held, sink) for held, sink in self.layout.held.items()}
+        found = {held: self.released(held) | self._copied(held) for held in self.layout.held}
         return found | {topic: cut(self._logs.ends(topic), self.layout, topic) for topic in self.layout.sinks}
+
+    def _copied(self, held: LogId) -> OffsetFrontier:
+        """Return how much of a held log may be in its sink. While the sink is not settled, that is all that may be
+        released: an interrupted release has published no more."""
+        if (copied := self.sinks.copied(held)) is not None:
+            return copied
+        if not self.watermarks.points:
+            self.begin_again()
+        return cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
 
     def _carry_out(self, number: int, goes: Mapping[str, PointNumber]) -> None:
         for name, point in goes.items():
             region = self._regions[name]
-            region.fence()
+            try:
+                region.fence()
+            except FalkirkError as error:
+                # An interrupted recovery is finished. The region has stopped, so it can be rewound. Only its start
+                # needs to know where its outputs end.
+                if not concerns_one(error):
+                    raise
             region.rewind(point)
         self._store.advance_recovery(number, "restored")
 
@@ -272,20 +317,21 @@ class RecoveryProtocol:
         return OffsetFrontier.of({partitions[r.partition]: r.released_exclusive for r in known if r.topic == held})
 
     def _release(self) -> None:
-        """Copy the results that can no longer be taken back: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
+        """Copy the results that can no longer become invalid: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
         self._marks.record(self.kept_points)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
             upto = cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
             out = self.released(held)
             if upto <= out:
                 continue
-            before, out = out, out | self._logs.copy(held, sink, out, upto | out)
+            before, copied = out, self.sinks.copy(held, out, upto | out)
+            out = out if copied is None else out | copied
             if out == before:
                 continue  # the sink can't be reached; the others can
-            known = self._recorded(held)
+            known, ends = self._recorded(held), self._logs.sink_ends(held, sink)
             for e, length in out.prefixes:
                 if length > known.length(e):
-                    self._store.record_release(sink, held, e.partition, Offset(int(length)))
+                    self._store.record_release(sink, held, e.partition, Offset(int(length)), ends=ends)
             self._released[held] = out
             self.watermarks.take_in_release(held, out)
 

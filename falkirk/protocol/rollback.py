@@ -1,4 +1,4 @@
-"""Rollback: decides which region goes back to which of its checkpoints, which results become void, and why."""
+"""Rollback: decides the checkpoint of each region that rolls back, the results that become void, and the reasons."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Points = Mapping[str, tuple[Point, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RollbackDecision:
     """The checkpoint to which each region goes back.
 
     Args:
@@ -64,14 +64,14 @@ def decide(
     asked: Mapping[str, PointNumber] | None = None,
     marks: Mapping[str, Sequence[Mark]] | None = None,
     cuts: Mapping[str, Cuts] | None = None,
-) -> Decision:
+) -> RollbackDecision:
     """Solve Figure 6 for the regions that failed, or that are asked to go back.
 
     Args:
         outside: the results that readers outside may have seen: the released part of each held log, and all records of
             each sink that a region writes directly.
-        asked: regions that must go back to this checkpoint or an older one, and compute their results anew. Their later
-            results become void even if a replay would send the same.
+        asked: regions that must go back to this checkpoint or an older one, and compute their results again. Their
+            later results become void even if a replay would send the same.
         marks: the marks of deterministic regions; see falkirk/protocol/marks.py.
         cuts: for each batch, where its epochs end. None: only the epochs with a checkpoint are known.
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
@@ -107,7 +107,7 @@ def decide(
             settled[name] = cut(_settled(stage, frontier, at, known), layout, stage.output)
     counts = {layout.stages[name].output: upto for name, upto in settled.items()}
     contradicts = tuple(layout.held.get(t, t) for t in sorted(outside) if not outside[t] <= counts.get(t, TOP))
-    return Decision(goes=goes, settled=settled, contradicts=contradicts, outside=outside, solution=solution)
+    return RollbackDecision(goes=goes, settled=settled, contradicts=contradicts, outside=outside, solution=solution)
 
 
 def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
@@ -121,11 +121,11 @@ def none_left(name: str) -> UnrecoverableError:
 
 
 def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
-    """Return the error that a requested rollback would take back published results."""
+    """Return the error that a requested rollback would make published results invalid."""
     return CONTRADICTS_RELEASED.error(topics=topics)
 
 
-def refuse_loss(layout: Layout, decision: Decision, voids: Iterable[Range]) -> None:
+def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[Range]) -> None:
     """Refuse a recovery that would void published results: the regions would publish other results in their place.
 
     Only sinks with a held log promise that this never happens. Any other sink may repeat its results after a recovery.

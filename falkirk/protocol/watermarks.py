@@ -80,7 +80,7 @@ class Watermarks:
         """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
 
         Each one is given the demands of the checkpoint that is `may_lose` later. Where these are met, all checkpoints
-        between the two are consistent, and one of them remains whichever are lost.
+        between the two are consistent, and one of them remains after any of these losses.
         """
         for point, later in zip(points, points[may_lose:], strict=False):
             if point.number > upto.get(name, -2):
@@ -118,7 +118,7 @@ class Watermarks:
             self.retained.add_checkpoint(sink_name(held), Metadata(frontier=out, delivered=delivered))
 
     def settled(self, held: LogId) -> OffsetFrontier:
-        """Return how much of a held log can no longer be taken back: φ(d)(f_low(src(d)))."""
+        """Return the part of a held log that can no longer become invalid: φ(d)(f_low(src(d)))."""
         edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
         settled = self.restorable.solution.chosen[edge.source].fixed(edge)
         assert isinstance(settled, OffsetFrontier), "a sink counts in the offsets of its log"

@@ -1,6 +1,6 @@
-"""Line: connects the desk of a source to Kafka. One thread sends requests; another follows their results.
+"""Bridge: connects the service of a source to Kafka. One thread sends requests; another follows their results.
 
-At the start, the line takes over the topic of requests and reads it back. So it knows everything that former gateways
+At the start, the bridge takes over the topic of requests and reads it back. So it knows everything that former gateways
 knew. After any failure it starts again in the same way.
 """
 
@@ -16,15 +16,16 @@ from typing import ParamSpec, TypeVar
 
 from falkirk.errors import FalkirkError, LogError
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import Message
 from falkirk.kafka.reader import Reader, positions_at, read_until
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.push.elapsed import Elapsed, elapsed_of
 from falkirk.push.errors import RequestError, passing_error
-from falkirk.push.registry import SKEW_MS, Entry, RequestRegistry, read_back
-from falkirk.push.sender import Sender
+from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, read_back
+from falkirk.push.sender import RequestSender
 from falkirk.push.service import RequestService
-from falkirk.theory.ids import Offsets
+from falkirk.theory.ids import Offset, Offsets
 
 log = logging.getLogger("falkirk")
 
@@ -37,6 +38,7 @@ _LOOK_S = 0.1
 #: How often records that nobody needs any more are deleted from the topic.
 _TRIM_S = 10.0
 _PAUSE_S = 1.0
+UNSIGNED_REQUEST = RejectedHeader("no elapsed time that a gateway of this home has signed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,18 @@ class Progress:
 
     accepted: Offsets
     acknowledged: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requests:
+    """The topic of requests.
+
+    Args: topic: its name. key: signs the requests. on_foreign: takes the count of foreign records.
+    """
+
+    topic: str
+    key: bytes
+    on_foreign: Callable[[ForeignTally], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +78,23 @@ class Answers:
 
 
 class KafkaBridge:
-    """The line of one source.
+    """The bridge of one source.
 
-    Args: topic: the topic of requests. answers: where the answers are, or None if requests have no answers. loop: the
-        event loop of the desk.
+    Args: requests: where the requests are. answers: where the answers are, or None if requests have no answers. loop:
+        the event loop of the service.
     """
 
     def __init__(
-        self, connection: Connection, topic: str, answers: Answers | None, window_s: float, desk: RequestService,
-        loop: asyncio.AbstractEventLoop,
+        self, connection: Connection, requests: Requests, answers: Answers | None, window_s: float,
+        service: RequestService, loop: asyncio.AbstractEventLoop,
     ) -> None:  # fmt: skip
         self._foreign = ForeignTally()
-        self._connection, self._topic, self._answers, self._window_s = connection, topic, answers, window_s
-        self._desk, self._loop = desk, loop
+        self._connection, self._requests, self._answers, self._window_s = connection, requests, answers, window_s
+        self._topic = topic = requests.topic
+        self._service, self._loop = service, loop
         self._topics = Topics(connection)
         self._stopping, self._over = threading.Event(), threading.Event()
-        self._queue: SimpleQueue[tuple[Entry, bytes]] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[RequestEntry, bytes]] = SimpleQueue()
         self._progress: Progress | None = None
         self._failure: Exception | None = None
         self._elapsed: Elapsed | None = None
@@ -88,10 +103,10 @@ class KafkaBridge:
         self._thread = threading.Thread(target=self._work, name=f"falkirk-push-{topic}", daemon=True)
 
     def start(self) -> None:
-        """Start. The desk opens once the topic is read back."""
+        """Start. The service opens once the topic is read back."""
         self._thread.start()
 
-    def send(self, entry: Entry, value: bytes) -> None:
+    def send(self, entry: RequestEntry, value: bytes) -> None:
         """Queue a request to be sent soon."""
         self._queue.put((entry, value))
 
@@ -105,29 +120,29 @@ class KafkaBridge:
         if self._thread.is_alive():
             self._thread.join()
 
-    # -- the thread of the line ---------------------------------------------------------------------------------------
+    # -- the thread of the bridge --------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._serve()
-            except Exception as error:  # after any error, clients must not keep waiting in vain
+            except Exception as error:  # after any error, clients must get an answer
                 if not isinstance(error, LogError):
-                    log.exception("the line for topic %s failed and starts again", self._topic)
-                # Close the desk before there is a new queue: the open desk's requests are in the old queue.
-                self._call(self._desk.close, _reason(error))
+                    log.exception("the bridge for topic %s failed and starts again", self._topic)
+                # Close the service before there is a new queue: the open service's requests are in the old queue.
+                self._call(self._service.close, _reason(error))
                 self._stopping.wait(_PAUSE_S)
 
     def _serve(self) -> None:
         self._queue, self._failure = SimpleQueue(), None
         self._over.clear()
-        sender = Sender(self._connection, self._topic, self._is_over)
-        book = self._read_back()
-        self._elapsed = elapsed = _resumed(self._elapsed, book)
-        reader = self._read_answers(book) if self._answers is not None else None
+        sender = RequestSender(self._connection, self._topic, self._requests.key, self._is_over)
+        registry = self._read_back()
+        self._elapsed = elapsed = _resumed(self._elapsed, registry)
+        reader = self._read_answers(registry) if self._answers is not None else None
         if self._stopping.is_set():
             return
-        self._post(self._desk.open, book, elapsed)
+        self._post(self._service.open, registry, elapsed)
         thread = threading.Thread(
             target=self._send_all, args=(sender,), name=f"falkirk-send-{self._topic}", daemon=True
         )
@@ -144,42 +159,44 @@ class KafkaBridge:
         return self._stopping.is_set() or self._over.is_set()
 
     def _read_back(self) -> RequestRegistry:
-        """Return the book of all requests in the topic, to which only this sender can write from now on."""
+        """Return the registry of all requests in the topic, to which only this sender can write from now on."""
         first, ends = self._topics.first_positions(self._topic), self._topics.readable_positions(self._topic)
-        reader = Reader(self._connection, self._topic, first)
+        reader, foreign = Reader(self._connection, self._topic, first), ForeignTally()
         try:
-            return read_back(
-                (
-                    (m.key() or b"").decode(errors="replace"),
-                    m.value() or b"",
-                    elapsed_of(m.headers(), m.timestamp()[1]),
-                    m.timestamp()[1],
-                    m.partition(),
-                    m.offset(),
-                )
-                for m in read_until(reader, ends, self._stopping.is_set)
-            )
+            messages = read_until(reader, ends, self._stopping.is_set)
+            registry = read_back((self._known(m, foreign) for m in messages), int(time.time() * 1000))
         finally:
             reader.close()
+        if foreign.count:
+            self._requests.on_foreign(foreign)
+        return registry
 
-    def _read_answers(self, book: RequestRegistry) -> Reader:
-        """Return a reader of all answers that the requests in the book can have."""
+    def _known(self, m: Message, foreign: ForeignTally) -> tuple[str, bytes, int | None, int, int, Offset]:
+        """Return a request as `read_back` takes it, and count it if no gateway of this home wrote it."""
+        at_ms = elapsed_of(m.headers(), self._requests.key, m.key(), m.value())
+        if at_ms is None:
+            foreign.add(Foreign(partition=m.partition(), offset=m.offset(), reason=UNSIGNED_REQUEST))
+        request_id = (m.key() or b"").decode(errors="replace")
+        return request_id, m.value() or b"", at_ms, m.timestamp()[1], m.partition(), m.offset()
+
+    def _read_answers(self, registry: RequestRegistry) -> Reader:
+        """Return a reader of all answers that the requests in the registry can have."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers.topic)
-        oldest_ms = book.oldest_stamp_ms()
+        oldest_ms = registry.oldest_stamp_ms()
         since_ms = int(time.time() * 1000) if oldest_ms is None else oldest_ms
         first = positions_at(self._connection, self._answers.topic, since_ms - SKEW_MS, ends)
         return Reader(self._connection, self._answers.topic, first)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def _send_all(self, sender: Sender) -> None:
+    def _send_all(self, sender: RequestSender) -> None:
         queue = self._queue
         try:
             while not self._is_over():
                 batch = _taken(queue)
                 if batch:
-                    self._post(self._desk.sent, sender.send(batch))
+                    self._post(self._service.sent, sender.send(batch))
         except Exception as error:
             self._failure = error
 
@@ -215,7 +232,7 @@ class KafkaBridge:
         return self._topics.readable_positions(self._answers.topic)
 
     def _accepted(self, upto: Offsets, is_silent: bool) -> None:
-        self._desk.accepted(upto, is_silent=is_silent)
+        self._service.accepted(upto, is_silent=is_silent)
 
     def _tell(self, reader: Reader) -> None:
         assert self._answers is not None
@@ -233,11 +250,11 @@ class KafkaBridge:
         if self._foreign.count > known:
             self._answers.on_foreign(self._foreign)
         if answers:
-            self._post(self._desk.answered, answers)
+            self._post(self._service.answered, answers)
 
     def _trim(self, progress: Progress, elapsed: Elapsed) -> None:
         before_ms = elapsed.now_ms() - int(self._window_s * 1000)
-        below = self._call(self._desk.forget, before_ms, progress.acknowledged)
+        below = self._call(self._service.forget, before_ms, progress.acknowledged)
         if below != self._dropped:
             self._topics.delete_below(self._topic, below)
             self._dropped = below
@@ -254,9 +271,9 @@ class KafkaBridge:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
 
-def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes]]:
+def _taken(queue: "SimpleQueue[tuple[RequestEntry, bytes]]") -> list[tuple[RequestEntry, bytes]]:
     """Return the requests that wait to be sent; an empty list if none arrives within a short time."""
-    batch: list[tuple[Entry, bytes]] = []
+    batch: list[tuple[RequestEntry, bytes]] = []
     with contextlib.suppress(Empty):
         batch.append(queue.get(timeout=_LOOK_S))
         while len(batch) < _TOGETHER:
@@ -264,9 +281,9 @@ def _taken(queue: "SimpleQueue[tuple[Entry, bytes]]") -> list[tuple[Entry, bytes
     return batch
 
 
-def _resumed(known: Elapsed | None, book: RequestRegistry) -> Elapsed:
+def _resumed(known: Elapsed | None, registry: RequestRegistry) -> Elapsed:
     """Return the source's time: this process's own, unless another gateway has accepted requests meanwhile."""
-    newest_ms = book.newest_ms()
+    newest_ms = registry.newest_ms()
     if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):
         return known
     return Elapsed(int(time.time() * 1000) if newest_ms is None else newest_ms)

@@ -3,13 +3,21 @@
 How long a request is remembered must not depend on a clock that someone can set. After a jump, the gateway would forget
 a request that was posted a minute ago, and a retry would run twice. So each request carries its elapsed time in its
 record, and the next gateway counts from the newest one in the topic. Time in which no gateway ran does not count.
+
+Whoever may write the topic may write any time. One forged time in the future would make all requests old. So a time
+is signed, together with the request.
 """
 
+import hmac
 import time
 from collections.abc import Callable, Sequence
 
-#: The header of a request that holds its elapsed time, in milliseconds.
+from falkirk.kafka.signing import tag_of
+
+#: The header of a request that holds its elapsed time, in milliseconds, and the tag of the request.
 HEADER = "falkirk-elapsed-ms"
+#: What a tag covers instead of a partition, which is not known when a request is signed.
+_ANY_PARTITION = -1
 #: Milliseconds since 1970 have at most this many digits for thousands of years.
 _DIGITS_MAX = 15
 
@@ -28,14 +36,23 @@ class Elapsed:
         return int((self._monotonic() - self._zero_s) * 1000)
 
 
-def elapsed_of(headers: Sequence[tuple[str, bytes | None]] | None, stamped_ms: int) -> int:
-    """Return the elapsed time of a request. A request of an older Falkirk has no header, so its timestamp counts."""
-    for name, value in headers or ():
-        if name == HEADER and value is not None and value.isdigit() and len(value) <= _DIGITS_MAX:
-            return int(value)
-    return stamped_ms
+def elapsed_of(
+    headers: Sequence[tuple[str, bytes | None]] | None, key: bytes, request_id: bytes | None, value: bytes | None
+) -> int | None:
+    """Return the elapsed time of a request; None: no gateway of this home wrote it.
+
+    Args: key: for the requests of the topic, as of `SigningKey.of`.
+    """
+    for name, header in headers or ():
+        digits, _, tag = (header or b"").partition(b"/")
+        if name != HEADER or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+            continue
+        if hmac.compare_digest(tag_of(key, digits + b"/", _ANY_PARTITION, request_id, value).encode(), tag):
+            return int(digits)
+    return None
 
 
-def header_of(elapsed_ms: int) -> tuple[str, bytes]:
-    """Return the header for a request's elapsed time."""
-    return HEADER, str(elapsed_ms).encode()
+def header_of(elapsed_ms: int, key: bytes, request_id: bytes, value: bytes) -> tuple[str, bytes]:
+    """Return the header for a request's elapsed time. Args: as of `elapsed_of`."""
+    text = f"{elapsed_ms}/"
+    return HEADER, (text + tag_of(key, text.encode(), _ANY_PARTITION, request_id, value)).encode()

@@ -1,6 +1,6 @@
-"""Book: the state of the requests of one source: their ids, their places in the topic, and their answers.
+"""Registry: the state of the requests of one source: their ids, their places in the topic, and their answers.
 
-The topic of requests is the durable copy. A new gateway rebuilds the book from this topic and from the topic of
+The topic of requests is the durable copy. A new gateway rebuilds the registry from this topic and from the topic of
 answers. This module uses neither Kafka nor threads nor a clock.
 """
 
@@ -20,7 +20,7 @@ SKEW_MS = 10_000
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class RequestEntry:
     """A request.
 
     Args:
@@ -32,6 +32,7 @@ class Entry:
         is_accepted: all its results are published. is_silent: all are published, and none of them is an answer.
         client: the address that posted it first; empty: the request was read back, so the address is unknown.
         is_evicted: it has an answer, which was dropped from memory. The request still never runs again.
+        is_foreign: no gateway of this home wrote it. Its time proves nothing.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Entry:
     is_silent: bool = False
     client: str = ""
     is_evicted: bool = False
+    is_foreign: bool = False
     is_forgotten: bool = False
 
     @property
@@ -65,32 +67,32 @@ class RequestRegistry:
     """The requests of one source. The places of one partition are reported in order of offset."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RequestEntry] = {}
         #: Requests on their way to the topic, oldest first, with the size of the sent value.
-        self._sending: dict[str, tuple[Entry, int]] = {}
-        self._known: dict[int, deque[Entry]] = {}
-        self._unaccepted: dict[int, deque[Entry]] = {}
-        self._speaking: dict[int, deque[Entry]] = {}
+        self._sending: dict[str, tuple[RequestEntry, int]] = {}
+        self._known: dict[int, deque[RequestEntry]] = {}
+        self._unaccepted: dict[int, deque[RequestEntry]] = {}
+        self._speaking: dict[int, deque[RequestEntry]] = {}
         self._accepted: Offsets = {}
         self._silent: Offsets = {}
         #: For each partition, the offset after the last forgotten request.
         self._forgotten: Offsets = {}
         #: For each client, the memory that its requests use, and its answered requests, oldest first.
         self._weights: Counter[str] = Counter()
-        self._answered: dict[str, deque[Entry]] = {}
+        self._answered: dict[str, deque[RequestEntry]] = {}
         self.weight_bytes = 0
 
     def weight_of(self, client: str) -> int:
         """Return how many bytes of memory the requests of a client use."""
         return self._weights[client]
 
-    def _weigh(self, entry: Entry, added_bytes: int) -> None:
+    def _weigh(self, entry: RequestEntry, added_bytes: int) -> None:
         self.weight_bytes += added_bytes
         self._weights[entry.client] += added_bytes
         if not self._weights[entry.client]:
             del self._weights[entry.client]
 
-    def find(self, request_id: str, digest: bytes) -> Entry | None:
+    def find(self, request_id: str, digest: bytes) -> RequestEntry | None:
         """Return the request with this id, or None if it is not known.
 
         Raises: RequestError: `REQUEST_DIFFERS`.
@@ -105,9 +107,18 @@ class RequestRegistry:
             )
         return entry
 
-    def add(self, request_id: str, value: bytes, *, at_ms: int, stamped_ms: int, client: str = "") -> Entry:
+    def own(self, request_id: str) -> RequestEntry | None:
+        """Return the request with this id if a gateway of this home wrote it."""
+        entry = self._entries.get(request_id)
+        return None if entry is None or entry.is_foreign else entry
+
+    def keep(self, entry: RequestEntry) -> None:
+        """Let an id belong to a request again, after another one has used it."""
+        self._entries[entry.id] = entry
+
+    def add(self, request_id: str, value: bytes, *, at_ms: int, stamped_ms: int, client: str = "") -> RequestEntry:
         """Add a request that is about to be sent."""
-        entry = Entry(id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client)
+        entry = RequestEntry(id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client)
         self._entries[request_id] = entry
         self._sending[request_id] = (entry, len(value))
         self._weigh(entry, _weight(entry) + len(value))
@@ -117,7 +128,7 @@ class RequestRegistry:
         """Return when the oldest request that is still on its way was posted; None: no request is on its way."""
         return next((entry.at_ms for entry, _ in self._sending.values()), None)
 
-    def sent(self, request_id: str, partition: int, offset: Offset) -> Entry:
+    def sent(self, request_id: str, partition: int, offset: Offset) -> RequestEntry:
         """Record the place of a request. Its results may already be published, and known to be published."""
         entry, size = self._sending.pop(request_id)
         self._weigh(entry, -size)
@@ -127,7 +138,7 @@ class RequestRegistry:
         self._settle()
         return entry
 
-    def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> Entry | None:
+    def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> RequestEntry | None:
         """Record an answer. Return its request if the request is known and this is its first answer."""
         entry = self._entries.get(request_id)
         if entry is None or entry.is_answered or stamped_ms < entry.stamped_ms - SKEW_MS:
@@ -140,7 +151,7 @@ class RequestRegistry:
     def evict(self, client: str, upto_bytes: int) -> None:
         """Drop answers of a client from memory, oldest first, until its requests use at most `upto_bytes`.
 
-        The book still knows the requests, so a retry does not run again.
+        The registry still knows the requests, so a retry does not run again.
         """
         answered = self._answered.get(client, deque())
         while answered and self._weights[client] > upto_bytes:
@@ -149,17 +160,17 @@ class RequestRegistry:
                 self._weigh(entry, -len(entry.answer))
                 entry.answer, entry.is_evicted = None, True
 
-    def accept(self, upto: Mapping[int, Offset]) -> list[Entry]:
+    def accept(self, upto: Mapping[int, Offset]) -> list[RequestEntry]:
         """Record the position below which all results of requests are published; return the newly accepted requests."""
         _raise(self._accepted, upto)
         return self._settle()
 
-    def silence(self, upto: Mapping[int, Offset]) -> list[Entry]:
+    def silence(self, upto: Mapping[int, Offset]) -> list[RequestEntry]:
         """Record the position below which requests are accepted and all answers were read; return those without one."""
         _raise(self._silent, upto)
         return self._settle()
 
-    def _settle(self) -> list[Entry]:
+    def _settle(self) -> list[RequestEntry]:
         """Return the requests that the reported positions newly accept, or newly show to have no answer."""
         accepted = _take(self._unaccepted, self._accepted)
         for entry in accepted:
@@ -199,8 +210,12 @@ class RequestRegistry:
         return min((entry.stamped_ms for entry in self._entries.values()), default=None)
 
     def newest_ms(self) -> int | None:
-        """Return when the newest request was posted; None: there are no requests."""
-        return max((entry.at_ms for entry in self._entries.values()), default=None)
+        """Return when the newest request was posted; None: there are no requests.
+
+        The requests of others count only if there is no request of this home, which they could make old.
+        """
+        own = max((entry.at_ms for entry in self._entries.values() if not entry.is_foreign), default=None)
+        return max((entry.at_ms for entry in self._entries.values()), default=None) if own is None else own
 
 
 def digest_of(value: bytes) -> bytes:
@@ -208,16 +223,29 @@ def digest_of(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
 
 
-def read_back(records: Iterable[tuple[str, bytes, int, int, int, Offset]]) -> RequestRegistry:
-    """Return the book of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
+def read_back(
+    records: Iterable[tuple[str, bytes, int | None, int, int, Offset]], now_ms: int = 1 << 62
+) -> RequestRegistry:
+    """Return the registry of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
 
-    If an id was used again, the last use counts.
+    If an id was used again, the last use counts. A record without at_ms was not written by this home. It is as young as
+    the newest request before it, and takes no id from a request of this home. Without such a request it goes by its
+    timestamp, since it may have been written by an earlier version of Falkirk.
+
+    Args: now_ms: no foreign record is younger.
     """
-    book = RequestRegistry()
+    registry, newest_ms = RequestRegistry(), None
     for request_id, value, at_ms, stamped_ms, partition, offset in records:
-        book.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms)
-        book.sent(request_id, partition, offset)
-    return book
+        if at_ms is not None:
+            newest_ms = max(at_ms, newest_ms or 0)
+        own = registry.own(request_id) if at_ms is None else None
+        known_ms = min(stamped_ms, now_ms) if newest_ms is None else newest_ms
+        entry = registry.add(request_id, value, at_ms=known_ms if at_ms is None else at_ms, stamped_ms=stamped_ms)
+        entry.is_foreign = at_ms is None
+        registry.sent(request_id, partition, offset)
+        if own is not None:
+            registry.keep(own)
+    return registry
 
 
 def _raise(positions: Offsets, upto: Mapping[int, Offset]) -> None:
@@ -225,7 +253,7 @@ def _raise(positions: Offsets, upto: Mapping[int, Offset]) -> None:
         positions[partition] = max(offset, positions.get(partition, Offset(0)))
 
 
-def _take(queues: Mapping[int, deque[Entry]], below: Mapping[int, Offset]) -> list[Entry]:
+def _take(queues: Mapping[int, deque[RequestEntry]], below: Mapping[int, Offset]) -> list[RequestEntry]:
     """Remove and return the requests below these positions."""
     taken = []
     for queue in queues.values():
@@ -234,11 +262,11 @@ def _take(queues: Mapping[int, deque[Entry]], below: Mapping[int, Offset]) -> li
     return taken
 
 
-def _is_before(entry: Entry, positions: Mapping[int, Offset]) -> bool:
+def _is_before(entry: RequestEntry, positions: Mapping[int, Offset]) -> bool:
     assert entry.place is not None
     partition, offset = entry.place
     return offset < positions.get(partition, 0)
 
 
-def _weight(entry: Entry) -> int:
+def _weight(entry: RequestEntry) -> int:
     return _WEIGHT_BYTES + 2 * len(entry.id)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, quiet_options
 from falkirk.push.elapsed import header_of
-from falkirk.push.registry import Entry
+from falkirk.push.registry import RequestEntry
 from falkirk.theory.ids import Offset
 
 #: The broker aborts the open transaction of a dead gateway after this time. Until then readers wait.
@@ -22,15 +22,16 @@ _TRANSACTION_MS = 30_000
 _TRY_S = 1.0
 
 
-class Sender:
+class RequestSender:
     """The only writer of a topic of requests.
 
-    Args: is_over: returns whether the sender should stop.
+    Args: key: signs the requests. is_over: returns whether the sender should stop.
     Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`, `KAFKA_REFUSED`.
     """
 
-    def __init__(self, connection: Connection, topic: str, is_over: Callable[[], bool]) -> None:
+    def __init__(self, connection: Connection, topic: str, key: bytes, is_over: Callable[[], bool]) -> None:
         self._connection, self._topic, self._is_over, self._errors = connection, topic, is_over, ClientErrors()
+        self._key = key
         settings: dict[str, Any] = {
             **quiet_options(connection, self._errors),
             "transactional.id": topic,
@@ -41,7 +42,7 @@ class Sender:
         self._producer = Producer(settings)
         self._try("taking over a topic of requests", lambda: self._producer.init_transactions(_TRY_S))
 
-    def send(self, requests: Sequence[tuple[Entry, bytes]]) -> dict[str, tuple[int, Offset]]:
+    def send(self, requests: Sequence[tuple[RequestEntry, bytes]]) -> dict[str, tuple[int, Offset]]:
         """Send requests with their values, all or none; return the partition and offset of each, in order.
 
         Raises: LogError: either all requests are sent or none; the next sender finds out by reading the topic back.
@@ -56,8 +57,9 @@ class Sender:
         try:
             self._producer.begin_transaction()
             for entry, value in requests:
+                key = entry.id.encode()
                 self._producer.produce(
-                    self._topic, key=entry.id.encode(), value=value, headers=[header_of(entry.at_ms)],
+                    self._topic, key=key, value=value, headers=[header_of(entry.at_ms, self._key, key, value)],
                     timestamp=entry.stamped_ms, on_delivery=note,
                 )  # fmt: skip
         except KafkaException as error:

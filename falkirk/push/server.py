@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import secrets
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from pyspark.sql.types import StructType
 from falkirk.declare.http import Http
 from falkirk.push import fits
 from falkirk.push.errors import RequestError, passing_error
-from falkirk.push.registry import Entry
+from falkirk.push.registry import RequestEntry
 from falkirk.push.service import RequestService
 
 #: The largest size of a request, and of the value that is sent for it; below Kafka's default limit of a record.
@@ -27,10 +28,10 @@ ID_HEADER = "Request-Id"
 
 @dataclass(kw_only=True)
 class Counter:
-    """One source and its desk. `schema` is known once the application is planned."""
+    """One source and its service. `schema` is known once the application is planned."""
 
     http: Http
-    desk: RequestService
+    service: RequestService
     schema: StructType | None = field(default=None)
 
 
@@ -60,7 +61,7 @@ def application(counters: Mapping[str, Counter], token: str, busy: set[object] |
             serving.discard(request.protocol)
 
     app = web.Application(client_max_size=BODY_BYTES_MAX)
-    app.router.add_route("*", "/{path:.*}", handle)
+    app.router.add_route("*", "/{path:.*}", handle, expect_handler=_expect)
     return app
 
 
@@ -87,10 +88,26 @@ async def _serve(
     if len(encoded) > BODY_BYTES_MAX:
         raise _too_large()
     wanted = preferences(request.headers.getall("Prefer", []), counter.http)
-    entry = await counter.desk.ask(
-        request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s, client=request.remote or ""
+    entry = await counter.service.ask(
+        request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s, client=client_of(request.remote)
     )  # fmt: skip
     return _result(entry, wanted, told)
+
+
+def client_of(address: str | None) -> str:
+    """Return the client to whose quota a request from an address counts.
+
+    One machine has all loopback addresses, and usually all addresses of an IPv6 network of 64 bits.
+    """
+    try:
+        found = ipaddress.ip_address((address or "").partition("%")[0])
+    except ValueError:
+        return address or ""
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is None:
+            return "loopback" if found.is_loopback else str(ipaddress.ip_network((found, 64), strict=False))
+        found = found.ipv4_mapped
+    return "loopback" if found.is_loopback else str(found)
 
 
 def _check_token(request: web.Request, token: str) -> None:
@@ -149,7 +166,15 @@ def preferences(headers: list[str], http: Http) -> Preferences:
     )
 
 
-def _result(entry: Entry, wanted: Preferences, told: dict[str, str]) -> web.Response:
+async def _expect(request: web.Request) -> None:
+    """Answer the header `Expect`. aiohttp would repeat an unknown value, which may be no text, and log a traceback."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        raise web.HTTPExpectationFailed
+    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    request.writer.output_size = 0  # it is no part of the answer
+
+
+def _result(entry: RequestEntry, wanted: Preferences, told: dict[str, str]) -> web.Response:
     if wanted.wants_answer and entry.is_evicted:
         raise RequestError(
             "ANSWER_EVICTED",

@@ -1,8 +1,8 @@
-"""Desk: accepts the requests of one source and lets their clients wait. It runs in one event loop.
+"""Service: accepts the requests of one source and lets their clients wait. It runs in one event loop.
 
-The line (falkirk/push/bridge.py), which talks to Kafka, reports what happens to each request. When the line restarts
-after a failure, it closes the desk. All waiting clients are then asked to retry, because their requests may or may not
-be in the topic. The line reads the topic back and opens the desk again.
+The bridge (falkirk/push/bridge.py), which talks to Kafka, reports the progress of each request. When the bridge
+restarts after a failure, it closes the service. All waiting clients are then asked to retry, because their requests may
+or may not be in the topic. The bridge reads the topic back and opens the service again.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
-from falkirk.push.registry import Entry, RequestRegistry, digest_of
+from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of
 from falkirk.theory.ids import Offset, Offsets
 
 #: At most this many clients may wait at the same time; others are asked to retry.
@@ -32,12 +32,12 @@ class RequestService:
     Args: send: sends a new request and its value to the topic; must not block.
     """
 
-    def __init__(self, send: Callable[[Entry, bytes], None]) -> None:
+    def __init__(self, send: Callable[[RequestEntry, bytes], None]) -> None:
         self._send = send
-        self._book: RequestRegistry | None = None
+        self._registry: RequestRegistry | None = None
         self._elapsed = Elapsed(0)
         self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
-        self._waiting: dict[Entry, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[RequestEntry, list[asyncio.Future[None]]] = {}
         self._waits = 0
         self._waits_of: Counter[str] = Counter()
 
@@ -45,14 +45,14 @@ class RequestService:
 
     async def ask(
         self, request_id: str, value: bytes, *, wants_answer: bool, timeout_s: float, client: str = ""
-    ) -> Entry:
+    ) -> RequestEntry:
         """Send the request if it is new, and return it when its client can get its response.
 
         Args: client: the client's address; each address has a share of the room.
         Raises: RequestError.
         """
-        book = self._opened()
-        entry = book.find(request_id, digest_of(value))
+        registry = self._opened()
+        entry = registry.find(request_id, digest_of(value))
         if entry is not None and entry.is_done(wants_answer=wants_answer):
             return entry
         if self._waits >= WAITING_MAX:
@@ -60,17 +60,17 @@ class RequestService:
         if self._waits_of[client] >= SHARE * (WAITING_MAX - self._waits):
             raise _over_share(f"{self._waits_of[client]} requests of {client or 'this client'} are already waiting.")
         if entry is None:
-            entry = self._take(book, request_id, value, client)
+            entry = self._take(registry, request_id, value, client)
         self._waits += 1
         self._waits_of[client] += 1
         try:
             async with asyncio.timeout(timeout_s):
                 while not entry.is_done(wants_answer=wants_answer):
                     await self._change_of(entry)
-                    if self._book is not book:
+                    if self._registry is not registry:
                         raise self._closed_for
         except TimeoutError:
-            if self._is_away(book):
+            if self._is_away(registry):
                 raise _away() from None
             raise passing_error(
                 "RESULT_AWAITED",
@@ -85,29 +85,31 @@ class RequestService:
         return entry
 
     def _opened(self) -> RequestRegistry:
-        if self._book is None:
+        if self._registry is None:
             raise self._closed_for
-        return self._book
+        return self._registry
 
-    def _take(self, book: RequestRegistry, request_id: str, value: bytes, client: str) -> Entry:
-        if self._is_away(book):
+    def _take(self, registry: RequestRegistry, request_id: str, value: bytes, client: str) -> RequestEntry:
+        if self._is_away(registry):
             raise _away()
-        mine = book.weight_of(client)
-        others = book.weight_bytes - mine
+        mine = registry.weight_of(client)
+        others = registry.weight_bytes - mine
         # A client may use SHARE / (SHARE + 1) of the memory that other clients do not use.
         share = max(0, MEMORY_BYTES_MAX - others) * SHARE // (SHARE + 1)
         if mine > share:
-            book.evict(client, share)
-        if book.weight_bytes > MEMORY_BYTES_MAX:
+            registry.evict(client, share)
+        if registry.weight_bytes > MEMORY_BYTES_MAX:
             raise passing_error("REQUESTS_TOO_MANY", "the memory for requests is full.", retry_after_s=30)
-        if book.weight_of(client) > share:
-            raise _over_share(f"requests of {client or 'this client'} take {book.weight_of(client):,} bytes of memory.")
+        if registry.weight_of(client) > share:
+            raise _over_share(
+                f"requests of {client or 'this client'} take {registry.weight_of(client):,} bytes of memory."
+            )
         at_ms, stamped_ms = self._elapsed.now_ms(), int(time.time() * 1000)
-        entry = book.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms, client=client)
+        entry = registry.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms, client=client)
         self._send(entry, value)
         return entry
 
-    async def _change_of(self, entry: Entry) -> None:
+    async def _change_of(self, entry: RequestEntry) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(entry, [])
         waiting.append(future)
@@ -119,52 +121,52 @@ class RequestService:
             if not waiting and self._waiting.get(entry) is waiting:
                 del self._waiting[entry]
 
-    def _is_away(self, book: RequestRegistry) -> bool:
-        since_ms = book.oldest_unsent_ms()
+    def _is_away(self, registry: RequestRegistry) -> bool:
+        since_ms = registry.oldest_unsent_ms()
         return since_ms is not None and self._elapsed.now_ms() - since_ms > AWAY_S * 1000
 
-    # -- reports of the line; a closed desk ignores them --------------------------------------------------------------
+    # -- reports of the bridge; a closed service ignores them ---------------------------------------------------------
 
-    def open(self, book: RequestRegistry, elapsed: Elapsed) -> None:
-        """Accept requests from now on; `book` has the known requests, and `elapsed` is the source's time."""
-        self._book, self._elapsed = book, elapsed
+    def open(self, registry: RequestRegistry, elapsed: Elapsed) -> None:
+        """Accept requests from now on; `registry` has the known requests, and `elapsed` is the source's time."""
+        self._registry, self._elapsed = registry, elapsed
 
     def close(self, reason: RequestError) -> None:
-        """Accept no requests until the desk is opened again, and send all waiting clients away with this reason."""
-        self._book, self._closed_for = None, reason
+        """Accept no requests until the service is opened again, and send all waiting clients away with this reason."""
+        self._registry, self._closed_for = None, reason
         self._tell(list(self._waiting))
 
     def sent(self, places: Mapping[str, tuple[int, Offset]]) -> None:
         """Record the places of requests, given in order of offset."""
-        if (book := self._book) is None:
+        if (registry := self._registry) is None:
             return
-        self._tell([book.sent(request_id, *place) for request_id, place in places.items()])
+        self._tell([registry.sent(request_id, *place) for request_id, place in places.items()])
 
     def answered(self, answers: list[tuple[str, bytes, int]]) -> None:
         """Record answers, given as (id, value, timestamp)."""
-        if (book := self._book) is None:
+        if (registry := self._registry) is None:
             return
-        self._tell([e for a in answers if (e := book.answered(*a)) is not None])
+        self._tell([e for a in answers if (e := registry.answered(*a)) is not None])
 
     def accepted(self, upto: Mapping[int, Offset], *, is_silent: bool) -> None:
         """Record the positions below which all results of requests are published.
 
         Args: is_silent: all answers below these positions have been reported.
         """
-        if (book := self._book) is None:
+        if (registry := self._registry) is None:
             return
-        self._tell(book.accept(upto))
+        self._tell(registry.accept(upto))
         if is_silent:
-            self._tell(book.silence(upto))
+            self._tell(registry.silence(upto))
 
     def forget(self, before_ms: int, acknowledged: Mapping[int, Offset]) -> Offsets:
         """Forget requests that are over and older than this time; return the result of `RequestRegistry.disposable`."""
-        if self._book is None:
+        if self._registry is None:
             return {}
-        self._book.forget(before_ms)
-        return self._book.disposable(acknowledged)
+        self._registry.forget(before_ms)
+        return self._registry.disposable(acknowledged)
 
-    def _tell(self, entries: list[Entry]) -> None:
+    def _tell(self, entries: list[RequestEntry]) -> None:
         for entry in entries:
             for future in self._waiting.pop(entry, ()):
                 if not future.done():

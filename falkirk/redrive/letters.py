@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from falkirk.frames.event_time import is_of_time
+from falkirk.frames.user_function import FAILED
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
-from falkirk.operators.python import FAILED
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import LogId, LogKind, Offset
@@ -65,12 +65,13 @@ class Letter:
 
 
 def read_letters(
-    place: Place, dead_letters: str, region: str, sources: Mapping[str, LogId], *, stamped: bool
+    place: Storage, dead_letters: str, region: str, sources: Mapping[str, LogId], *, stamped: bool, added: int = 0
 ) -> Iterator[Letter]:
     """Yield the dead letters of a region; none if the topic does not exist.
 
     Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names. stamped: whether
-        the letters' headers name their inputs, as those of live regions do.
+        the letters' headers name their inputs, as those of live regions do. added: the sub-indexes that each stamp has
+        from the region's keyed step.
     Raises: LogError.
     """
     topics = place.topics
@@ -85,7 +86,7 @@ def read_letters(
         if not isinstance(found, RejectedHeader):
             letter = letter_of(region, message.key(), message.value(), sources)
             if stamped and letter.kind == "input" and letter.is_of_time:
-                letter = _of_time(letter, found)
+                letter = _of_time(letter, found, added)
             if letter.origin is not None and letter.origin[0] not in ends:
                 ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
             if not _can_be(letter, found, ends, stamped=stamped):
@@ -129,12 +130,13 @@ def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapp
     return Letter(region=region, kind="input", origin=origin, key=key, value=text, is_of_time=is_of_time(reason))
 
 
-def _of_time(letter: Letter, header: VerifiedHeader) -> Letter:
+def _of_time(letter: Letter, header: VerifiedHeader, added: int) -> Letter:
     """Return the letter of a live record with an unsuitable time. It has only the columns that the step got.
 
-    One of several records that were made from an input is like a result: the others have had an effect.
+    One of several records that were made from an input is like a result: the others have had an effect. Then the stamp
+    has more sub-indexes than `added`.
     """
-    if len(header.numbers) > _NUMBERS_OF_INPUT:
+    if len(header.numbers) > _NUMBERS_OF_INPUT + added:
         return Letter(region=letter.region, kind="result")
     return replace(letter, key=None, value=None, has_record=False)
 

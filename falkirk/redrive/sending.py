@@ -22,19 +22,21 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from falkirk.errors.conditions.redrive import REDRIVE_TAKEN_OVER, REDRIVE_TIMED_OUT
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, is_away, quiet_options
-from falkirk.kafka.header import HEADER_KEY
+from falkirk.kafka.header import HEADER_KEY, Header
 from falkirk.kafka.internal import KEEP, internal_topic
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHeader, Verifier, tag_of
 from falkirk.redrive.letters import Kind, Letter, Origin
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
-from falkirk.theory.ids import Incarnation
+from falkirk.theory.ids import Incarnation, Offset
+from falkirk.theory.stamp import Stamp
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
 HEADER = "falkirk-redriven"
 #: The incarnation with which notes are signed.
 _WRITER = Incarnation(0)
+_STAMP = Stamp(source=0, partition=0, offset=Offset(0))
 #: The maximum number of records in one transaction.
 AT_ONCE = 200
 #: The consumer reads on to a record at most this many offsets away, and seeks a more distant one.
@@ -63,11 +65,12 @@ class Notes:
     Attributes: topic. foreign: the number of records in the topic that this home did not write, at the last `read`.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Storage) -> None:
         home = place.home
         self.topic = internal_topic(home.application, home.identity, "redriven")
         self._place, self.foreign = place, 0
-        self._header = f"{home.identity}/{_WRITER}/0.0.0/0/".encode()
+        header = Header(application=home.identity, incarnation=_WRITER, stamp=_STAMP, state_partition=0)
+        self._header = header.encode() + b"/"
 
     def read(self) -> frozenset[Origin]:
         """Return the inputs that were sent again. Raises: LogError."""
@@ -194,7 +197,7 @@ def originals(letters: Iterable[Letter], connection: Connection) -> tuple[list[O
     return found, gone
 
 
-class Sender:
+class RedriveSender:
     """Sends records again, with their notes.
 
     Args: identity: of the home. Of all processes that send for a home, only the newest may send.

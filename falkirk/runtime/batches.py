@@ -1,4 +1,4 @@
-"""Batches: the batches of one plan with what they share: logs of epochs and of files, and the releases to sinks."""
+"""Batches: the batches of one plan with their shared parts: logs of epochs and of files, and the releases to sinks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

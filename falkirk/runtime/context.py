@@ -1,13 +1,16 @@
 """Context: the home, the broker and the Spark session, which all regions of an application share."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.errors.conditions.runtime import FOREIGN_WRITER
+from falkirk.frames import reads
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import internal_topic
@@ -27,8 +30,18 @@ SIGNED = "signed"
 DISOWNED = "disowned"
 
 
+class Clock(Protocol):
+    """The clocks of a run, as the module `time` has them. A test can move its own."""
+
+    def time(self) -> float:
+        """Return the present time, in seconds since 1970."""
+
+    def monotonic(self) -> float:
+        """Return seconds since some moment. No change of the machine's time moves it."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Storage:
     """The durable parts of an application: its home and its broker."""
 
     home: Home
@@ -36,6 +49,8 @@ class Place:
     topics: Topics = field(init=False)
     #: For each topic, the records that others have written there.
     foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
+    #: The topics whose ends are not settled (outputs.py), and when their writers were fenced for the first time.
+    unsettled: dict[tuple[LogId, ...], float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", Topics(self.connection))
@@ -152,15 +167,37 @@ class Writers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context(Place):
+class Context(Storage):
     """A place, with the Spark session in which the application runs."""
 
     session: SparkSession
     state_partitions: int
     #: The broker refuses former writers of outputs: see `mechanisms.is_fenced`.
     fenced: bool = False
+    #: A test moves its own; the runs of batches get the same one.
+    clock: Clock = time
     #: The present writers of each topic that jobs write (sinks/writing.py); None: the last job failed.
     writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
+    #: The topics whose last job failed: its tasks may still write.
+    failed_writers: set[str] = field(init=False, default_factory=set)
+
+    def records(
+        self, session: SparkSession, topic: LogId, first: Offsets, last: Offsets, *, reader: str, headers: bool
+    ) -> DataFrame:
+        """Return the records [first, last) of a topic, with the columns of Spark's Kafka source.
+
+        Args: reader: the name of the batch that reads. headers: with the headers of the records.
+        """
+        begin = {partition: first.get(partition, 0) for partition in last}
+        consumers = {
+            # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
+            # epoch would open new consumers. Nothing is committed in this group.
+            "kafka.group.id": f"falkirk-{self.home.identity}-{reader}",
+            # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
+            # already asked for the next records. If there are none, that would take half a second.
+            "kafka.fetch.max.wait.ms": "10",
+        }
+        return reads.read(session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=consumers)
 
     def kafka_options(self) -> dict[str, str]:
         """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""

@@ -1,4 +1,4 @@
-"""Figures: what the host counts and measures for its status, from which the coordinator makes metrics.
+"""Figures: the counts and measurements of the host for its status, from which the coordinator makes metrics.
 
 They cost no request to Kafka: positions are those that each poll reads anyway. Java's `Figures` counts the records that
 lanes have published in this JVM, and measures their latency. Executors on other machines count for themselves, so on a
@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from falkirk.errors.spark import JVM_ERRORS
 from falkirk.local.spark import writes_elsewhere
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Context
@@ -45,7 +45,7 @@ class Histogram:
 class HeldAge:
     """The age of the oldest held result of a live region, to the interval between two polls.
 
-    No time of a result is known, only where the log ended at each poll. A new host begins anew.
+    No time of a result is known, only where the log ended at each poll. A new host begins at 0.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,18 +67,20 @@ class HeldAge:
         return self._clock() - self._seen[0][0]
 
 
-def noted(raw: DataFrame, context: Context, region: str) -> DataFrame:
+def noted(raw: DataFrame, context: Context, region: str, source: int) -> DataFrame:
     """Return Kafka records of a region's source; when one is read, Java's `Figures` notes its timestamp.
 
     On a cluster the writers are in other JVMs than the readers, so nothing is noted there.
+
+    Args: source: its number, as in a stamp.
     """
     if writes_elsewhere(context.session):
         return raw
     jvm: Any = context.session._jvm
     catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
     bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    name = F.lit(lanes.key(context.home.identity, region))
-    arguments = [bridge.expression(_java(c)) for c in (name, *map(F.col, ("partition", "offset", "timestamp")))]
+    name, read = F.lit(lanes.key(context.home.identity, region)), ("partition", "offset", "timestamp")
+    arguments = [bridge.expression(_java(c)) for c in (name, F.lit(source), *map(F.col, read))]
     figures = jvm.org.apache.spark.util.Utils.classForName("org.falkirk.Figures", True, False)  # also of spark.jars
     sequence, nothing = jvm.PythonUtils.toSeq(arguments), jvm.PythonUtils.toSeq([])
     call = catalyst.objects.StaticInvoke(
@@ -92,14 +94,15 @@ def _java(column: Column) -> Any:
 
 
 def published(context: Context) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what the lanes of this home have published in this JVM: by region and topic, in one call of the JVM.
+    """Return the counts of results that the lanes of this home have published in this JVM: by region and topic, in one
+    call of the JVM.
 
     Each has `records`, and as `Histogram.describe` the latencies of those whose source record is known.
     """
     prefix = lanes.key(context.home.identity, "")
     try:
         found = json.loads(str(context.session._jvm.org.falkirk.Figures.describe(prefix)))  # type: ignore[union-attr]
-    except Py4JError:  # the JVM is dead, and the next poll reports it
+    except JVM_ERRORS:  # the JVM is dead, and the next poll reports it
         return {}
     return {
         region.removeprefix(prefix): {

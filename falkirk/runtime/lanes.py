@@ -6,7 +6,7 @@ id. They only fence: a transaction has no relation to a checkpoint, because the 
 The ids are the same in every incarnation. A gate, one more id per region, tells which incarnation is current: each
 start takes it, and the broker then keeps a new epoch for it. The fence of a start:
   1. take the gate. Its producer id and epoch are the token of the new incarnation;
-  2. take each lane. The broker aborts what a former writer has not committed, and refuses its later records;
+  2. take each lane. The broker aborts the open transaction of a former writer, and refuses its later records;
   3. read the ends and the tail of the outputs, committed records only.
 A task that opens a lane calls `initTransactions`, and then checks the gate's token before it sends (Lane.java). An old
 task that opens a lane after step 2 finds another token and sends nothing. If it opened the lane before, step 2 fences
@@ -23,7 +23,7 @@ from falkirk.errors.spark import first_line
 from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
-from falkirk.runtime.context import Context, Place
+from falkirk.runtime.context import Context, Storage
 from falkirk.store import Store
 from falkirk.theory.ids import Incarnation
 
@@ -44,9 +44,14 @@ _FENCED = {
 _TRIES = 5
 
 
-def is_fenced(place: Place, region: str) -> bool:
+def is_fenced(place: Storage, region: str) -> bool:
     """Return whether an incarnation of a region may have written in lanes."""
     return place.home.store.newest_decision(LANES, region) is not None
+
+
+def of_letters(region: str) -> str:
+    """Return the name of the separate lanes for the dead letters of a region: see region_lanes.py."""
+    return f"letters:{region}"
 
 
 def of_jobs(topic: str) -> str:
@@ -59,7 +64,7 @@ def fenced_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
     return frozenset(Incarnation(decision.number) for decision in store.decisions(LANES, region))
 
 
-def record(place: Place, region: str, incarnation: Incarnation, lanes: int) -> None:
+def record(place: Storage, region: str, incarnation: Incarnation, lanes: int) -> None:
     """Record that an incarnation writes in lanes, and their number, before it opens one.
 
     Incarnations of jobs have no number that lasts. Instead of it they give the number of lanes.
@@ -67,7 +72,7 @@ def record(place: Place, region: str, incarnation: Incarnation, lanes: int) -> N
     place.home.store.record_decision(LANES, region, incarnation, {"lanes": lanes})
 
 
-def fence(place: Place, region: str, lanes: int = 0) -> None:
+def fence(place: Storage, region: str, lanes: int = 0) -> None:
     """Fence all former writers of a region that does not run. Raises: LogError.
 
     Args: lanes: their least number, if it is known. A copy of a home may lack the record of the last incarnation.
@@ -125,16 +130,16 @@ def _next(token: str) -> str | None:
     return f"{producer}/{int(epoch) + 1}"
 
 
-def _take_lanes(place: Place, region: str, lanes: int) -> None:
+def _take_lanes(place: Storage, region: str, lanes: int) -> None:
     count = max([lanes, *(int(decided.content["lanes"]) for decided in place.home.store.decisions(LANES, region))])
     take(place.connection, [f"{_prefix(place, region)}{n}" for n in range(count)])
 
 
-def _gate(place: Place, region: str) -> str:
+def _gate(place: Storage, region: str) -> str:
     return f"{internal_topic(place.home.application, place.home.identity, region)}.gate"
 
 
-def _prefix(place: Place, region: str) -> str:
+def _prefix(place: Storage, region: str) -> str:
     return f"{internal_topic(place.home.application, place.home.identity, region)}.lane-"
 
 
@@ -188,7 +193,7 @@ def refuse_before(context: Context, region: str, incarnation: Incarnation) -> No
 
 
 def close(context: Context, region: str) -> None:
-    """Send what the lanes of a region in this JVM hold, and close them. Blocks while the broker is unreachable."""
+    """Send all records in the lanes of a region in this JVM, and close them. Blocks while the broker is unreachable."""
     _jvm(context).org.falkirk.Lanes.close(key(context.home.identity, region))
 
 

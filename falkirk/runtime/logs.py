@@ -11,12 +11,12 @@ from falkirk.errors import LogError
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.signing import RejectedHeader
 from falkirk.protocol.layout import Layout
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import frontier
 from falkirk.runtime.outputs import last_records, own_back_to
 from falkirk.runtime.sinks.release import EpochLogs
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, LogKind, Offset, Offsets
+from falkirk.theory.ids import LogId, LogKind, Offset, Offsets, Positions
 
 log = logging.getLogger("falkirk")
 
@@ -36,7 +36,7 @@ class KafkaLogs:
     """
 
     def __init__(
-        self, layout: Layout, place: Place, settle: Callable[[str], Offsets], copier: Copier | None = None
+        self, layout: Layout, place: Storage, settle: Callable[[str], Offsets], copier: Copier | None = None
     ) -> None:
         self._layout, self._place, self._settle, self._copier = layout, place, settle, copier
         self._copied: dict[LogId, OffsetFrontier] = {}
@@ -92,8 +92,12 @@ class KafkaLogs:
             self._copied[held] = frontier(held, self._found(held, sink))
         return self._copied[held]
 
+    def sink_ends(self, held: LogId, sink: str) -> Positions:
+        """See LogsPort."""
+        return {LogId(sink): self._place.topics.end_positions(sink)}
+
     def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
-        """See LogsPort. A topic can't show a loss, because its older records may have expired."""
+        """See LogsPort. A topic that has lost results is refused when it is read: see `outputs.last_records`."""
         return released
 
     def _found(self, held: LogId, sink: str) -> Offsets:
@@ -179,6 +183,10 @@ class AllLogs:
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort."""
         return self._of(held).copied(held, sink)
+
+    def sink_ends(self, held: LogId, sink: str) -> Positions:
+        """See LogsPort."""
+        return self._of(held).sink_ends(held, sink)
 
     def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""

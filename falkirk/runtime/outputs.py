@@ -12,10 +12,10 @@ from functools import partial
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import (
     BROKER_AWAY_REPLICAS_LAG,
-    BROKER_AWAY_TRANSACTION_OPEN,
-    FOREIGN_WRITER_ARRIVING,
     OUTPUT_EXPIRED,
     OUTPUT_TRUNCATED,
+    OUTPUT_UNSETTLED_ARRIVING,
+    OUTPUT_UNSETTLED_TRANSACTION,
     SINK_AHEAD,
 )
 from falkirk.kafka.header import stamp_of
@@ -24,11 +24,11 @@ from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifie
 from falkirk.kafka.tail import Tail, read_tail
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
-from falkirk.runtime.context import Context, Place
-from falkirk.runtime.lanes import is_fenced, of_jobs
+from falkirk.runtime.context import Context, Storage
+from falkirk.runtime.lanes import fenced_incarnations, is_fenced, of_jobs, of_letters
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
-from falkirk.theory.ids import BatchId, LogId, Offset, Offsets, Positions
+from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
 
@@ -38,6 +38,8 @@ log = logging.getLogger("falkirk")
 SETTLE_S = 0.3
 #: No record of this home takes longer to arrive. If the ends still move, others write, and a broker may be slow.
 SETTLE_MAX_S = 30.0
+#: A later attempt with the same topics takes this long.
+AGAIN_S = 1.0
 #: The largest number of records of a partition to read at once, when searching for the last record of this home.
 _BACK_MAX = 10_000
 #: The largest number, when all records of a part are wanted.
@@ -46,7 +48,7 @@ _RUN_MAX = 100_000
 PROMPT_S = 1.0
 
 
-def settled_ends(place: Place, names: tuple[LogId, ...], where: object, *, transactional: bool = False) -> Positions:
+def settled_ends(place: Storage, names: tuple[LogId, ...], where: object, *, transactional: bool = False) -> Positions:
     """Return topics' ends once they don't move, the broker answers promptly, and every leader's log ends there.
 
     A broker that hung has requests of a killed writer in its sockets, and appends their records when it resumes. A
@@ -55,17 +57,30 @@ def settled_ends(place: Place, names: tuple[LogId, ...], where: object, *, trans
 
     Args: transactional: this home writes the topics in transactions, and has fenced its writers. Then the ends are
         settled once readers of committed records can read up to them.
-    Raises: LogError: `FOREIGN_WRITER`: records of this home keep arriving, or records of others keep arriving in a
-        topic with followers, where they hide the end of a leader's log. `BROKER_AWAY` (maybe): replicas lag.
+    Raises: LogError: `OUTPUT_UNSETTLED`: records of this home keep arriving, or records of others keep arriving in a
+        topic with followers, where they hide the end of a leader's log, or a transaction stays open. The next attempt
+        takes a second, since no record of this home can be on its way for so long. `BROKER_AWAY` (maybe): replicas lag.
     """
+    began_s = place.unsettled.setdefault(names, time.monotonic())
+    ends = _settled(place, names, where, transactional=transactional, patient_until_s=_patient_until_s(began_s))
+    del place.unsettled[names]
+    return ends
+
+
+def _patient_until_s(began_s: float) -> float:
+    return max(began_s + SETTLE_MAX_S, time.monotonic() + AGAIN_S)
+
+
+def _settled(
+    place: Storage, names: tuple[LogId, ...], where: object, *, transactional: bool, patient_until_s: float
+) -> Positions:
     before: Positions = {}
     topics = place.topics
-    began_s = time.monotonic()
     lagging: frozenset[tuple[LogId, int]] = frozenset()
     while True:
         asked_at_s = time.monotonic()
         ends = {name: topics.end_positions(name) for name in names}
-        patient = asked_at_s - began_s < SETTLE_MAX_S
+        patient = asked_at_s < patient_until_s
         if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
             lagging = topics.unreplicated(ends)
             hidden = _hidden(place, ends) if transactional else {}
@@ -83,10 +98,10 @@ def settled_ends(place: Place, names: tuple[LogId, ...], where: object, *, trans
         time.sleep(SETTLE_S)
 
 
-def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: object) -> None:
+def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where: object) -> None:
     """Check that others write the arriving records, and that these hide none of this home.
 
-    Raises: LogError: `FOREIGN_WRITER`.
+    Raises: LogError: `OUTPUT_UNSETTLED`.
     """
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
@@ -103,10 +118,10 @@ def _refuse_own_moving(place: Place, before: Positions, ends: Positions, where: 
 
 
 def _moving(topic: LogId, partition: int, offset: Offset, reason: str, where: object) -> LogError:
-    return FOREIGN_WRITER_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
+    return OUTPUT_UNSETTLED_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
 
 
-def _hidden(place: Place, ends: Positions) -> Positions:
+def _hidden(place: Storage, ends: Positions) -> Positions:
     """Return where open transactions hide records from readers of committed ones, by topic and partition."""
     readable = {topic: place.topics.readable_positions(topic) for topic in ends}
     return {
@@ -119,7 +134,7 @@ def _hidden(place: Place, ends: Positions) -> Positions:
 def _transaction_open(hidden: Mapping[LogId, Mapping[int, Offset]]) -> LogError:
     topic = min(hidden)
     partition, position = min(hidden[topic].items())
-    return BROKER_AWAY_TRANSACTION_OPEN.error(
+    return OUTPUT_UNSETTLED_TRANSACTION.error(
         where=f"topic {topic}", topic=topic, code="TRANSACTION_OPEN", position=position, partition=partition
     )
 
@@ -133,7 +148,7 @@ def _replicas_lag(lagging: frozenset[tuple[LogId, int]], ends: Positions) -> Log
     )
 
 
-def last_records(place: Place, topic: str, ends: Offsets) -> Iterator[tuple[int, Stamp]]:
+def last_records(place: Storage, topic: str, ends: Offsets) -> Iterator[tuple[int, Stamp]]:
     """Yield the partition and stamp of this home's last record in each partition of a sink.
 
     Partitions without a record of this home are omitted. Records of others after it are ignored. The end of the sink at
@@ -149,7 +164,7 @@ def last_records(place: Place, topic: str, ends: Offsets) -> Iterator[tuple[int,
         place.sign_from(topic, ends)
 
 
-def _beginning(place: Place, topic: str, ends: Mapping[int, Offset]) -> Offsets:
+def _beginning(place: Storage, topic: str, ends: Mapping[int, Offset]) -> Offsets:
     """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
@@ -157,13 +172,13 @@ def _beginning(place: Place, topic: str, ends: Mapping[int, Offset]) -> Offsets:
     decided = store.decision("sink", begun, 0)
     assert decided is not None
     begin = {int(p): Offset(o) for p, o in decided.content.items()}
-    refuse_truncated(topic, [begin], ends, topic)
+    refuse_truncated(topic, [begin, store.ends_after_release(topic)], ends, topic)
     oldest = place.topics.first_positions(topic)
     return {p: min(max(begin.get(p, Offset(0)), oldest[p]), o) for p, o in ends.items()}
 
 
 def own_back_to(
-    place: Place, topic: str, ends: Mapping[int, Offset], is_older: Callable[[int, Stamp], bool]
+    place: Storage, topic: str, ends: Mapping[int, Offset], is_older: Callable[[int, Stamp], bool]
 ) -> dict[int, list[Stamp]]:
     """Return the stamps of this home's last records in each partition of a sink, in order, after the last older record.
 
@@ -195,7 +210,7 @@ def own_back_to(
 
 
 def last_own(
-    place: Place,
+    place: Storage,
     topic: str,
     begin: Mapping[int, Offset],
     ends: Mapping[int, Offset],
@@ -256,14 +271,19 @@ def newest_serving(tails: Iterable[TailRecord], restored: BatchId) -> TailRecord
 class Outputs:
     """The output topic and the dead letters of one region."""
 
-    def __init__(self, region: RegionLogs, place: Place) -> None:
+    def __init__(self, region: RegionLogs, place: Storage) -> None:
         self._region, self._place, self._store = region, place, place.home.store
         self.names = (region.output, region.dead_letters)
 
-    @property
-    def are_transactional(self) -> bool:
-        """Whether an incarnation may have written them in transactions. Then only committed records count."""
-        return is_fenced(self._place, self._region.name)
+    def transactional(self, topic: LogId) -> frozenset[Incarnation]:
+        """Return the incarnations that may have written one of them in transactions."""
+        found = fenced_incarnations(self._store, self._region.name)
+        is_dead = topic == self._region.dead_letters
+        return found | fenced_incarnations(self._store, of_letters(self._region.name)) if is_dead else found
+
+    def is_transactional(self, topic: LogId) -> bool:
+        """Return whether an incarnation may have written one of them so. Then only committed records count."""
+        return bool(self.transactional(topic))
 
     def topics(self) -> tuple[OutputTopic, OutputTopic]:
         """Return the facts about both topics.
@@ -282,7 +302,8 @@ class Outputs:
 
         Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: an output ends before a position seen earlier.
         """
-        ends = settled_ends(self._place, self.names, self._region.where, transactional=self.are_transactional)
+        is_any = any(map(self.is_transactional, self.names))
+        ends = settled_ends(self._place, self.names, self._region.where, transactional=is_any)
         topic = self._region.output  # people may delete dead letters
         seen = [tail.positions.get(topic, {}) for tail in self._store.tails(self._region.name)]
         seen += [positions for _, positions in self._store.fences(topic)]
@@ -305,7 +326,7 @@ class Outputs:
             raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         tail = read_tail(
             self._place.connection, topic, first, ends[topic], self.verifier(topic),
-            keep_set=True, void=self._place.void(topic), committed=self.are_transactional,
+            keep_set=True, void=self._place.void(topic), committed=self.is_transactional(topic),
         )  # fmt: skip
         self._place.note_foreign(topic, tail.foreign)
         return tail
@@ -335,8 +356,13 @@ class Outputs:
                 )
 
     def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:
-        """Return the results that are dropped from a replay after a checkpoint."""
+        """Return the results that are dropped from a replay after a checkpoint.
+
+        A replay of a join gives the same results in another order, so the greatest stamp of a channel does not tell
+        which results are published.
+        """
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
+        unsafe = unsafe or self._region.joined is not None
         for tail in (main, dead):
             if tail.regressions and not unsafe:
                 log.warning("%s: the output holds a repeated stamp: %s", self._region.name, tail.regressions[0])

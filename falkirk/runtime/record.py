@@ -33,19 +33,22 @@ _LOOKED_BACK = 100
 def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTopic], folder: Path) -> RegionRecord:
     """Return the record of a region; make it before the first start, and compare it at each later start."""
     store, topics = context.home.store, context.topics
-    source = region.source.topic
+    sources = [each.topic for each in region.sources]
     partitions = {name: topic.partitions for name, topic in output.items()}
-    partitions[source.log] = topics.facts(source.topic).partitions
+    partitions |= {source.log: topics.facts(source.topic).partitions for source in sources}
     record = store.region(region.name)
     if record is None:
         if (folder / "metadata").exists():
             raise HOME_DAMAGED_REGION.error(where=folder, region=region.name)
         outside = () if region.released_to is None else (region.released_to.topic,)
         refuse_own_records(region, context, (*output, *outside))
-        first = topics.first_positions if source.starting == "earliest" else topics.end_positions
+        starts = {}
+        for source in sources:
+            first = topics.first_positions if source.starting == "earliest" else topics.end_positions
+            starts[source.log] = first(source.topic)
         record = RegionRecord(
             fingerprint=region.fingerprint,
-            start_offsets={source.log: first(source.topic)},
+            start_offsets=starts,
             partitions=partitions,
         )
         store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
@@ -175,9 +178,10 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId
 def _is_free(region: Region | Batch) -> bool:
     """Return whether a change of steps can't contradict published results.
 
-    That holds if results wait for a checkpoint, or if the new steps publish them again.
+    That holds if results wait for a checkpoint, or if the new steps publish them again. Not of a join: its state has
+    rows that the former steps made.
     """
-    return isinstance(region, Region) and (region.undetermined is not None or region.repeats)
+    return isinstance(region, Region) and region.joined is None and (region.undetermined is not None or region.repeats)
 
 
 def _about_steps(region: Region | Batch, record: RegionRecord) -> str:

@@ -20,7 +20,7 @@ from falkirk.frames.topics import dead_letter
 from falkirk.kafka.void import Void
 from falkirk.plan.region import Region
 from falkirk.runtime.attempts import first_attempt_only
-from falkirk.runtime.signed import signed_header
+from falkirk.runtime.signed import header_text, signed_header
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId
 from falkirk.theory.stamp import Stamp
@@ -74,15 +74,15 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class IncarnationConstants:
     """The constants of one incarnation of a region: the writer, the topics, and the published results.
 
-    Args: main_key, dead_key: the keys with which it signs records of either topic.
+    Args: source_partitions: of each source. main_key, dead_key: the keys with which it signs records of either topic.
     """
 
     application: str
     incarnation: Incarnation
-    source_partitions: int
+    source_partitions: tuple[int, ...]
     state_partitions: int
     main: OutputTopic
     dead: OutputTopic
@@ -107,7 +107,7 @@ def without(raw: DataFrame, void: Void) -> DataFrame:
     return raw
 
 
-def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
+def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFrame:
     """Return the DataFrame of Kafka rows (topic, partition, key, value, header) that the region publishes."""
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
@@ -129,20 +129,19 @@ def rows(frame: Frame, region: Region, release: Release) -> DataFrame:
     if release.barrier is not None and not release.barrier.is_open():
         data = data.withColumn("__to", to)
         to = F.col("__to")
+        if release.barrier.unsafe_main is not None or release.barrier.unsafe_dead is not None:
+            text = F.concat_ws(".", *[stamp[name] for name in _fields(frame.depth)], F.col("__state"))
+            data = data.withColumn("__published_as", text)
         data = data.where(~_is_released(frame.depth, dead, release.barrier, release))
-    header = F.concat_ws(
-        "/",
-        F.lit(f"{release.application}/{release.incarnation}"),
-        F.concat_ws(".", *[stamp[name] for name in _fields(frame.depth)]),
-        F.col("__state"),
-    )
+    numbers = [stamp[name] for name in _fields(frame.depth)]
+    header = header_text(release.application, release.incarnation, numbers, F.col("__state"))
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
-    if region.stateful and region.source.topic.keys:
+    if region.stateful and region.source.topic.keys and region.joined is None:
         topic = _co_partitioned(topic, _text_of(region))
     signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
     partition = to.cast("int")
     key = F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key"))
-    value = F.when(dead, _dead_letter(region).cast("binary")).otherwise(F.col("__value").cast("binary"))
+    value = F.when(dead, _dead_letter(region, frame).cast("binary")).otherwise(F.col("__value").cast("binary"))
     return data.select(
         first_attempt_only(topic).alias("topic"),
         partition.alias("partition"),
@@ -179,7 +178,7 @@ def _key(region: Region) -> Column:
     return F.to_json(F.struct(*[F.col(f"`{k}`") for k in keys]), JSON_OPTIONS).cast("binary")
 
 
-def _partition(region: Region, release: Release) -> Column:
+def _partition(region: Region, release: IncarnationConstants) -> Column:
     """Return the output partition. It is a function of the record, so that a replay uses the same channel."""
     keys = [key_column(key) for key in region.hop.keys] if region.hop else [F.col(f"`{k}`") for k in region.output.keys]
     count = F.lit(release.main.partitions)
@@ -188,10 +187,14 @@ def _partition(region: Region, release: Release) -> Column:
     return F.pmod(F.spark_partition_id() if region.stateful else F.col(f"{STAMP}.partition"), count)
 
 
-def _dead_letter(region: Region) -> Column:
+def _dead_letter(region: Region, frame: Frame) -> Column:
     raw = F.coalesce(F.col(f"{BAD}.value"), F.col(_text_of(region)).cast("binary"))
     value = F.substring(raw, 1, RAW_BYTES_MAX).cast("string")
-    return dead_letter(F.col("__reason"), region.name, region.source.topic.topic, value)
+    names = [each.topic.topic for each in region.sources]
+    topic = F.element_at(F.array(*map(F.lit, names)), F.col(f"{STAMP}.source") + 1) if names[1:] else names[0]
+    has_traceback = "traceback" in frame.data.schema[BAD].dataType.fieldNames()  # type: ignore[attr-defined]
+    traceback = F.col(f"{BAD}.traceback") if has_traceback else None
+    return dead_letter(F.col("__reason"), region.name, topic, value, traceback)
 
 
 def _co_partitioned(topic: Column, text: str) -> Column:
@@ -202,23 +205,22 @@ def _co_partitioned(topic: Column, text: str) -> Column:
     return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)
 
 
-def _is_released(depth: int, dead: Column, barrier: Barrier, release: Release) -> Column:
+def _is_released(depth: int, dead: Column, barrier: Barrier, release: IncarnationConstants) -> Column:
     in_main = _released(depth, barrier.main, barrier.unsafe_main, release, release.main)
     in_dead = _released(depth, barrier.dead, barrier.unsafe_dead, release, release.dead)
     return F.when(dead, in_dead).otherwise(in_main)
 
 
 def _released(
-    depth: int, tail: ReleasedTail, unsafe: frozenset[str] | None, release: Release, topic: OutputTopic
+    depth: int, tail: ReleasedTail, unsafe: frozenset[str] | None, release: IncarnationConstants, topic: OutputTopic
 ) -> Column:
     """Return the condition that a row is already published: its stamp is at most the greatest of its channel."""
     if unsafe is not None:
-        text = F.concat_ws(".", *[F.col(STAMP)[name] for name in _fields(depth)], F.col("__state"))
-        return text.isin(sorted(unsafe)) if unsafe else F.lit(False)
+        return _is_one_of("__published_as", unsafe)
     greatest = tail.greatest
     if not greatest:
         return F.lit(False)
-    shape = (1, release.source_partitions, release.state_partitions, topic.partitions)
+    shape = (len(release.source_partitions), max(release.source_partitions), release.state_partitions, topic.partitions)
     table = _table(greatest, shape, depth)
     subs = "".join(f",sub{i}:int" for i in range(depth))
     index = F.lit(0)
@@ -232,6 +234,11 @@ def _released(
     last = F.get(F.from_json(F.lit(json.dumps(table)), f"array<struct<offset:bigint{subs}>>"), index)
     mine = F.struct(*[F.col(STAMP)[name].alias(name) for name in _fields(depth)[2:]])
     return F.coalesce(mine <= last, F.lit(False))
+
+
+def _is_one_of(column: str, stamps: frozenset[str]) -> Column:
+    """Return whether a column is one of many stamps. As SQL they are one call to the JVM. The optimiser makes a set."""
+    return F.expr(f"{column} IN ({', '.join(map(repr, sorted(stamps)))})") if stamps else F.lit(False)
 
 
 def _table(greatest: Mapping[Channel, Stamp], shape: Sequence[int], depth: int) -> list[dict[str, int] | None]:

@@ -1,11 +1,22 @@
-"""Signed: computes the headers of records that Spark writes, with the tag of falkirk/kafka/signing.py, as a column."""
+"""Computes the headers of records that Spark writes, as columns: the text of falkirk/kafka/header.py, and its tag."""
+
+from collections.abc import Sequence
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from falkirk.kafka.header import TAG_DIGITS
+from falkirk.theory.ids import Incarnation
 
 _EMPTY = b""
+
+
+def header_text(application: str, incarnation: Incarnation, stamp: Sequence[Column], state: Column) -> Column:
+    """Return a header without its tag, as `Header.encode`.
+
+    Args: stamp: the numbers of the record's stamp. state: the state partition that computed the record.
+    """
+    return F.concat_ws("/", F.lit(f"{application}/{incarnation}"), F.concat_ws(".", *stamp), state)
 
 
 def signed_header(key: Column, text: Column, partition: Column, record_key: Column, value: Column) -> Column:

@@ -19,7 +19,7 @@ EPOCH_BOUNDS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 
 class RegionStatus:
     """The state of a region, as users see it. Times in seconds.
 
-    Args: condition: of the error for which it stays down, if it does; `detail` then has the whole error.
+    Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
     """
 
     name: str

@@ -6,8 +6,14 @@ from pathlib import Path
 
 from falkirk.errors import DefinitionError, FalkirkError, LogError
 from falkirk.errors.conditions.plan import INPUT_EXPIRED
-from falkirk.errors.conditions.runtime import EXPRESSION_FAILED, QUERY_NOT_STARTED_SPARK, TOPIC_MISSING_DELETED
+from falkirk.errors.conditions.runtime import (
+    EXPRESSION_FAILED,
+    FUNCTION_FAILED_LIVE,
+    QUERY_NOT_STARTED_SPARK,
+    TOPIC_MISSING_DELETED,
+)
 from falkirk.errors.location import SourceLocation
+from falkirk.frames.user_function import FAILED
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
@@ -23,6 +29,9 @@ _FAILED_EXPRESSION = re.compile(
 )
 #: The failed SQL of the user as Spark quotes it. Spark shortens a long one at its ends.
 _QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?)(?:\.\.\.)?\n")
+#: A Python function must not be called again (PythonCalls.java). Its text has the record, and the traceback.
+_REFUSED_CALL = re.compile(r"FALKIRK_PYTHON_REFUSED\|(.*)", re.DOTALL)
+_POISON_MAX = 2_000
 #: Spark refused the query when it planned the first batch, and would refuse it after each restart.
 _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
@@ -41,7 +50,7 @@ _PASSING = re.compile(
     r"Too many open files|Permission denied|AccessDeniedException|Operation not permitted|Input/output error|"
     r"Read-only file system|Stale file handle|Connection (?:refused|reset)"
 )
-#: A file is missing, or does not hold what Spark wrote into it: by Spark's own conditions and checksums, Hadoop's,
+#: A file is missing, or has other content than Spark wrote: by Spark's own conditions and checksums, Hadoop's,
 #: those of the compression, and RocksDB's.
 _DAMAGED = re.compile(
     r"\[(?:CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED|"
@@ -65,6 +74,10 @@ _STRAY = re.compile(
     r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
     r"shuffle\.streaming\.StreamingShuffleServerHandler\.receive)\("
 )
+
+
+#: A task of Spark's streaming shuffle could not send to another one.
+_LOST_CONNECTION = re.compile(r"executor [^\s)]+\): io\.netty\.channel\.StacklessClosedChannelException")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +113,21 @@ def damage_of(error: Exception, folder: Path) -> Damage | None:
 def is_stray(error: Exception) -> bool:
     """Return whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
 
-    Those ports are open to all interfaces and ask for no secret, whatever the settings.
+    Those ports are open to all interfaces and ask for no secret, with any settings.
     """
     return _STRAY.search(_with_causes(error)) is not None
 
 
+def is_lost_connection(error: Exception) -> bool:
+    """Return whether a task failed because another task of its query, which has ended, closed their connection.
+
+    Spark reports the failure that arrives first, and ends the other task before that one can report its own.
+    """
+    return _LOST_CONNECTION.search(_with_causes(error)) is not None
+
+
 def is_failed_expression(error: BaseException) -> bool:
-    """Tell whether an expression failed on a value."""
+    """Return whether an expression failed on a value."""
     return _FAILED_EXPRESSION.search(_with_causes(error)) is not None
 
 
@@ -118,7 +139,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 def _with_causes(error: BaseException) -> str:
     """Return Spark's texts of an error and of its causes, with their stack traces.
 
-    PySpark keeps the cause of a query's error in a separate field. Neither text nor stack trace of the error names it.
+    PySpark keeps the cause of a query's error in a separate field. The text and the stack trace of the error do not
+    name it.
     """
     told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
     while each is not None:
@@ -170,7 +192,10 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
-        return _replaced(source, context) or INPUT_EXPIRED.error(where=region.source.topic.where, topic=source)
+        named = next((each.topic for each in region.sources if each.topic.topic in text), region.source.topic)
+        return _replaced(named.topic, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
+    if refusal := _REFUSED_CALL.search(text):
+        return FUNCTION_FAILED_LIVE.error(where=_of_python(region), region=region.name, poison=_poison(refusal[1]))
     if failed := _FAILED_EXPRESSION.search(text):
         return EXPRESSION_FAILED.error(
             where=_place_of(text, region), region=region.name, spark_condition=failed[1], failed=failed[0]
@@ -182,6 +207,16 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
     if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
         return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, region=region.name)
     return None
+
+
+def _of_python(region: Region) -> SourceLocation:
+    """Return the line of the step that calls Python."""
+    return next((step.where for step in region.steps() if step.operation in ("map_rows", "stateful")), region.where)
+
+
+def _poison(text: str) -> str:
+    """Return what the worker said of the record, without the text that Spark adds."""
+    return text.partition("\n\tat ")[0].removeprefix(f"{FAILED} ").strip()[:_POISON_MAX]
 
 
 def _place_of(text: str, region: Region) -> SourceLocation:

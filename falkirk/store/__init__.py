@@ -27,6 +27,7 @@ from falkirk.store.values import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
+    LowWatermark,
     Recovery,
     RecoveryState,
     RegionRecord,
@@ -35,7 +36,6 @@ from falkirk.store.values import (
     RequestState,
     TailRecord,
     VoidedRange,
-    Watermark,
     WatermarkKind,
 )
 
@@ -44,6 +44,7 @@ __all__ = [
     "CheckpointRecord",
     "Decision",
     "ForgottenEpochs",
+    "LowWatermark",
     "Recovery",
     "RecoveryState",
     "RegionRecord",
@@ -53,7 +54,6 @@ __all__ = [
     "Store",
     "TailRecord",
     "VoidedRange",
-    "Watermark",
     "WatermarkKind",
 ]
 

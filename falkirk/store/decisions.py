@@ -12,7 +12,7 @@ from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, voids, watermarks
-from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, Watermark, WatermarkKind, dump, load
+from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, LowWatermark, WatermarkKind, dump, load
 from falkirk.theory.ids import EpochNumber, LogId
 
 #: Less than any number of a decision or a checkpoint.
@@ -165,11 +165,11 @@ class DecisionStore(Part):
                 watermarks.insert().values(processor=processor, kind=kind, frontier=text, at_s=self._clock()),
             )
 
-    def watermarks(self) -> tuple[Watermark, ...]:
+    def watermarks(self) -> tuple[LowWatermark, ...]:
         """Return the last watermarks of all processors, sorted by processor and kind."""
         with self._reading() as db:
             found = [
-                Watermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
+                LowWatermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
                 for row in db.execute(sql.select(watermarks))
             ]
         return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))

@@ -20,11 +20,13 @@ from falkirk.store.values import DamagedValue
 class Database(ABC):
     """A database that holds, or will hold, the store of one application.
 
-    Attributes: engine: SQLAlchemy's. where: the database's name in errors; it never contains a password.
+    Attributes: engine: SQLAlchemy's. where: the database's name in errors; it never contains a password. before_commit:
+        called before each commit that writes. If it raises, nothing was written.
     """
 
     engine: sql.Engine
     where: object
+    before_commit: Callable[[], None] = staticmethod(lambda: None)
 
     @abstractmethod
     def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
@@ -88,6 +90,7 @@ class Database(ABC):
                 self._begin(connection, writes=writes)
                 yield connection
                 if writes:
+                    self.before_commit()
                     certainty = "maybe"  # from here on, only the commit itself can fail
         except sql.exc.IntegrityError as error:
             raise DECISION_CONTRADICTED_KEY.error(where=self.where, reason=self._reason(error)) from error

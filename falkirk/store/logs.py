@@ -4,9 +4,12 @@ import sqlalchemy as sql
 
 from falkirk.errors.conditions.store import RANGE_MALFORMED, RELEASE_BACKWARDS
 from falkirk.store.part import Part
-from falkirk.store.tables import incarnations, releases, voids
-from falkirk.store.values import Release, VoidedRange, load_positions
-from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
+from falkirk.store.tables import decisions, incarnations, releases, voids
+from falkirk.store.values import Release, VoidedRange, dump_positions, load_positions
+from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, Positions
+
+#: The kind of decision with the ends of a topic after the last release to it.
+_END = "end"
 
 
 class LogStore(Part):
@@ -38,10 +41,13 @@ class LogStore(Part):
             found = [(Incarnation(row.incarnation), load_positions(row.fence)) for row in db.execute(query)]
         return tuple(sorted(((number, ends[topic]) for number, ends in found if topic in ends), key=lambda f: f[0]))
 
-    def record_release(self, sink: str, topic: LogId, partition: int, released_exclusive: Offset) -> None:
+    def record_release(
+        self, sink: str, topic: LogId, partition: int, released_exclusive: Offset, *, ends: Positions | None = None
+    ) -> None:
         """Record that a held log has been copied to a sink up to this offset.
 
-        Raises: InternalError: `RELEASE_BACKWARDS`: more is already published, and can't be taken back.
+        Args: ends: the ends of the sink's topics after that: see `ends_after_release`.
+        Raises: InternalError: `RELEASE_BACKWARDS`: more is already published, and readers may have seen it.
         """
         same = (releases.c.sink == sink) & (releases.c.topic == topic) & (releases.c.partition == partition)
         with self._writing() as db:
@@ -63,6 +69,17 @@ class LogStore(Part):
                 )
             elif released_exclusive > known:
                 db.execute(releases.update().where(same).values(released_exclusive=released_exclusive))
+            for name, positions in sorted((ends or {}).items()):
+                _record_end(db, name, positions, self._clock())
+
+    def ends_after_release(self, topic: str) -> Offsets:
+        """Return where a topic ended after the last release to it, per partition; nothing: not recorded."""
+        found = self._rows(
+            ("end", topic),
+            lambda: sql.select(decisions.c.content).where(_end_of(topic)),
+            lambda row: load_positions(row.content)[LogId(topic)],
+        )
+        return found[0] if found else {}
 
     def releases(self, sink: str) -> tuple[Release, ...]:
         """Return how far each held log of a sink has been copied to it."""
@@ -77,6 +94,17 @@ class LogStore(Part):
                 for row in db.execute(sql.select(releases).where(releases.c.sink == sink))
             ]
         return tuple(sorted(found, key=lambda release: (release.topic, release.partition)))
+
+
+def _end_of(topic: str) -> sql.ColumnElement[bool]:
+    return (decisions.c.kind == _END) & (decisions.c.name == topic)
+
+
+def _record_end(db: sql.Connection, topic: LogId, ends: Offsets, now_s: float) -> None:
+    text = dump_positions({topic: ends})
+    if db.execute(sql.select(decisions.c.content).where(_end_of(topic))).scalar() != text:
+        db.execute(decisions.delete().where(_end_of(topic)))
+        db.execute(decisions.insert().values(kind=_END, name=topic, number=0, content=text, made_at_s=now_s))
 
 
 def record_void(

@@ -1,4 +1,4 @@
-"""Part: the base of the parts of the store, with a database, a clock, and the owner for whom they write."""
+"""Part: the base of the parts of the store, with a database, a clock, and the owner of the home."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -71,6 +71,10 @@ class Part:
             number = generation.take_next(db, holder)
         self.generation = number
         return number
+
+    def before_commits(self, call: Callable[[], None]) -> None:
+        """Call a function before each commit that writes. If it raises, nothing was written. A test cuts off there."""
+        self._database.before_commit = call
 
     def require_charge(self) -> None:
         """Refuse an owner that was replaced. A visitor is not refused.

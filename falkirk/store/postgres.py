@@ -1,8 +1,8 @@
 """The store in PostgreSQL, for a coordinator that may move to another machine: one schema for each application.
 
 Writers of one application take turns by an advisory lock that ends with the transaction, and those of different
-applications don't meet. Whatever the server's defaults are, a transaction sees what was committed when it got the lock
-(READ COMMITTED), and its commit is in the server's log before a method returns.
+applications don't meet. With any defaults of the server, a transaction sees everything that was committed when it got
+the lock (READ COMMITTED), and its commit is in the server's log before a method returns.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ from falkirk.errors.conditions.store import STORE_WITHOUT_IDENTITY
 from falkirk.store.engine import Database, driver_missing
 
 INSTALL = "pip install 'falkirk[postgres]'"
-#: How long a server may take to let us in, or to take in what was sent to it. A call waits for both at worst. It must
-#: end before a host counts as silent (host/coordinator.py).
+#: The time that a server may take to accept a connection, or to receive the data that was sent. A call waits for both
+#: at worst. It must end before a host counts as silent (host/coordinator.py).
 SERVER_S = 10.0
 #: Classes and codes of SQLSTATE that say that the server is away, full, busy, or does not let this user in.
 _AWAY = ("08", "25006", "25P03", "28", "3D", "40", "53", "55P03", "57")
@@ -40,7 +40,7 @@ class PostgresDatabase(Database):
         digest = hashlib.sha256(self._schema.encode()).digest()
         self._lock = int.from_bytes(digest[:8], "big", signed=True)
         server_s = min(timeout_s, SERVER_S)
-        #: A server that stands still keeps its connections open, and its kernel confirms what it is sent. So libpq
+        #: A suspended server keeps its connections open, and its kernel confirms all received data. So libpq
         #: would wait without end. A writer may wait for others first.
         self._read_s, self._write_s = 2 * server_s, timeout_s + server_s / 2
         defaults = {

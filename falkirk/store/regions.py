@@ -24,7 +24,7 @@ from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positi
 
 #: The kind of decision that says that a checkpoint is damaged.
 _DAMAGED = "damaged"
-#: The kind of decision that says what a region had sent by when.
+#: The kind of decision that records the results that a region had sent at each checkpoint.
 _MARKS = "marks"
 
 
@@ -36,7 +36,7 @@ class RegionStore(Part):
     """The part of the store that live regions use."""
 
     def region(self, name: str) -> RegionRecord | None:
-        """Return what is recorded of a region, or None when it never ran."""
+        """Return the record of a region, or None if it never ran."""
         with self._reading() as db:
             row = db.execute(sql.select(regions).where(regions.c.region == name)).one_or_none()
             if row is None:
@@ -115,7 +115,7 @@ class RegionStore(Part):
             )
 
     def is_unsafe_since(self, region: str, incarnation: Incarnation) -> bool:
-        """Tell whether this incarnation or a later one of the region ended with a producer error."""
+        """Return whether this incarnation or a later one of the region ended with a producer error."""
         with self._reading() as db:
             found = sql.select(incarnations.c.incarnation).where(
                 incarnations.c.region == region, incarnations.c.incarnation >= incarnation, incarnations.c.unsafe
@@ -181,7 +181,7 @@ class RegionStore(Part):
             db.execute(decisions.delete().where(_distrust(region), decisions.c.number > restored_batch))
 
     def record_marks(self, region: str, marks: Sequence[Marked]) -> None:
-        """Record what a region had sent by when, in place of what was recorded before."""
+        """Record the results that a region had sent at each checkpoint, in place of the former record."""
         mine = (decisions.c.kind == _MARKS) & (decisions.c.name == region)
         with self._writing() as db:
             db.execute(decisions.delete().where(mine))

@@ -16,7 +16,7 @@ RequestState = Literal["open", "taken", "done", "failed"]
 
 
 class DamagedValue(Exception):
-    """A text in the store is not what this module writes. Becomes the store's own error where it is read."""
+    """A text in the store has another form than this module writes. Becomes the store's own error where it is read."""
 
 
 def dump(value: object) -> str:
@@ -113,7 +113,7 @@ class VoidedRange:
 class CheckpointRecord:
     """Ξ(p, f) of a processor whose checkpoints Spark does not record: everything about it but its state.
 
-    Args: point: the checkpoint's number, growing. metadata: N̄, M̄, φ, D̄ and what else the processor needs.
+    Args: point: the checkpoint's number, growing. metadata: N̄, M̄, φ, D̄ and the other data that the processor needs.
     """
 
     processor: str
@@ -161,7 +161,7 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watermark:
+class LowWatermark:
     """The last low watermark of a processor: `retained`, up to which is collected."""
 
     processor: str

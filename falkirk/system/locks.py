@@ -50,7 +50,7 @@ def take(lock: int) -> bool:
 
 
 def _take_soon(lock: int) -> bool:
-    """Take a lock, if necessary after processes that only look whether it is held; return whether it was taken."""
+    """Take a lock, if necessary after processes that only test it; return whether this process has it now."""
     for _ in range(_LOOKS):
         if take(lock):
             return True

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-#: The limits of a container (cgroup, version 2): what it may use, what it uses, and details of that.
+#: The memory of a container (cgroup, version 2): its limit, its use, and details of the use.
 _CONTAINER = Path("/sys/fs/cgroup")
 
 

@@ -73,8 +73,10 @@ def publish(path: Path) -> None:
             each.chmod((0o777 if each.is_dir() else 0o666) & ~former)
 
 
-def socket_folder() -> Path:
-    """Return a folder for the sockets of Python workers: it belongs to this user, and its path is short.
+def temporary_folder() -> Path:
+    """Return a folder for sockets of Python workers and Spark's temporary files: only this user may enter it.
+
+    Its path is short enough for sockets.
 
     There is one folder per user, so killed runs do not leave more and more folders.
     """

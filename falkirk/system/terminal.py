@@ -6,6 +6,7 @@ removed: with them, a record could move the cursor, rename the window or hide te
 """
 
 import logging
+import sys
 import unicodedata
 from collections.abc import Iterable
 from typing import Any, TextIO
@@ -31,6 +32,14 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """Return text on one line, cleaned as by `plain`: line ends and tabs become `\\n` and `\\t`."""
     return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def stderr_is_terminal() -> bool:
+    """Return whether somebody reads stderr now. Otherwise it may be a log, which others read, so no secret is printed.
+
+    `Console.is_terminal` does not tell: variables of the environment, such as FORCE_COLOR, set it.
+    """
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class _TextFormatter(logging.Formatter):

@@ -5,7 +5,7 @@ source partition, state partition and output partition arrive in the order of th
 channel.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from falkirk.theory.stamp import Stamp
@@ -38,9 +38,10 @@ class ReleasedTail:
     on it. The paper's barrier ensures this by waiting for every acknowledgement. Here the producer ensures it: it is
     idempotent, keeps order and never gives up a record.
 
-    After a producer error that breaks the prefix, the barrier must compare with the set of published stamps (`gaps`
-    gives the elements that it would lose otherwise). It does so until a commit covers everything that was published by
-    then (`positions.is_caught_up`). The next commit alone may cover less, and leave holes below the greatest stamp.
+    After a producer error that breaks the prefix, the barrier must compare with the set of published stamps: with the
+    greatest ones it would lose elements (`gaps` in tests/theory/model.py). It does so until a commit covers everything
+    that was published by then (`positions.is_caught_up`). The next commit alone may cover less, and leave holes below
+    the greatest stamp.
     """
 
     greatest: Mapping[Channel, Stamp] = field(default_factory=dict)
@@ -69,19 +70,3 @@ def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, t
         else:
             greatest[channel] = stamp
     return ReleasedTail(greatest=greatest), tuple(regressions)
-
-
-def gaps(
-    sent: Iterable[tuple[Channel, Stamp]], released: Collection[tuple[Channel, Stamp]]
-) -> tuple[tuple[Channel, Stamp], ...]:
-    """Return the sent elements that are not published although a later element of their channel is, sorted.
-
-    A barrier that compares with the greatest stamps would lose exactly these elements. If `sent` contains all published
-    elements, there are no gaps iff each channel has published a prefix. Missing elements at a channel's end are not
-    gaps, because a replay publishes them.
-
-    Args: sent: in any order. released: every published stamp, in any order; duplicates are allowed.
-    """
-    out = frozenset(released)
-    tail, _ = fold_tail(out)
-    return tuple(sorted({s for s in sent if tail.is_released(*s) and s not in out}))

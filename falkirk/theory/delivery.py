@@ -8,7 +8,7 @@ The last input record with a published derivative divides the input of each part
 Source: Delivery, consistency, and determinism, Definition 7 (A' ⊆ A).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.theory.channel import ReleasedTail
@@ -27,6 +27,17 @@ class SkipRange:
     partition: int
     first: Offset
     last_exclusive: Offset
+
+
+def input_records(numbers: Sequence[int], *, joined: bool) -> tuple[tuple[SourcePartition, Offset], ...]:
+    """Return the input records of a stamp, given as its numbers.
+
+    Args: joined: it is the stamp of a join. Then its first two sub-indexes are the right record's partition plus 1, and
+        its offset; or 0, if the stamp is that of one record.
+    """
+    source, partition, offset, *sub = numbers
+    mine = ((source, partition), Offset(offset))
+    return (mine, ((1, sub[0] - 1), Offset(sub[1]))) if joined and sub[0] > 0 else (mine,)
 
 
 def touched(tail: ReleasedTail) -> dict[SourcePartition, Offset]:

@@ -91,10 +91,6 @@ class Graph:
         """Return these processors and all processors from which a path leads to them."""
         return self._closure(names, lambda name: (e.source for e in self.inputs[name]))
 
-    def downstream(self, names: Iterable[str]) -> frozenset[str]:
-        """Return these processors and all processors to which a path leads from them."""
-        return self._closure(names, lambda name: (e.target for e in self.outputs[name]))
-
     @staticmethod
     def _closure(names: Iterable[str], step: Callable[[str], Iterable[str]]) -> frozenset[str]:
         waiting = list(names)

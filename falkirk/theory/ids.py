@@ -3,7 +3,7 @@
 All numbers are plain integers at runtime, and a log's id is a text. A value gets its type where it enters: from the
 store, Kafka, Spark, JSON, or a count. The rest of the code carries it.
 
-    Offset        a place in a partition: of a record, or of the next record. A log of epochs has epoch n at offset n
+    Offset        the place of a record in a partition, or of the next record. A log of epochs has epoch n at offset n
     EpochNumber   an epoch of a batch
     BatchId       a micro-batch of Spark, and so a checkpoint of a live region
     PointNumber   a checkpoint of any region, as the recovery protocol counts: a BatchId or an EpochNumber, -1: none

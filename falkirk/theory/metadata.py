@@ -61,11 +61,6 @@ class Metadata:
         )
 
 
-def initial(processor: Processor) -> Metadata:
-    """Return Ξ(p,∅): no events and no messages. Every processor can go back to it."""
-    return Metadata(frontier=processor.domain)
-
-
 class Checkpoints:
     """F*(p) of a processor that can go back only to its saved checkpoints: a chain ∅ ⊂ f1 ⊂ f2 …
 
@@ -161,7 +156,7 @@ class Anywhere:
         return found
 
     def forget_below(self, frontier: Frontier) -> None:
-        """Make one mark of all those within `frontier`: what they say together of every frontier that holds it."""
+        """Merge all marks within `frontier` into one, which says the same as they for every frontier that holds it."""
         for marks in self.marks.values():
             within = [mark for mark in marks if mark[0] <= frontier]
             if len(within) > 1:

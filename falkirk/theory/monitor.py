@@ -18,7 +18,7 @@ Source: Falkirk Wheel, §4.2.
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from falkirk.errors.conditions.theory import NO_CHECKPOINTS, NO_MARKS, NO_REACH
+from falkirk.errors.conditions.theory import NO_CHECKPOINTS, NO_MARKS
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.graph import Edge, Graph
 from falkirk.theory.metadata import Anywhere, Available, Metadata
@@ -58,18 +58,6 @@ class Monitor:
         edges = [e for e in self.solution.graph.outputs[processor] if e.projection is None]
         return self._raise([*refusals, *(r for e in edges for r in self._refused_on(e))], [variable])
 
-    def extend_reach(self, processor: str, reach: Frontier) -> tuple[str, ...]:
-        """Record that the log of a processor reaches further.
-
-        Returns, raises: as `add_checkpoint`; `NO_REACH` if it can only go to its checkpoints, or has no log.
-        """
-        available = self.solution.available[processor]
-        if not isinstance(available, Anywhere) or available.reach is None:
-            raise NO_REACH.error(where=processor, processor=processor)
-        available.reach = available.reach | reach
-        variable = self.solution.variables_of(processor)[0]
-        return self._raise(self.solution.refusals[variable][:1], [variable])
-
     def add_mark(self, processor: str, edge: str, at: Frontier, fixed: Frontier) -> tuple[str, ...]:
         """Record which frontier of an edge was fixed when a processor that can go anywhere had reached `at`.
 
@@ -87,7 +75,7 @@ class Monitor:
     def extend_projection(self, edge: str) -> tuple[str, ...]:
         """Take into account that the projection of an edge now fixes more than before, because more cuts are recorded.
 
-        Its source can go anywhere. What the projection says of the causes of a time has not changed.
+        Its source can go anywhere. The projection's causes of a time have not changed.
         Returns: as `add_checkpoint`.
         """
         source = self.solution.graph.edges[edge].source

@@ -49,8 +49,8 @@ def surviving(positions: Iterable[TailPosition], restored_commit: BatchId) -> tu
 def is_caught_up(reached: Mapping[SourcePartition, Offset], covered: Mapping[SourcePartition, Offset]) -> bool:
     """Return whether a commit covers all input whose derivatives were published when the incarnation opened.
 
-    Args: reached: the result of `touched` for the tail that it read. covered: the first offset that is not in the
-        commit.
+    Args: reached: the result of `touched` for the tail that it read; for a join, the newest records that former
+        incarnations can have read. covered: the first offset that is not in the commit.
     """
     return all(offset < covered.get(place, 0) for place, offset in reached.items())
 

@@ -61,24 +61,6 @@ def _offsets(frontier: Frontier) -> OffsetFrontier:
 
 
 @dataclass(frozen=True, slots=True)
-class Same:
-    """An edge whose ends have the same domain, and on which no message goes back in time: φ(e)(f) = f.
-
-    It serves epochs and structured times. It also serves a log that is read without change: its offsets are the times
-    at both ends.
-    """
-
-    def fixed(self, frontier: Frontier) -> Frontier:
-        return frontier
-
-    def sent(self, frontier: Frontier) -> Frontier:
-        return frontier
-
-    def causes(self, frontier: Frontier) -> Frontier:
-        return frontier
-
-
-@dataclass(frozen=True, slots=True)
 class Durable:
     """An edge from a log whose content never changes: φ(e)(f) = ⊤.
 
@@ -152,7 +134,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Two kinds of edges, one after the other, as one edge: of the processor between them nothing has to be known."""
+    """Two kinds of edges, one after the other, as one edge: the processor between them does not matter."""
 
     first: Projection
     second: Projection
@@ -169,7 +151,7 @@ class InTurn:
 
 @dataclass(frozen=True, slots=True)
 class EpochsToSequence:
-    """A transformer that forwards epoch t as the message with offset t of a log, whatever is in the epoch.
+    """A transformer that forwards epoch t as the message with offset t of a log, for every content of the epoch.
 
     φ(e)(f) = {(e, 0) … (e, t)} for f = {0 … t}. The paper's transformer forwards n_i messages of epoch i, and here each
     n_i is 1.

@@ -27,13 +27,14 @@ class Stamp:
     offset: Offset
     sub: tuple[int, ...] = ()
 
-    def derive(self, index: int) -> "Stamp":
-        """Return the stamp of this element's derivative number `index`. Derivatives of one element sort by it."""
-        return Stamp(self.source, self.partition, self.offset, (*self.sub, index))
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers that `encode` writes."""
+        return (self.source, self.partition, self.offset, *self.sub)
 
     def encode(self) -> str:
         """Return the text form that a record carries: numbers joined by dots."""
-        return ".".join(map(str, (self.source, self.partition, self.offset, *self.sub)))
+        return ".".join(map(str, self.numbers))
 
     @classmethod
     def decode(cls, text: str) -> "Stamp":

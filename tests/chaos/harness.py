@@ -20,9 +20,9 @@ from confluent_kafka import Producer
 from falkirk.check import (
     AggregateModel,
     Count,
-    Input,
+    InputRow,
     Latest,
-    Place,
+    RowPlace,
     Verdict,
     check_keyed,
     outputs_of,
@@ -229,7 +229,7 @@ def is_alive(process: psutil.Process) -> bool:
 class Load:
     """Keyed records at a steady rate, from a thread, until stopped. Subclasses may override `record`.
 
-    `rate`, in records per second, may change while the load runs.
+    `rate`, in records per second, may change while the load runs; 0 pauses it.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
@@ -252,6 +252,9 @@ class Load:
     def _produce(self) -> None:
         due_s = time.monotonic()
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
+            if not self.rate:
+                due_s = time.monotonic() + TOGETHER_S
+                continue
             together = max(1, round(self.rate * TOGETHER_S))
             due_s += together / self.rate
             for _ in range(together):
@@ -286,7 +289,7 @@ def judge_counts(bootstrap: str, events: str, counts: str) -> Verdict:
     inputs = []
     for record in read_topic(config, events):
         row = json.loads(record.value or b"{}")
-        place = Place(record.topic, record.partition, record.offset)
-        inputs.append(Input(key=row["word"], place=place, row=row))
+        place = RowPlace(record.topic, record.partition, record.offset)
+        inputs.append(InputRow(key=row["word"], place=place, row=row))
     outputs = list(outputs_of(read_topic(config, counts)))
     return check_keyed(inputs, outputs, AggregateModel(["word"], {"version": Count(), "n": Latest("n")}))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from falkirk.check import Record
+from falkirk.check import TopicRecord
 
 #: Seconds of a window in a live step, and of one that is an epoch; and by how much an event may be late.
 LIVE_WINDOW_S, WINDOW_S, LATE_S = 7, 5, 1
@@ -21,9 +21,9 @@ EXTRA = ("joined with a view", "streams joined", "windows of event time")
 
 
 class TopicReader(Protocol):
-    """What the topics of an application contain."""
+    """The contents of the topics of an application."""
 
-    def records(self, name: str) -> list[Record]:
+    def records(self, name: str) -> list[TopicRecord]:
         """Return the records of a topic."""
 
     def rows(self, name: str) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ def _at_s(event: dict[str, Any]) -> float:
 def judge_regrouped(topics: TopicReader, shape: str, passed: set[str]) -> None:
     """Check the number of each event among those of its word, and that the results of each group follow one another.
 
-    Args: shape: of the second keyed step. passed: the ids of the events that reach it.
+    Args: shape: the shape of the second keyed step. passed: the ids of the events that reach it.
     """
     numbers: Counter[str] = Counter()
     expected = {}
@@ -134,7 +134,7 @@ def judge_extra(topics: TopicReader, shape: str) -> None:
 
 
 def _judge_view(topics: TopicReader, rows: list[dict[str, Any]]) -> None:
-    """Check that each row read the view at one epoch, which is the same for all rows of its own epoch."""
+    """Check that each row read the view at one epoch, the same for all rows of one epoch."""
     lots = {(row["id"], row["part"]): row["lot"] for row in topics.rows("lots")}
     assert Counter((row["id"], row["part"]) for row in rows) == Counter(lots.keys()), "extra: not each row once"
     sums = {(row["word"], row["epoch"]): row["version"] for row in topics.rows("sums")}

@@ -20,7 +20,17 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import AggregateModel, Count, Guarantee, Input, Latest, Place, check_keyed, outputs_of, read_topic
+from falkirk.check import (
+    AggregateModel,
+    Count,
+    Guarantee,
+    InputRow,
+    Latest,
+    RowPlace,
+    check_keyed,
+    outputs_of,
+    read_topic,
+)
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
@@ -162,14 +172,14 @@ class Run:
         ordered = sorted(self.records(name), key=lambda r: (r.partition, r.offset))
         return {row["word"]: row for row in (json.loads(record.value) for record in ordered)}
 
-    def inputs(self, only: set[str]) -> list[Input]:
+    def inputs(self, only: set[str]) -> list[InputRow]:
         """Return the events with these ids, in the checker's form."""
         found = []
         for record in self.records("events"):
             row = json.loads(record.value)
             if row["id"] in only:
-                place = Place(record.topic, record.partition, record.offset)
-                found.append(Input(key=row["word"], place=place, row=row))
+                place = RowPlace(record.topic, record.partition, record.offset)
+                found.append(InputRow(key=row["word"], place=place, row=row))
         return found
 
 
@@ -371,7 +381,7 @@ def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
 def test_a_word_that_is_wrong_of_epochs_is_caught(broker: Broker, home: Path, tag: str) -> None:
     """A random state that is not saved at each epoch is computed again, and contradicts published results."""
     with tormented(broker, home, tag, SEEDS[0], EPOCHS, DRAWN_LIE="1") as run:
-        judge_rows(run, "lots", run.parts("lots"))  # each epoch is computed once, whatever the user asserts
+        judge_rows(run, "lots", run.parts("lots"))  # each epoch is computed once, for any declaration of the user
         judge_kept(run)  # its state equals its published results
         with pytest.raises(AssertionError, match="contradicts"):
             judge_chain(run, "folded")

@@ -1,4 +1,4 @@
-"""kill -9 while a live region keeps the first record of each id: each result is there once, also late records.
+"""kill -9 while a live region keeps the first record of each id: each result is published once, also late records.
 
 The model in plain Python reads the topic and judges. Without the barrier, the same kill repeats results.
 """
@@ -38,7 +38,7 @@ def rows(broker: Broker, topic: str) -> dict[int, list[dict[str, Any]]]:
     return {p: [row for _, row in sorted(mine, key=lambda each: each[0])] for p, mine in found.items()}
 
 
-#: A kill costs minutes of processor time. The barrier is switched off in the soak alone.
+#: A kill costs minutes of CPU time. The barrier is switched off in the soak alone.
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 
 

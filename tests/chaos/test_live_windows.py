@@ -1,7 +1,7 @@
-"""kill -9 while live regions aggregate by windows: each result is there once, and so is each late record.
+"""kill -9 while live regions aggregate by windows: each result and each late record is published once.
 
 The model in plain Python reads the topic and judges. Without the barrier, the same kill repeats results. Each case
-costs minutes of processor time, so they run with FALKIRK_STRIKES alone.
+costs minutes of CPU time, so they run with FALKIRK_STRIKES alone.
 """
 
 import json

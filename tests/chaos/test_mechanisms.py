@@ -100,7 +100,7 @@ def strike(
 
 
 def has_struck_all(run: Counting, suppressed: Counter[str]) -> bool:
-    """Return whether the barrier dropped results, held results were taken back, and others came twice without it."""
+    """Return whether the barrier dropped results, held ones became invalid, and others occurred twice without it."""
     return bool(
         suppressed["hopped"]
         and suppressed["fenced"]

@@ -1,4 +1,4 @@
-"""`falkirk run` on a host of its own: with a network and, as another machine has, process numbers of its own."""
+"""`falkirk run` on a separate host: with its network and, like another machine, its process numbers."""
 
 import contextlib
 import json
@@ -9,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from falkirk.check import Input, Output, Place, Verdict, check_stateless, read_topic
+from falkirk.check import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics
 from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.theory.stamp import Stamp
 from tests.chaos.harness import Application, judge_counts
 from tests.cluster.net import Host
 from tests.cluster.spark import SparkCluster
@@ -22,6 +24,28 @@ from tests.support import wait_until
 
 APPS = Path(__file__).parent / "apps"
 WAITS_S = 240.0
+#: The regions and the batch of apps/several.py.
+OUTPUTS, BATCH = ("passed", "counts", "drawn", "epochs"), "epochs"
+
+
+class Counting:
+    """Counts the committed records of a topic, and reads each of them once."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting", "enable.auto.commit": False})
+        partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        self._count = 0
+
+    def count(self) -> int:
+        """Return how many records have been read so far: all that there are, once none came for a moment."""
+        while messages := self._consumer.consume(10_000, timeout=0.2):
+            self._count += sum(1 for message in messages if message.error() is None)
+        return self._count
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
 
 
 class Remote(Application):
@@ -31,11 +55,12 @@ class Remote(Application):
         self, host: Host, cluster: SparkCluster, bootstrap: str, folder: Path, regions: tuple[str, ...], **env: str
     ) -> None:
         self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
-        self.topics = {name: f"{name}-{folder.name}" for name in ("events", "passed", "counts", "drawn")}
+        self.topics = {name: f"{name}-{folder.name}" for name in ("events", *OUTPUTS)}
         admin = Topics(Connection.of(bootstrap))
         for topic in self.topics.values():
             admin.create(topic, 2, {})
         names = {name.upper(): topic for name, topic in self.topics.items()}
+        self._readers: dict[str, Counting] = {}
         env = {
             "SPARK_LOCAL_IP": host.address,
             "REGIONS": " ".join(regions),
@@ -68,6 +93,9 @@ class Remote(Application):
     def stop(self) -> int:
         """Ctrl-C, as a user stops it; return the exit code."""
         assert self._process is not None
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
         if self._process.poll() is None:
             self.coordinator().send_signal(signal.SIGINT)
             try:
@@ -80,52 +108,66 @@ class Remote(Application):
     def incarnations(self) -> dict[str, int]:
         """Return the incarnation of each live region, by a status that counts."""
         status = self.status()
-        return {r["name"]: r["incarnation"] for r in status["regions"] if status["at_s"] > self._since_s}
+        known = {r["name"]: r["incarnation"] for r in status["regions"] if status["at_s"] > self._since_s}
+        return {name: incarnation for name, incarnation in known.items() if name != BATCH}
 
     def is_replaced(self, before: dict[str, int]) -> bool:
-        """Tell whether a later incarnation of every region runs. Args: before: their numbers."""
+        """Return whether a later incarnation of every region runs. Args: before: their numbers."""
         after = self.incarnations()
         return all(after.get(name, 0) > number for name, number in before.items())
 
     def wait_replaced(self, before: dict[str, int]) -> None:
         """Wait until a later incarnation of every region runs. Args: before: their numbers."""
-        self._wait(lambda: self.is_replaced(before), lambda: f"incarnations behind {before}")
+        self.wait_for(lambda: self.is_replaced(before), lambda: f"incarnations behind {before}")
 
     def refuses(self) -> bool:
-        """Tell whether a start was refused because an executor is there that can't end itself."""
+        """Return whether a start was refused because of an executor that can't end itself."""
         return "still accept connections" in (self.home / "run.log").read_text(errors="replace")
 
     def sent(self) -> int:
         """Return how many events there are."""
         return self._count("events")
 
+    def results(self, name: str) -> int:
+        """Return how many results of a region or the batch readers of committed records see."""
+        if name not in self._readers:
+            self._readers[name] = Counting(self.bootstrap, self.topics[name])
+        return self._readers[name].count()
+
+    def wait_results(self, name: str, count: int) -> None:
+        """Wait until a region or the batch has this number of results."""
+        self.wait_for(lambda: self._are_out({name: count}), lambda: f"{count} results of {name}")
+
     def wait_flowing(self) -> None:
         """Wait until there are results of every region behind a further checkpoint."""
         self.wait_next_commit()
-        due = {name: self._count(name) + 100 for name in self.regions}
-        self._wait(lambda: self._are_out(due), lambda: f"{due} results")
+        due = {name: self.results(name) + 100 for name in self.regions}
+        self.wait_for(lambda: self._are_out(due), lambda: f"{due} results")
 
     def wait_within_a_batch(self, name: str) -> None:
         """Wait until a region has just begun a batch, and has sent results of it."""
         folder = self.home / "regions" / name
         last = last_committed_batch(folder)
-        self._wait(lambda: last_committed_batch(folder) > last, lambda: f"a batch of {name} behind {last}")
-        due = {name: self._count(name) + 60}
-        self._wait(lambda: self._are_out(due), lambda: f"{due} results")
+        self.wait_for(lambda: last_committed_batch(folder) > last, lambda: f"a batch of {name} behind {last}")
+        due = {name: self.results(name) + 60}
+        self.wait_for(lambda: self._are_out(due), lambda: f"{due} results")
 
     def wait_released(self, sent: int) -> None:
-        """Wait until all results of so many events are out, and every region has made a checkpoint after that."""
+        """Wait until all results of `sent` events are published, and every region has made a checkpoint after that."""
         due = {name: 2 * sent if name == "drawn" else sent for name in self.regions}
-        self._wait(lambda: self._are_out(due), lambda: f"{due} results, there are { {n: self._count(n) for n in due} }")
+        self.wait_for(
+            lambda: self._are_out(due), lambda: f"{due} results, there are { {n: self.results(n) for n in due} }"
+        )
         self.wait_next_commit()
 
     def _are_out(self, due: dict[str, int]) -> bool:
-        return all(self._count(name) >= count for name, count in due.items())
+        """Return whether each topic has its due results. Ends are quick to read, but count markers of transactions."""
+        return all(self._count(name) >= count and self.results(name) >= count for name, count in due.items())
 
     def _count(self, name: str) -> int:
         return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
 
-    def _wait(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    def wait_for(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
         """Wait while it runs."""
 
         def met() -> bool:
@@ -138,23 +180,25 @@ class Remote(Application):
 def verdicts(run: Remote) -> dict[str, Verdict]:
     """Return the checker's verdict on each output, from the topics alone."""
     config = {"bootstrap.servers": run.bootstrap}
-    once, twice = list[Input](), list[Input]()
+    once, twice = list[InputRow](), list[InputRow]()
     for record in read_topic(config, run.topics["events"]):
-        row, place = json.loads(record.value or b"{}"), Place(record.topic, record.partition, record.offset)
-        once.append(Input(key=row["word"], place=place, row=row))
+        row, place = json.loads(record.value or b"{}"), RowPlace(record.topic, record.partition, record.offset)
+        once.append(InputRow(key=row["word"], place=place, row=row))
         twice += [
-            Input(key=row["word"], place=place._replace(sub_index=part), row={**row, "part": part}) for part in (0, 1)
+            InputRow(key=row["word"], place=place._replace(sub_index=part), row={**row, "part": part})
+            for part in (0, 1)
         ]
     judges = {
         "passed": lambda: check_stateless(once, _outputs(run, "passed")),
         "counts": lambda: judge_counts(run.bootstrap, run.topics["events"], run.topics["counts"]),
         "drawn": lambda: check_stateless(twice, _outputs(run, "drawn")),
+        "epochs": lambda: check_stateless(once, _outputs(run, "epochs")),
     }
     return {name: judges[name]() for name in run.regions}
 
 
 def contradictions(run: Remote) -> dict[int, set[str]]:
-    """Return the events of which two results say that another lot was drawn."""
+    """Return the events with two results that have different random values."""
     lots: dict[int, set[str]] = defaultdict(set)
     for record in read_topic({"bootstrap.servers": run.bootstrap}, run.topics["drawn"]):
         row = json.loads(record.value or b"{}")
@@ -162,24 +206,24 @@ def contradictions(run: Remote) -> dict[int, set[str]]:
     return {n: found for n, found in lots.items() if len(found) > 1}
 
 
-def repeated(run: Remote, name: str) -> dict[int, list[int]]:
-    """Return the events of which a consumer sees a result more than once, with the incarnations that sent it."""
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+def repeated(run: Remote, name: str) -> dict[Stamp, list[int]]:
+    """Return the results that a consumer sees more than once, with the incarnations that sent them."""
+    found: dict[Stamp, list[int]] = defaultdict(list)
     topics, topic = Topics(Connection.of(run.bootstrap)), run.topics[name]
     first, ends = topics.first_positions(topic), topics.end_positions(topic)
-    for record in read_range(Connection.of(run.bootstrap), topic, first, ends):
+    for record in read_range(Connection.of(run.bootstrap), topic, first, ends, committed=True):
         assert record.header is not None
-        found[record.header.stamp.partition, record.header.stamp.offset].append(record.header.incarnation)
-    return {offset: sent for (_, offset), sent in sorted(found.items()) if len(sent) > 1}
+        found[record.header.stamp].append(record.header.incarnation)
+    return {stamp: sent for stamp, sent in found.items() if len(sent) > 1}
 
 
-def _outputs(run: Remote, name: str) -> list[Output]:
+def _outputs(run: Remote, name: str) -> list[OutputRow]:
     found = []
     for record in read_topic({"bootstrap.servers": run.bootstrap}, run.topics[name]):
         row = json.loads(record.value or b"{}")
         row.pop("lot", None)
-        place = Place(record.topic, record.partition, record.offset)
-        found.append(Output(key=row["word"], place=place, values=row))
+        place = RowPlace(record.topic, record.partition, record.offset)
+        found.append(OutputRow(key=row["word"], place=place, values=row))
     return found
 
 

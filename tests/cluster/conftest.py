@@ -1,9 +1,11 @@
 """Fixtures of tests that need a cluster, of brokers or of Spark."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.bed import Bed, machines
 from tests.cluster.kafka import KafkaCluster
 
 #: JVMs of executors live for a minute or so, as those of drivers do: see tests/conftest.py.
@@ -12,6 +14,17 @@ spark.driver.memory 900m
 spark.executor.memory 700m
 spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m
 """
+#: The files that take longest begin first, so that all workers end together.
+LONGEST = ("test_spark_cluster.py", "test_second_attempts.py", "test_submit.py", "test_three_brokers.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files of this folder first."""
+    here, ranks = Path(__file__).parent, {name: rank for rank, name in enumerate(LONGEST)}
+    places = [place for place, item in enumerate(items) if item.path.parent == here]
+    ordered = sorted((items[place] for place in places), key=lambda item: ranks.get(item.path.name, len(ranks)))
+    for place, item in zip(places, ordered, strict=True):
+        items[place] = item
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,3 +42,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers for this test process."""
     with KafkaCluster(tmp_path_factory.mktemp("brokers")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """A cluster of Spark, a broker and a database, for the tests of a file."""
+    with machines(tmp_path_factory.mktemp("cluster")) as made:
+        yield made

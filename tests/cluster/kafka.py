@@ -26,7 +26,7 @@ from falkirk.local.java import find_java
 from tests.support import suspend, wait_until
 
 NODES = (1, 2, 3)
-#: A broker that the controllers have not heard from for this long loses its leaderships and its place in the ISR.
+#: A broker that sends the controllers nothing for this long loses its leaderships and its place in the ISR.
 SESSION_S = 12.0
 _UP_S = 120.0
 _JVM = ("-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=64m")

@@ -26,7 +26,7 @@ import psutil
 _NAME = "fk"
 #: A hardware address that no device on the bridge has.
 _NOBODY = "02:00:00:00:00:01"
-#: Of the rules that cut links of the tests' own namespace.
+#: The priority of the rules that cut links of the tests' namespace.
 _PRIORITY = "10"
 _CLOSED_S = 30
 
@@ -51,7 +51,7 @@ class Net:
     def __init__(self) -> None:
         for bridge in sorted(_left()):
             _remove(bridge)
-        self._prefix = f"10.213.{secrets.randbelow(254) + 1}"
+        self._prefix = _free_prefix()
         self._bridge, self._hosts = f"{_NAME}{os.getpid():x}", list[Host]()
         self._cut = set[tuple[str, str]]()
         self._keeper = subprocess.Popen(
@@ -174,7 +174,7 @@ def network() -> Iterator[Net]:
 
 
 def left_of(bridge: str) -> list[str]:
-    """Return what there is of a network: its namespaces, links and rules."""
+    """Return the existing parts of a network: its namespaces, links and rules."""
     namespaces = [line.split()[0] for line in _ip("netns", "list").splitlines()]
     links = [re.split("[@ ]", line)[0] for line in _ip("-brief", "link", "show").splitlines()]
     prefix = re.compile(rf"{bridge}(-\w+|[oi]\d+)?")
@@ -204,6 +204,16 @@ def _remove(bridge: str) -> None:
     assert not (left := left_of(bridge)), left
 
 
+def _free_prefix() -> str:
+    """Return the first three numbers of addresses that nobody here uses.
+
+    Workers of one run choose at the same time, so each chooses among its own.
+    """
+    worker, used = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8, _ip("-o", "-4", "address", "show")
+    free = [p for n in range(31) if f" {(p := f'10.213.{worker * 31 + n + 1}')}." not in used]
+    return secrets.choice(free)
+
+
 def _left() -> set[str]:
     """Return the networks of test processes that were killed, and whose keepers were."""
     names = [*_ip("netns", "list").split(), *_ip("-brief", "link", "show").split()]
@@ -218,7 +228,7 @@ def _ip(*words: str) -> str:
 
 
 def _keep(bridge: str) -> None:
-    """Wait until the test process is gone or has had enough; then remove its network."""
+    """Wait until the test process has ended or asks for the end; then remove its network."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.stdin.buffer.read()
     _remove(bridge)

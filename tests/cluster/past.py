@@ -1,4 +1,4 @@
-"""A home at rest, without Spark: two live regions with checkpoints, one of which writes a log that is held back."""
+"""A home at rest, without Spark: two live regions with checkpoints, one of which writes a held log, and a batch."""
 
 import json
 from dataclasses import dataclass, field
@@ -8,11 +8,12 @@ from falkirk.commands.offline import OfflineApplication
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP, internal_topic
-from falkirk.plan.region import RegionLogs
+from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import lanes
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
+from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, PointNumber
 from tests.integration.live import Wire
@@ -25,7 +26,8 @@ BATCHES = 3
 class Past:
     """An application that has run, with fenced outputs.
 
-    Attributes: events, counts, snaps: its topics. held: its held log. dead: its dead letters, by region.
+    Attributes: events, counts, snaps, totals: its topics. held: its held log. dead: its dead letters, by region and
+    batch.
     """
 
     wire: Wire
@@ -33,42 +35,50 @@ class Past:
     events: LogId = field(init=False)
     counts: LogId = field(init=False)
     snaps: LogId = field(init=False)
+    totals: LogId = field(init=False)
     held: LogId = field(init=False)
 
     def __post_init__(self) -> None:
         self.app = fk.App(self.home.application)
-        self.events, self.counts, self.snaps = (LogId(self.wire.topic(n, 1)) for n in ("events", "counts", "snaps"))
+        topics = (LogId(self.wire.topic(name, 1)) for name in ("events", "counts", "snaps", "totals"))
+        self.events, self.counts, self.snaps, self.totals = topics
         self.held = held = internal_topic(self.home.application, self.home.identity, "held")
         self.wire.topics.create(held, 1, KEEP)
-        self.dead = {name: LogId(self.wire.topic(f"{name}-dead", 1)) for name in ("plain", "held")}
+        self.dead = {name: LogId(self.wire.topic(f"{name}-dead", 1)) for name in ("plain", "held", "batch")}
         outputs = {"plain": self.counts, "held": held}
         self.wire.send(self.events, [b"{}"] * BATCHES)
-        place = Place(home=self.home, connection=Connection.of(self.wire.bootstrap))
+        place = Storage(home=self.home, connection=Connection.of(self.wire.bootstrap))
         for name, output in outputs.items():
             self._run(place, name, output)
-        lanes.record(place, lanes.of_jobs(self.snaps), Incarnation(1), 1)
-        self.home.store.record_release(self.snaps, held, 0, Offset(1))
-        self.home.store.record_decision("sink", f"beginning of {self.snaps}", 0, {"0": 0})
-        self.wire.send(self.snaps, [b"{}"])
-        place.hold((self.events, self.counts, self.snaps, held))
+        batch = self._run_batch(place)
+        for log, sink in ((held, self.snaps), (batch.log, self.totals), (None, self.dead["batch"])):
+            lanes.record(place, lanes.of_jobs(sink), Incarnation(1), 1)
+            if log is not None:
+                self.home.store.record_release(sink, log, 0, Offset(1))
+            self.home.store.record_decision("sink", f"beginning of {sink}", 0, {"0": 0})
+            self.wire.send(sink, [b"{}"])
+        place.hold((self.events, self.counts, self.snaps, self.totals, held))
         stages = {
             name: Stage(name=name, inputs=(self.events,), output=output, deterministic=name == "plain")
             for name, output in outputs.items()
         }
-        topics = (self.events, self.snaps, *outputs.values())
+        stages["batch"] = Stage(name="batch", inputs=(self.events,), output=batch.log)
+        logs = (self.events, self.snaps, self.totals, batch.log, *outputs.values())
         regions = [
             RegionLogs(name=name, source=self.events, output=output, dead_letters=self.dead[name], repeats=False)
             for name, output in outputs.items()
         ]
         Shape(
-            layout=Layout(stages=stages, partitions=dict.fromkeys(topics, 1), held={held: self.snaps}),
+            layout=Layout(
+                stages=stages, partitions=dict.fromkeys(logs, 1), held={held: self.snaps, batch.log: self.totals}
+            ),
             regions=tuple(regions),
-            batches=(),
-            processors={name: (name,) for name in outputs},
+            batches=(batch,),
+            processors={name: (name,) for name in stages},
         ).write(self.home.path)
 
-    def _run(self, place: Place, name: str, output: LogId) -> None:
-        """Record what a run of a region leaves behind: decisions, checkpoints, and results."""
+    def _run(self, place: Storage, name: str, output: LogId) -> None:
+        """Record the data that a run of a region leaves: decisions, checkpoints, and results."""
         store, logs = self.home.store, (output, self.dead[name])
         first = {log: {0: Offset(0)} for log in logs}
         partitions = dict.fromkeys((self.events, *logs), 1)
@@ -91,6 +101,34 @@ class Past:
             store.observe_tail(
                 name, TailRecord(valid_from_commit=BatchId(batch), incarnation=incarnation, positions=ends)
             )
+
+    def _run_batch(self, place: Storage) -> BatchLogs:
+        """Record the data that a run of a batch leaves: decisions, and epochs that it can go back to."""
+
+        def batch(events: fk.Stream) -> fk.Stream:
+            return events
+
+        self.app.source("events", fk.Kafka(self.events, schema="word STRING"))
+        self.app.sink("totals", self.app.batch(every="1 second")(batch), fk.Kafka(self.totals))
+        logs = BatchLogs(
+            name="batch",
+            log=LogId.of_epochs("batch"),
+            topics=(self.events,),
+            sinks=("totals",),
+            dead_letters=self.dead["batch"],
+        )
+        start = {self.events: {0: Offset(0)}}
+        self.home.store.create_region(
+            "batch", RegionRecord(fingerprint={}, start_offsets=start, partitions={self.events: 1}), {}
+        )
+        epochs = epoch_log_of(logs, place)
+        for number in range(BATCHES):
+            first, last = ({self.events: {0: Offset(number + more)}} for more in (0, 1))
+            epoch = epochs.decide(first, last, {}, 0.0)
+            folder = epochs.new_folder(epoch)
+            epochs.path(folder).mkdir(parents=True)
+            epochs.record(epoch, folder=folder, rows=1, dead=0, state=None, saved=True)
+        return logs
 
     def visit(self, connection: Connection, *, runs: bool = False) -> OfflineApplication:
         """Return a visit as the commands make it."""

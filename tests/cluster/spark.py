@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine: a standalone master and two workers, each on a host of its own."""
+"""A Spark cluster on this machine: a standalone master and two workers, each on a separate host."""
 
 import contextlib
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
+import pytest
 
 from falkirk.local import archive
 from falkirk.local.java import find_java
@@ -21,6 +22,24 @@ _PORT = 7077
 #: Of master and workers: they have little to do.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _UP_S = 240.0
+#: As operations.md has it for a cluster, in the file that master, workers, driver and executors read.
+_SECRET = """
+spark.authenticate true
+spark.authenticate.secret of-these-tests-alone
+spark.network.crypto.enabled true
+spark.io.encryption.enabled true
+"""
+
+
+@contextlib.contextmanager
+def encrypted(folder: Path) -> Iterator[None]:
+    """Have Spark, as it is started in the block, authenticate and encrypt its connections. Args: folder: is made."""
+    settings = (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text()
+    folder.mkdir(mode=0o700)
+    (folder / "spark-defaults.conf").write_text(settings + _SECRET)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield
 
 
 @dataclass(kw_only=True)
@@ -86,8 +105,12 @@ class SparkCluster:
         assert worker.process is not None
         worker.process.wait(30)
 
+    def executor_logs(self, name: str) -> str:
+        """Return the output of a worker's executors."""
+        return "".join(f.read_text(errors="replace") for f in sorted((self.folder / name).glob("*/*/stderr")))
+
     def log(self, name: str) -> str:
-        """Return what the master or a worker has printed."""
+        """Return the output of the master or a worker."""
         file = self.folder / f"{name}.log"
         return file.read_text(errors="replace") if file.exists() else ""
 

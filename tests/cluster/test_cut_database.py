@@ -13,7 +13,7 @@ from tests.postgres import Postgres
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 
-#: Asks the store again and again, and says each time what it said and how long that took.
+#: Calls the store repeatedly, and prints each answer and its time.
 _ASKING = """
 import sys, threading, time
 from falkirk.store import Store

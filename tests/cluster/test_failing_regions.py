@@ -109,7 +109,8 @@ def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker
 
 
 def test_a_stray_connection_restarts_its_region_alone(broker: Broker, home: Path, tag: str) -> None:
-    """The broker refuses what the tasks of the former incarnation may still send, so the Spark application stays.
+    """The broker refuses the records that tasks of the former incarnation may still send, so the Spark application
+    stays.
 
     Before, each one cost a Spark application, and the fifth one in a row ended the coordinator.
     """

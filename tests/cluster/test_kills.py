@@ -53,7 +53,7 @@ def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Pa
 
 def _strike(run: Counting, strike: Callable[[], Sequence[psutil.Process]]) -> Sequence[psutil.Process]:
     """Strike behind a checkpoint, and wait for the next Spark application, until one has found results released
-    already: a strike may fall right behind a checkpoint that nobody has heard of yet. Return what was struck last."""
+    already: a strike may follow a checkpoint that no status has reported yet. Return the last target."""
     for _ in range(STRIKES_MAX):
         some_behind_a_commit(run)
         host, struck = run.application.host(), strike()

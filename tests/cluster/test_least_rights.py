@@ -21,7 +21,7 @@ from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.theory.ids import PointNumber
 from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.past import BATCHES, Past
@@ -130,7 +130,7 @@ def test_redrive(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch
 
 def test_disown(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
     def disown(connection: Connection) -> None:
-        Place(home=stage.home, connection=connection).disown(stage.events)
+        Storage(home=stage.home, connection=connection).disown(stage.events)
 
     given = rights(TOPIC, stage.events, DESCRIBE)
     assert refusals(guarded, tag, given, disown, monkeypatch) == ["ACCESS_REFUSED"]
@@ -159,7 +159,7 @@ def to_look_back(past: Past) -> list[Right]:
     return [
         *rights(TOPIC, past.events, DESCRIBE),
         *rights(TOPIC, past.counts, DESCRIBE),
-        *rights(TOPIC, past.snaps, READ),
+        *(right for topic in (past.snaps, past.totals, past.dead["batch"]) for right in rights(TOPIC, topic, READ)),
         *rights(TOPIC, "falkirk.again.", DESCRIBE, is_prefix=True),
         *rights(GROUP, "falkirk", READ, is_prefix=True),
     ]
@@ -176,9 +176,9 @@ def test_history(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, 
 
     def look(connection: Connection, *, runs: bool) -> None:
         visit = past.visit(connection, runs=runs)
-        assert len(visit.past_cuts()) == 2 * BATCHES + 1
+        assert len(visit.past_cuts()) == 3 * BATCHES + 1
         assert visit.preview({"held": PointNumber(1)}).moves
-        assert len(visit.history()) == 2 * (BATCHES + 1)
+        assert len(visit.history()) == 3 * (BATCHES + 1)
 
     running, at_rest = partial(look, runs=True), partial(look, runs=False)
     given = to_look_back(past)

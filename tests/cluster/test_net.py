@@ -1,4 +1,4 @@
-"""The network of the tests itself: it is gone with its process, however that ends."""
+"""The network of the tests itself: it ends with its process, in every way in which that can end."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 """Figure 1 under seeded kills of its driver, an executor, the broker and PostgreSQL: live, batch, lazy and eager
-regions side by side, with their decisions and a sink in the database. Judged from what went in and came out alone."""
+regions side by side, with their decisions and a sink in the database. Judged from inputs and outputs alone."""
 
 import os
 import random
@@ -64,7 +64,7 @@ def test_four_regimes_under_kills(own_broker: Broker, home: Path, tag: str, post
             return wire.count(answers) > beyond
 
         try:
-            wait_until(there, 400, "answers")  # a cluster is started anew for each region that has to go back
+            wait_until(there, 400, "answers")  # each region that has to roll back restarts the cluster
         except AssertionError as error:
             raise AssertionError(f"{error}\n{application.status()}\n{application.log()}") from None
 
@@ -94,10 +94,10 @@ def test_four_regimes_under_kills(own_broker: Broker, home: Path, tag: str, post
             faults += [kill_host, application.kill_everything]
             rng.shuffle(faults)
             for fault in faults:
-                threading.Event().wait(rng.uniform(0.5, 3.0))  # at any moment of what goes on
+                threading.Event().wait(rng.uniform(0.5, 3.0))  # at any moment of the work
                 there = wire.count(answers)
                 fault()
-                if rng.random() < 0.5:  # else the next one meets what mends this one
+                if rng.random() < 0.5:  # otherwise the next fault meets the repair of this one
                     await_answers(there + 5)
         sent, asked = load.sent, users.sent
 

@@ -1,133 +1,29 @@
-"""A real cluster on one machine: links are cut, workers killed and executors stopped under load; the checker judges.
+"""A real cluster on one machine: links are cut, a machine goes down and executors stop under load. See bed.py."""
 
-An application takes one fault after another, since a start costs more than most faults. It is judged once, from its
-topics alone: by the checker, and by what an ordinary consumer sees. What a fault has to show besides (that Spark did
-run tasks again, that a process did end) is asserted where it is played.
-"""
-
-import contextlib
-import re
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
-from falkirk.check import Guarantee
 from falkirk.home.executors import EXIT_S
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Load, is_alive
-from tests.cluster.application import Remote, contradictions, repeated, verdicts
-from tests.cluster.net import Host, Net, network, refused
-from tests.cluster.spark import SparkCluster, spark_cluster
-from tests.postgres import Postgres
+from tests.cluster.application import Remote, repeated
+from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, running
+from tests.cluster.net import refused
 from tests.support import suspend, wait_until
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
-PATIENCE_S = 240.0
-#: Of the regions in apps/several.py.
-INTERVAL_S = 3.0
 #: How long an executor lives whose driver is dead: ten heartbeats of two seconds, and one in which nothing was noticed.
 LIVES_S = 22.0
 #: A request of a producer with results is longer, and one for records is not.
 RESULTS_BYTES = 500
-_SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bed:
-    """Machines, what runs on them, and the links between them."""
-
-    net: Net
-    cluster: SparkCluster
-    driver: Host
-    broker_at: Host
-    database_at: Host
-    broker: Broker
-    database: Postgres
-
-    def executors(self) -> list[psutil.Process]:
-        """Return the executors of the application, one on each worker."""
-        return [executor for worker in self.cluster.workers.values() for executor in worker.executors()]
-
-    def tasks_run_again(self, name: str) -> int:
-        """Return how many second attempts of tasks began on a worker."""
-        logs = (self.cluster.folder / name).glob("*/*/stderr")
-        return sum(len(_SECOND.findall(log.read_text(errors="replace"))) for log in logs)
-
-
-@pytest.fixture(scope="module")
-def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
-    """A cluster, a broker and a database, with a network between them."""
-    folder = tmp_path_factory.mktemp("cluster")
-    with contextlib.ExitStack() as stack:
-        net = stack.enter_context(network())
-        broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
-        stack.callback(local_broker.stop, folder / "broker")
-        broker = local_broker.start(folder / "broker", address=broker_at.address, timeout_s=PATIENCE_S)
-        database = Postgres(database_at.address)
-        stack.callback(database.close)
-        cluster = stack.enter_context(spark_cluster(net, folder / "spark"))
-        yield Bed(
-            net=net,
-            cluster=cluster,
-            driver=driver,
-            broker_at=broker_at,
-            database_at=database_at,
-            broker=broker,
-            database=database,
-        )
-
-
-@contextlib.contextmanager
-def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remote]:
-    """Run an application with these regions until the end of the block. Args: env: for its process."""
-    store = bed.database.url(host=bed.database_at.address)
-    run = Remote(bed.driver, bed.cluster, bed.broker.bootstrap, folder, regions, STORE=store, **env)
-    run.start()
-    try:
-        yield run
-    finally:
-        run.stop()
-
-
-def assert_exactly_once(run: Remote, sent: int) -> None:
-    """Wait for all results, and let the checker judge what an ordinary consumer sees."""
-    run.wait_released(sent)
-    assert {name: repeated(run, name) for name in run.regions} == {name: {} for name in run.regions}
-    found = verdicts(run)
-    assert {name: v.guarantee for name, v in found.items()} == dict.fromkeys(run.regions, Guarantee.EXACTLY_ONCE), found
-    assert not contradictions(run)
-
-
-def test_a_lost_worker(bed: Bed, tmp_path: Path) -> None:
-    """kill -9 of a worker's JVM, and its executor goes with it. Spark runs the tasks that were there again, and does
-    not count that as a failure. The executor that is left stands still until their batch is over, so that these second
-    attempts read nothing. Without a keyed region nothing else ends the application."""
-    with running(bed, tmp_path, "passed", "drawn") as run:
-        with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
-            run.wait_flowing()
-            before, again = run.incarnations(), bed.tasks_run_again("worker2")
-            run.wait_within_a_batch("passed")
-            (left,) = bed.cluster.workers["worker2"].executors()
-            suspend(left)
-            bed.cluster.kill_worker("worker1")
-            killed_s = time.monotonic()
-            wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
-            left.resume()
-            wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"an attempt\n{run.log()}")
-            bed.cluster.start_worker("worker1")
-            run.wait_replaced(before)
-            run.wait_flowing()
-        assert_exactly_once(run, load.sent)
 
 
 def test_one_fault_after_another(bed: Bed, tmp_path: Path) -> None:
-    with running(bed, tmp_path, "passed", "counts", "drawn") as run:
+    """The broker fences the writers of copies from the held log and of epochs, and not the live regions."""
+    with running(bed, tmp_path, "passed", "counts", "drawn", "epochs", FENCED="jobs") as run:
         with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
             for fault in (cut_off_a_worker, cut_off_broker_and_database, go_down_unheard):
                 run.wait_flowing()
@@ -170,7 +66,7 @@ def cut_off_broker_and_database(bed: Bed, run: Remote) -> None:
 
 
 def go_down_unheard(bed: Bed, run: Remote) -> None:
-    """The driver's machine goes down, and nobody on the cluster is told. An executor that runs ends by its own clock.
+    """The driver's machine goes down, and the cluster gets no message. An executor that runs ends by its own clock.
     One is stopped (SIGSTOP), with its worker, so that it can't; it resumes when others may have begun to write, with
     all before it that arrived meanwhile."""
     before, (stopped, other) = run.incarnations(), bed.cluster.workers.values()
@@ -193,27 +89,6 @@ def go_down_unheard(bed: Bed, run: Remote) -> None:
     assert_ended([asleep], "an executor that was stopped")
     run.wait_replaced(before)
     assert run.refuses()
-
-
-@pytest.mark.soak
-def test_without_the_refusal_a_second_attempt_repeats_results(bed: Bed, tmp_path: Path) -> None:
-    """The mechanism off: the executor of a task is lost, and the second attempt of the task reads the same input within
-    the same batch. Nothing else refuses it before the next batch begins. Seen: 1,350 of 24,640 results twice."""
-    with running(bed, tmp_path, "passed", ATTEMPTS="any") as run:
-        with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
-            run.wait_flowing()
-            before, again = run.incarnations(), bed.tasks_run_again("worker2")
-            run.wait_within_a_batch("passed")
-            (executor,) = bed.cluster.workers["worker1"].executors()
-            bed.cluster.kill_worker("worker1")
-            executor.kill()
-            wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"an attempt\n{run.log()}")
-            bed.cluster.start_worker("worker1")
-            run.wait_replaced(before)
-        run.wait_released(load.sent)
-        twice = repeated(run, "passed")
-        print(f"{len(twice)} of {load.sent} results are there twice; incarnations {set(map(tuple, twice.values()))}")
-        assert any(incarnations.count(1) > 1 for incarnations in twice.values())
 
 
 @pytest.mark.soak

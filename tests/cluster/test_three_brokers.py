@@ -1,4 +1,4 @@
-"""Three brokers: a follower stalls, a leader dies, the controller changes. The checker judges what consumers see."""
+"""Three brokers: a follower stalls, a leader dies, the controller changes. The checker judges the visible records."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.replication import unreplicated
 from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.outputs import settled_ends
 from tests.chaos.counting import assert_exactly_once, counting, some_behind_a_commit
 from tests.chaos.harness import Load
@@ -66,8 +66,8 @@ def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
         writer.send_signal(signal.SIGKILL)
 
 
-def _place(topics: Topics) -> Place:
-    return cast(Place, SimpleNamespace(topics=topics))
+def _place(topics: Topics) -> Storage:
+    return cast(Storage, SimpleNamespace(topics=topics))
 
 
 def _fence(topics: Topics, topic: str) -> int:

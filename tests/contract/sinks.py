@@ -1,4 +1,4 @@
-"""The contract of sinks: what the release of epochs needs from each, whoever wrote it."""
+"""The contract of sinks: the release of epochs needs it from each, also from those of users."""
 
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ def ids(*numbers: int) -> list[int]:
 def keep_contract(out: Place, spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that a sink keeps its contract.
 
-    `out.make` returns a sink that knows nothing but what is there, as after each start. A topic can't tell which epochs
+    `out.make` returns a sink that knows only the stored epochs, as after each start. A topic can't tell which epochs
     it has all of, and shows the first part of an epoch.
     """
     is_topic = out.kind == "topic"
@@ -30,7 +30,7 @@ def keep_contract(out: Place, spark: "SparkSession", monkeypatch: pytest.MonkeyP
     has(out.make(), 0)
     assert out.make().seen() == 0
 
-    # An epoch is there once, whoever asks for it again.
+    # The sink has an epoch once, even if it is delivered again.
     first = out.make()
     for target in (first, first, out.make()):
         target.deliver(0, epoch(spark, 0))
@@ -38,7 +38,7 @@ def keep_contract(out: Place, spark: "SparkSession", monkeypatch: pytest.MonkeyP
     assert sorted(out.read()) == ids(0), "an epoch is there once"
     has(out.make(), 1)
 
-    # A try that was cut off changes nothing that a reader sees, and the next one makes the epoch whole.
+    # An interrupted try changes nothing that a reader sees, and the next one completes the epoch.
     release_in_part(out, spark, 1, monkeypatch)
     has(out.make(), 1)
     shown = ids(0, 1)[: ROWS + ROWS // 2] if is_topic else ids(0)

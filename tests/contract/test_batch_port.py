@@ -12,7 +12,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import RegionPort
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.store import Store
 from falkirk.system.durable import make_folder
@@ -57,7 +57,7 @@ class Simulated:
 
 
 class Real:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Storage) -> None:
         logs = BatchLogs(name="b", log=LOG, topics=(), sinks=("out",), dead_letters=None)
         self.store = place.home.store
         self.batch = BatchAtRest(logs, place, epoch_log_of(logs, place), {})
@@ -79,7 +79,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> Iterator[
         yield Simulated(tmp_path)
         return
     with open_home(home, "app") as opened:
-        yield Real(Place(home=opened, connection=Connection.of("127.0.0.1:1")))
+        yield Real(Storage(home=opened, connection=Connection.of("127.0.0.1:1")))
 
 
 def cuts(rig: Rig, after: int = -1) -> dict[int, float]:
@@ -105,13 +105,13 @@ def test_epochs_from_the_first_cut_to_a_rollback(rig: Rig) -> None:
     assert cuts(rig) == ends
     assert cuts(rig, after=2) == {3: 40, 4: 50}
 
-    # Beyond a frontier are the epochs after it, complete or not, whatever checkpoint the batch goes back to.
+    # Beyond a frontier are the epochs after it, complete or not, for every checkpoint to which the batch returns.
     assert beyond(rig, 0, STAGE.through(3)) == [4]
     assert beyond(rig, 0, STAGE.through(0)) == [1, 2, 3, 4]
     assert beyond(rig, -1, STAGE.through(-1)) == [0, 1, 2, 3, 4]
     assert beyond(rig, 0, STAGE.through(7)) == []
 
-    # Void epochs are gone, and their numbers are not used again.
+    # Void epochs were deleted, and their numbers are not used again.
     number = rig.store.open_recovery("asked", {"b": 0}, voids=[(LOG, 0, 3, 5)])
     rig.region.fence()
     rig.region.rewind(0)

@@ -1,5 +1,8 @@
-"""A small search engine in batches, for tests: words of events counted by epoch, summed up over all epochs, and read as
-a view by whoever answers queries; and a random walk, a step per epoch, whose steps no replay draws again."""
+"""A small search engine in batches, for tests: words of events counted by epoch, and summed up over all epochs.
+
+A processor that answers queries reads the sums as a view. Another batch is a random walk with a step per epoch, whose
+steps no replay repeats.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +24,7 @@ def walking(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = Non
 
     @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
     def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
-        """Tell the step of the epoch before, and draw the next one."""
+        """Return the step of the epoch before, and choose the next one at random."""
         step = events.agg(F.rand().alias("step"), F.count("*").alias("read"))
         before = walk.agg(
             F.coalesce(F.max("n"), F.lit(0)).alias("before"), F.coalesce(F.max("x"), F.lit(0)).alias("at")

@@ -1,4 +1,4 @@
-"""Changing: a graph of collections that is fed epoch by epoch, and what has been put in and has come out so far."""
+"""Changing: a graph of collections that is fed epoch by epoch, with its inputs and outputs so far."""
 
 import math
 import random
@@ -34,7 +34,7 @@ def row_of(values: Iterable[Any]) -> Row:
 
 
 def counted(rows: DataFrame) -> Rows:
-    """Return how often each row is there."""
+    """Return the multiplicity of each row."""
     found: Rows = Counter()
     for *row, more in rows.collect():
         found[row_of(row)] += more
@@ -42,12 +42,12 @@ def counted(rows: DataFrame) -> Rows:
 
 
 def there(rows: Rows) -> list[Row]:
-    """Return the rows that are there, as often as they are."""
+    """Return the rows that exist, each as many times as it exists."""
     return list(Counter({row: often for row, often in rows.items() if often > 0}).elements())
 
 
 def three_rounds(edges: Collection) -> Collection:
-    """Return what each node has after three rounds in which all give what they have to those they point to."""
+    """Return the value of each node after three rounds in which all nodes send their values to their neighbours."""
     ways = edges.select(F.col("src").alias("n"), "dst")
 
     def spread(weights: Collection) -> Collection:
@@ -76,7 +76,7 @@ def taken(rows: Iterable[Row]) -> list[Row]:
 
 
 def shuffled(seed: int, epochs: int, rows: list[Row], most: int = 6) -> Iterable[list[Row]]:
-    """Draw what is put in and taken away in each epoch."""
+    """Draw the rows that each epoch adds and removes."""
     draw, held = random.Random(seed), Counter[Row]()
     for _ in range(epochs):
         away = draw.sample(list(held.elements()), min(held.total(), draw.randint(0, most // 2)))
@@ -133,7 +133,7 @@ class Changing:
         return given if self.parts is None else given.coalesce(self.parts)
 
     def epoch(self, **changes: Iterable[Sequence[Any]]) -> Advanced:
-        """Work off what changes, and see that the whole result is what its changes add up to."""
+        """Process the changes, and check that their sum is the whole result."""
         given = {name: list(rows) for name, rows in changes.items()}
         inputs = {name: self.changes(name, rows) for name, rows in given.items()}
         done = self.flow.advance(self.state, inputs, f"epoch-{next(self._numbers)}")

@@ -1,7 +1,7 @@
-"""Corpus: small pipelines with what has to be inferred of each, every way to be wrong alone and together.
+"""Corpus: small pipelines with the expected inference for each: every source of differences alone, and together.
 
-A pipeline is one or more processors in a row, between the source `events` and the sink `out`. What is expected of it
-are the properties of its last processor and when a result leaves.
+A pipeline is one or more processors in a row, between the source `events` and the sink `out`. The corpus has
+the expected properties of its last processor, and when a result is published.
 """
 
 import random
@@ -26,7 +26,7 @@ Body = Callable[..., Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What has to be inferred.
+    """The expected inference.
 
     Args: release: when a result leaves. same: the last processor is deterministic. ordered: the order of rows matters
         to it. twice: a row that is taken in again counts again.
@@ -67,7 +67,7 @@ def batch(release: str, body: Body, *, policy: Policy = EAGER, state: str | None
 
 
 def tagged(stream: fk.Stream) -> fk.Stream:
-    """Add what is drawn by lot."""
+    """Add a random value."""
     return stream.withColumn("lot", F.expr("uuid()"))
 
 
@@ -92,7 +92,7 @@ def parts(stream: fk.Stream) -> fk.Stream:
 
 
 def sampled(stream: fk.Stream) -> fk.Stream:
-    """Keep what a lot decides."""
+    """Keep the rows that a random value selects."""
     return stream.where(F.rand() < 0.5)
 
 
@@ -106,7 +106,7 @@ _ROUND_US = 40_000_000
 
 
 def in_time(rows: Any) -> Any:
-    """Leave out what comes too late by the clock: it depends on when the row was looked at."""
+    """Omit rows that are late by the clock: it depends on when the row was looked at."""
     return rows.where(F.unix_micros("t") % _ROUND_US > F.unix_micros(F.current_timestamp()) % _ROUND_US)
 
 

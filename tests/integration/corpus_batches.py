@@ -1,4 +1,4 @@
-"""Corpus of batches, and of streams that run as such: what they do is to be seen in a plan, or is not."""
+"""Corpus of batches, and of streams that run as batches: a plan shows their steps, or hides them."""
 
 import random
 import time
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from tests.integration.corpus import (
+    ARRIVAL,
     BY_TIME,
     CHECKPOINT,
     EPOCH,
@@ -70,7 +71,7 @@ def added(events: DataFrame, p: DataFrame) -> DataFrame:
 
 
 def after_the_newest(events: DataFrame, p: DataFrame) -> DataFrame:
-    """Leave out what is older than what epochs before have seen: it depends on where they were cut, a decision."""
+    """Omit rows that are older than those of earlier epochs: it depends on where they were cut, a decision."""
     seen = p.groupBy("s").agg(F.max("t").alias("upto"))
     good = events.join(seen, "s", "left").where("upto IS NULL OR t >= upto").select("s", "t")
     return p.unionByName(good)
@@ -82,7 +83,7 @@ def within(column: Callable[[], Any], amount: Callable[[], Any], how: Callable[[
 
 
 def in_python(events: DataFrame) -> DataFrame:
-    """Draw a lot for each row in Python, where there are rows."""
+    """Make a random value for each row in Python, if there are rows."""
     drawn = [(row.s, random.random()) for row in events.collect()]
     return events.sparkSession.createDataFrame(drawn, "s STRING, x DOUBLE")
 
@@ -93,7 +94,7 @@ def in_python_if_any(events: DataFrame) -> DataFrame:
 
 
 def last_ones(events: DataFrame) -> DataFrame:
-    """Take those rows that come last, in whatever order they do."""
+    """Keep the last rows, for any order of rows."""
     return events.sparkSession.createDataFrame([(row.s, row.n) for row in events.tail(3)], "s STRING, n INT")
 
 
@@ -122,7 +123,7 @@ def _in_any_case(events: DataFrame) -> DataFrame:
 
 
 def _filled(how: Callable[[Any], Any], least: str, greatest: str) -> Body:
-    """Return a sum of what is so large that two of them overflow."""
+    """Return a sum of values so large that two of them overflow."""
     amount = f"CASE d WHEN 1e16 THEN {greatest} WHEN -1e16 THEN {least} ELSE 0 END"
     return lambda events: by_key(events, how(F.expr(amount)).alias("x"))
 
@@ -374,7 +375,7 @@ BATCHES = {
     "a mapped stream": live(EPOCH, lambda s: s.map_rows(lambda row: {"n": noisy(row.n)}, returns="n INT"), same=False,
                             ordered=True, policy=fk.Eager()),
     "a mapped stream by a word": live(
-        EPOCH, lambda s: s.map_rows(fk.deterministic(lambda row: {"n": row.n}), returns="n INT"), policy=fk.Eager(),
+        ARRIVAL, lambda s: s.map_rows(fk.deterministic(lambda row: {"n": row.n}), returns="n INT"),
     ),
 } | SETTLED  # fmt: skip
 PIPELINES = LIVE | BATCHES

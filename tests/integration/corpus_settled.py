@@ -33,7 +33,7 @@ def _first(by: tuple[str, ...], columns: tuple[str, ...] = ("s", "n"), *, counte
 
 
 def _of_sql(body: str) -> Body:
-    """Return what a function of SQL makes of keys."""
+    """Return the result of a SQL function on keys."""
 
     def called(events: DataFrame) -> DataFrame:
         made = f"CREATE OR REPLACE TEMPORARY FUNCTION falkirk_corpus(p STRING) RETURNS STRING RETURN {body}"

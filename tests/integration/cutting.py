@@ -1,4 +1,4 @@
-"""Running an application until a call of its own is the last thing that happens."""
+"""Running an application until one of its calls, which then is the last one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ def cut_off_at(place: Place, patch: pytest.MonkeyPatch) -> None:
 def run_until_cut_off(
     app: fk.App, broker: Broker, place: Place | None, work: Callable[[], None], is_done: Callable[[Query], bool]
 ) -> None:
-    """Run an application, with work to do, until it is cut off at a place, or without one until it is done."""
+    """Run an application, with work to do, until it is interrupted at a place, or without a place until it is done."""
     with pytest.MonkeyPatch.context() as patch:
         query = run_here(app, Connection.of(broker.bootstrap))
         if place is not None:

@@ -1,4 +1,4 @@
-"""A push source between HTTP's side and Kafka; the application behind it is the test."""
+"""A push source between HTTP's side and Kafka; the test plays the application."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.push.bridge import Answers, KafkaBridge, Progress
+from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests
 from falkirk.push.service import RequestService
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -18,7 +18,7 @@ IDENTITY, KEY = "deadbeef", SigningKey(secret=bytes(32), since_birth=True)
 
 
 class Gate:
-    """A desk and its line, in a loop of their own; the application behind them is the test."""
+    """A service and its line, in a separate loop; the test plays the application."""
 
     def __init__(self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True) -> None:
         self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
@@ -28,17 +28,17 @@ class Gate:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.foreign: list[ForeignTally] = []
-        self.desk = RequestService(lambda entry, value: self.line.send(entry, value))
+        self.service = RequestService(lambda entry, value: self.line.send(entry, value))
         connection = Connection.of(wire.bootstrap)
         self.line = KafkaBridge(
-            connection, self.requests, self._answers() if answers else None, window_s, self.desk, self._loop
+            connection, self._requests(), self._answers() if answers else None, window_s, self.service, self._loop
         )  # fmt: skip
         self.line.start()
-        wait_until(lambda: self.desk._book is not None, 60, "the desk to be opened")
+        wait_until(lambda: self.service._registry is not None, 60, "the service to be opened")
 
     def ask(self, request_id: str, *, wants_answer: bool = True, timeout_s: float = 60.0) -> Callable[[], Any]:
         """Ask; return what returns the request once its client is told of it."""
-        asking = self.desk.ask(request_id, value(request_id), wants_answer=wants_answer, timeout_s=timeout_s)
+        asking = self.service.ask(request_id, value(request_id), wants_answer=wants_answer, timeout_s=timeout_s)
         return asyncio.run_coroutine_threadsafe(asking, self._loop).result
 
     def sent(self) -> list[str]:
@@ -47,6 +47,10 @@ class Gate:
 
     def await_sent(self, number: int) -> None:
         wait_until(lambda: len(self.sent()) >= number, 30, f"{number} requests in the topic")
+
+    def _requests(self) -> Requests:
+        key = KEY.of(self.requests, "requests")
+        return Requests(topic=self.requests, key=key, on_foreign=self.foreign.append)
 
     def _answers(self) -> Answers:
         verifier = Verifier(self.answers, IDENTITY, KEY)

@@ -1,4 +1,4 @@
-"""Helpers for tests with a running query: topics of their own, records in and out, and waiting for what is due."""
+"""Helpers for tests with a running query: separate topics, records in and out, and waits for due results."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import falkirk as fk
-from falkirk.check import Record, read_topic
+from falkirk.check import TopicRecord, read_topic
 from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
@@ -46,7 +46,7 @@ class Wire:
             self.producer.produce(topic, value=raw, partition=partition, key=key)
         assert self.producer.flush(60) == 0
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str) -> list[TopicRecord]:
         """Return everything that an ordinary consumer finds in a topic now."""
         return list(read_topic({"bootstrap.servers": self.bootstrap}, topic))
 
@@ -85,7 +85,7 @@ class Wire:
 
 
 def settle(query: Query) -> None:
-    """Wait until every region has committed a batch that began after now, so that what was in flight is out."""
+    """Wait until every region has committed a batch that began after now: all results in flight are then published."""
     last = {region.name: region.last_commit for region in query.status}
 
     def settled() -> bool:

@@ -1,4 +1,4 @@
-"""Helpers for planning without a broker: what must be refused, at which line, and what a plan holds."""
+"""Helpers for planning without a broker: the refusals that a plan must give, their lines, and its contents."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ Body = Callable[[fk.Stream], Any]
 
 
 def refused(act: Callable[[], Any], condition: str, *, line: int | None = None, **parameters: object) -> Any:
-    """Run what must be refused with a definition error; `line`: of the caller's file, by default that of `act`."""
+    """Run an action that must raise a definition error. Args: line: in the caller's file; by default that of `act`."""
     with pytest.raises(fk.DefinitionError) as caught:
         act()
     error = caught.value

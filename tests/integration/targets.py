@@ -1,4 +1,4 @@
-"""Targets of batches, of each kind, in a test of its own, and epochs for them."""
+"""Targets of batches, of each kind, for one test each, and epochs for them."""
 
 import json
 import re
@@ -36,7 +36,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 
 def documented() -> SimpleNamespace:
-    """Return what the example of "Sinks of your own" in the reference defines."""
+    """Return the definitions of the example "Sinks of your own" in the reference."""
     section = REFERENCE.read_text().partition("### Sinks of your own")[2]
     found = re.search(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
     assert found, "the section has an example"
@@ -61,7 +61,7 @@ def place(
 ) -> Place:
     """Return a place that does not exist yet.
 
-    Args: url: of a PostgreSQL database. sink: makes a user's sink, of a folder; by default the documented one.
+    Args: url: a PostgreSQL database's. sink: makes a user's sink from a folder; by default the documented one.
     """
     folder = context.home.path
     endpoint: Any
@@ -73,7 +73,7 @@ def place(
         endpoint = fk.Files(str(folder / name), kind)  # type: ignore[arg-type]  # one of them
 
         def read() -> list[int]:
-            """Return what anybody finds there who knows nothing of epochs."""
+            """Return the rows that a reader finds there without knowledge of epochs."""
             if not (folder / name).exists():
                 return []
             files = context.session.read.format(kind).option("header", "true").schema("id LONG")
@@ -104,7 +104,7 @@ def place(
 
 
 def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Release an epoch so that a part of it is there, as much as this kind lets in, and then nothing more is heard."""
+    """Release an epoch in part, as far as this kind allows a part, and then stop without an answer."""
     with monkeypatch.context() as patch:
         if place.kind == "topic":
             place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
@@ -118,7 +118,7 @@ def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatc
 
 
 def deliver(place: Place, number: int, rows: "DataFrame") -> None:
-    """Deliver an epoch. What cuts off a user's sink is told as its failure, and is raised here as it was."""
+    """Deliver an epoch. An interruption of a user's sink counts as its failure; here, the original error is raised."""
     try:
         place.make().deliver(number, rows)
     except SparkError as error:
@@ -139,7 +139,7 @@ _observing = cache(observing)
 
 
 class CutOff(Exception):
-    """What a kill -9 looks like from here."""
+    """The effect of a kill -9 in this process."""
 
 
 def cut_off(*arguments: Any, **options: Any) -> None:

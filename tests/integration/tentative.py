@@ -1,8 +1,8 @@
-"""An application whose first region draws lots, and the judgement that nothing of it was ever contradicted.
+"""An application whose first region makes random values, and the check that no published result was ever contradicted.
 
     events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [counts: a chain over the lots] ▶ held ▶ sink
 
-What counts of the hop (all but its voided ranges) determines every result, so the oracle needs nothing else.
+The valid records of the hop (all but its void ranges) determine every result, so the oracle needs only them.
 """
 
 import json

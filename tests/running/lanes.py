@@ -27,10 +27,14 @@ HEAVY = (
     "tests/integration/inference/test_audit.py",
     "tests/integration/inference/test_hunt.py",
     "tests/integration/inference/test_hunt_faults.py",
+    "tests/integration/kit/test_kit.py",
     "tests/integration/machine/test_class_archive.py",
     "tests/integration/machine/test_local_broker.py",
+    "tests/integration/machine/test_logs.py",
 )
 FILES = ("tests/cluster/", "tests/theory/", "tests/unit/", *HEAVY)
+#: The rules of the house parse the same files.
+HOUSE = "tests/unit/house/"
 WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
 
 
@@ -40,6 +44,8 @@ class Lanes(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(LANE):
             return LANE
+        if nodeid.startswith(HOUSE):
+            return HOUSE
         return nodeid.partition("::")[0] if nodeid.startswith(FILES) else nodeid
 
     def _assign_work_unit(self, node: WorkerController) -> None:

@@ -1,4 +1,4 @@
-"""A pytest plugin that ends all processes of a test run when the run ends, for whatever reason.
+"""A pytest plugin that ends all processes of a test run when the run ends, for any reason.
 
 Each process of a run has the run's mark in its environment, so a process without its parent, or in a new session, is
 also found. A watcher process holds the read end of a pipe whose write end only pytest has. When pytest ends, even by

@@ -17,7 +17,7 @@ from tests.simulation.elements import Element, compute, is_stateless
 if TYPE_CHECKING:
     from tests.simulation.world import Fence, World
 
-#: So many epochs are decided and not complete at a time.
+#: The number of epochs that are decided and not complete at a time.
 _AT_ONCE = 2
 Positions = dict[TopicPartition, int]
 State = dict[str, str]
@@ -99,10 +99,10 @@ class SimBatch:
             if epoch.number >= self._kept_from and epoch.saved:
                 yield epoch
 
-    # -- what it does by itself ---------------------------------------------------------------------------------------
+    # -- its own steps ---------------------------------------------------------------------------------------
 
     def step(self, who: Incarnation) -> bool:
-        """Compute an epoch or decide one; tell whether there was one."""
+        """Compute an epoch or decide one; return whether one was due."""
         self.progressed_at_s = self.world.now_s
         waiting = [e for e in self.epochs() if e.results is None]
         if len(waiting) < _AT_ONCE and self._decide(who, waiting):
@@ -113,7 +113,7 @@ class SimBatch:
         return not self.failed
 
     def has_read_all(self, who: Incarnation) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         last = next((e.last for e in reversed(list(self.epochs()))), self._begin())
         ends = {e: n for t in self.stage.inputs for e, n in self.world.readable(t).items()}
         return all(e.results is not None for e in self.epochs()) and all(ends[e] <= n for e, n in last.items())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from falkirk.protocol import recovery, rollback
-from falkirk.protocol.layout import Layout, cut, cutter_name, source_name
+from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
@@ -16,18 +16,23 @@ from falkirk.protocol.watermarks import Watermarks
 from falkirk.theory import constraints
 from falkirk.theory import rollback as figure_6
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier
-from falkirk.theory.metadata import Anywhere, Available, Checkpoints
+from falkirk.theory.metadata import Checkpoints
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Cuts, EpochsToSequence
-from falkirk.theory.times import TopicPartition
 from tests.simulation.region import SimRegion
+from tests.simulation.release_bugs import (
+    recorded_before_it_is_released,
+    released_on_arrival,
+    released_without_looking,
+    the_sink_is_not_asked,
+)
 from tests.simulation.world import Fence, World
 
 Patch = pytest.MonkeyPatch
 
 
 def no_fence(patch: Patch) -> None:
-    """Whoever died may go on sending after its successor has read what is there."""
+    """A dead incarnation may continue to send after its successor has read the output."""
 
     def fence(region: SimRegion) -> None:
         region.running, leftover = None, region.running
@@ -43,12 +48,12 @@ def no_fence(patch: Patch) -> None:
 
 
 def nothing_is_voided(patch: Patch) -> None:
-    """What a rollback takes back is read all the same."""
+    """Readers read the records that a rollback made invalid."""
     patch.setattr(SimRegion, "beyond", lambda region, number, upto: ())
 
 
 def voided_by_position(patch: Patch) -> None:
-    """All behind φ is voided, also what the checkpoint has sent and will not send again."""
+    """All records after φ are voided, also those that the checkpoint has sent and will not send again."""
 
     def beyond(region: SimRegion, number: int, upto: OffsetFrontier) -> tuple[Any, ...]:
         sent, logs = region.saved[number].sent, region.world.logs
@@ -58,7 +63,7 @@ def voided_by_position(patch: Patch) -> None:
 
 
 def voided_before_the_fence(patch: Patch) -> None:
-    """What to void is read while its writer may still add to it."""
+    """The records to void are read while their writer may still add some."""
     before: dict[str, Any] = {}
     fence, beyond = SimRegion.fence, SimRegion.beyond
 
@@ -72,7 +77,7 @@ def voided_before_the_fence(patch: Patch) -> None:
 
 
 def readers_stay(patch: Patch) -> None:
-    """Constraint 3 is forgotten: who has read what is taken back goes on with it."""
+    """Constraint 3 is forgotten: a reader of voided records continues with them."""
     patch.setattr(figure_6, "has_sent_delivered", lambda edge, source, target: True)
     limit = figure_6.Rollback.objections
 
@@ -117,7 +122,7 @@ def collected_one_too_far(patch: Patch) -> None:
 
 
 def collected_without_asking_the_readers(patch: Patch) -> None:
-    """The logs between regions are deleted by what their writer needs alone."""
+    """The logs between regions are deleted according to their writer's needs alone."""
 
     def collect(self: RecoveryProtocol) -> None:
         for topic in self.layout.hops:
@@ -140,7 +145,7 @@ def acknowledged_by_what_can_be_restored(patch: Patch) -> None:
 
 
 def acknowledged_by_the_fastest_reader(patch: Patch) -> None:
-    """A source is acknowledged up to what one of its readers has, not up to what all have."""
+    """A source is acknowledged up to the position of one reader, not of all."""
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
@@ -150,65 +155,8 @@ def acknowledged_by_the_fastest_reader(patch: Patch) -> None:
     patch.setattr(RecoveryProtocol, "_acknowledge", acknowledge)
 
 
-def released_on_arrival(patch: Patch) -> None:
-    """What may be taken back is released at once, as if everything were deterministic."""
-
-    def restorable(self: Layout) -> dict[str, Available]:
-        return {p.name: Anywhere(discards=p.name.startswith(cutter_name(""))) for p in self.processors}
-
-    patch.setattr(Layout, "restorable", restorable)
-
-
-def released_without_looking(patch: Patch) -> None:
-    """A release that was cut off is done again from its beginning."""
-    as_it_is = World.copy
-
-    def copy(self: World, held: str, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
-        if held in self.epochs:
-            return as_it_is(self, held, sink, first, last)
-        void = self.voided(held)
-        for e, log in self.partitions(held):
-            target = self.logs[TopicPartition(topic=sink, partition=e.partition)]
-            for offset in range(int(first.length(e)), int(last.length(e))):
-                if offset not in void[e]:
-                    self.call()
-                    target.elements.append(replace(log.read(offset), stamp=(held, e.partition, offset, 0)))
-        self.call()
-        return last
-
-    patch.setattr(World, "copy", copy)
-
-
-def recorded_before_it_is_released(patch: Patch) -> None:
-    """A release is written down first; cut off in between, it never happens."""
-    feed = RecoveryProtocol._release
-
-    def release(self: RecoveryProtocol) -> None:
-        logs, store, later = self._logs, self._store, []
-
-        class Later:
-            def ends(self, topic: str) -> OffsetFrontier:
-                return logs.ends(topic)
-
-            def copy(self, *what: Any) -> OffsetFrontier:
-                later.append(what)
-                last: OffsetFrontier = what[-1]
-                return last
-
-        self._logs = Later()  # type: ignore[assignment]
-        try:
-            feed(self)
-        finally:
-            self._logs = logs
-        assert store is self._store
-        for what in later:
-            logs.copy(*what)
-
-    patch.setattr(RecoveryProtocol, "_release", release)
-
-
 def cut_off_recovery_is_forgotten(patch: Patch) -> None:
-    """A recovery that was cut off counts as done."""
+    """An interrupted recovery counts as done."""
     opened = RecoveryProtocol.open
 
     def forget(self: RecoveryProtocol) -> None:
@@ -218,11 +166,6 @@ def cut_off_recovery_is_forgotten(patch: Patch) -> None:
         opened(self)
 
     patch.setattr(RecoveryProtocol, "open", forget)
-
-
-def the_sink_is_not_asked(patch: Patch) -> None:
-    """What a release that was cut off left outside is not known to a rollback by hand."""
-    patch.setattr(World, "copied", lambda world, held, sink: OffsetFrontier(()))
 
 
 def everybody_goes_back(patch: Patch) -> None:
@@ -236,7 +179,7 @@ def everybody_goes_back(patch: Patch) -> None:
 
 
 def released_by_the_wrong_watermark(patch: Patch) -> None:
-    """Results wait for what may be collected instead of for what can no longer be taken back."""
+    """Results wait for the watermark of collection instead of that of release."""
     release = RecoveryProtocol._release
 
     def by_retained(self: RecoveryProtocol) -> None:
@@ -251,7 +194,7 @@ def released_by_the_wrong_watermark(patch: Patch) -> None:
 
 
 def acknowledged_without_the_history(patch: Patch) -> None:
-    """Points are kept to go back to by hand, and the input behind them is not."""
+    """Points are kept for rollbacks on request, but their later input is not."""
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
@@ -262,7 +205,7 @@ def acknowledged_without_the_history(patch: Patch) -> None:
 
 
 def late_records_count(patch: Patch) -> None:
-    """What a killed incarnation had sent counts, though it came behind the fence and was sent again."""
+    """Records of a killed incarnation count, although they arrived after the fence and were sent again."""
     patch.setattr(World, "is_late", lambda world, e, offset, known: False)
 
 
@@ -304,7 +247,7 @@ def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
 
 
 def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
-    """One that is inconsistent with others is taken for what is left when the one before it is lost."""
+    """A checkpoint that is inconsistent with others counts as the remaining one when the one before it is lost."""
 
     def new(self: Watermarks, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
         for point in points[: len(points) - may_lose]:
@@ -318,7 +261,7 @@ def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
 
 
 def marks_are_forgotten(patch: Patch) -> None:
-    """What a deterministic region had sent by when is lost with the checkpoint that said so."""
+    """The record of the results that a deterministic region had sent is lost with its checkpoint."""
     patch.setattr(Marks, "take_in", lambda self, name, points: None)
 
 
@@ -328,7 +271,7 @@ def cuts_are_not_taken_in(patch: Patch) -> None:
 
 
 def an_epoch_counts_in_part(patch: Patch) -> None:
-    """An epoch stays although a part of its input is taken back."""
+    """An epoch stays although a part of its input became invalid."""
     within = Cuts.within
 
     def begun(self: Cuts, messages: OffsetFrontier) -> int | None:
@@ -349,7 +292,7 @@ def epochs_are_numbered_from_one_in_their_log(patch: Patch) -> None:
 
 
 def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
-    """What any region had sent at a checkpoint that is lost counts as fixed, as if all would send the same again."""
+    """The results that any region had sent at a lost checkpoint count as fixed, as if all would send the same again."""
     take_in, saved, decide = Marks.take_in, rollback.saved, rollback.decide
     sent: dict[str, OffsetFrontier] = {}
     is_asked = [False]
@@ -376,9 +319,9 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
 
 
 def voided_beyond_the_checkpoint(patch: Patch) -> None:
-    """A deterministic region that goes back further than it must voids results that it will send again alike.
+    """A deterministic region that goes back further than it must voids results that it will send again unchanged.
 
-    Schedules seldom show it, so a test of its own plays it: test_lost_checkpoints.py.
+    Schedules seldom show it, so a separate test plays it: test_lost_checkpoints.py.
     """
     beyond = SimRegion.beyond
     patch.setattr(SimRegion, "beyond", lambda region, number, upto: beyond(region, number, EMPTY))

@@ -1,4 +1,4 @@
-"""Records of the simulated world, and what a stage computes from them."""
+"""Records of the simulated world, and the results that a stage computes from them."""
 
 import hashlib
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Element:
 
 
 def compute(stage: Stage, state: str, element: Element, draw: int) -> tuple[str, list[Element]]:
-    """Return a key's next state and what a stage sends for an element: none, one or two; the same every time."""
+    """Return a key's next state and a stage's results for an element: none, one or two; the same every time."""
     state = "" if is_stateless(stage) else state
     number = (1, 1, 1, 2, 0)[int(hashlib.sha256((stage.name + element.path).encode()).hexdigest(), 16) % 5]
     if not number and (element.draws or not stage.deterministic):
@@ -41,5 +41,5 @@ def partition_of(key: str, partitions: int) -> int:
 
 
 def is_stateless(stage: Stage) -> bool:
-    """Tell whether a stage forgets one element before the next."""
+    """Return whether a stage forgets one element before the next."""
     return stage.name.startswith(STATELESS)

@@ -1,4 +1,4 @@
-"""A store in memory: what the protocol asks of the real one, without a database, which costs two fifths of a run."""
+"""A store in memory: the protocol's calls of the real one, without a database, which takes two fifths of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ _STATES: tuple[RecoveryState, ...] = ("decided", "restored", "done")
 
 @dataclass
 class MemoryStore:
-    """Each method is as that of `Store`, and what would be an error there is a failed assertion here."""
+    """Each method is as that of `Store`, and an error there is a failed assertion here."""
 
     _recoveries: list[Recovery] = field(default_factory=list)
     _voids: dict[str, set[tuple[int, int, int]]] = field(default_factory=dict)
@@ -47,7 +47,9 @@ class MemoryStore:
     def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
         return _merged(sorted(self._voids.get(topic, ())))
 
-    def record_release(self, sink: str, topic: str, partition: int, released_exclusive: int) -> None:
+    def record_release(
+        self, sink: str, topic: str, partition: int, released_exclusive: int, *, ends: object = None
+    ) -> None:
         place = (sink, topic, partition)
         assert released_exclusive >= self._releases.get(place, 0), "a release goes backwards"
         self._releases[place] = released_exclusive

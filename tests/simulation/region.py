@@ -1,4 +1,4 @@
-"""A simulated live region: it reads one element at a time, and what it sends is in flight for a while."""
+"""A simulated live region: it reads one element at a time, and its records are in flight for a while."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ BACKOFF_S = 10.0
 
 @dataclass
 class Incarnation:
-    """One run of a region. outbox: what it has sent and has not arrived yet, oldest first."""
+    """One run of a region. outbox: records that it has sent and that have not arrived yet, oldest first."""
 
     number: int
     read: dict[TopicPartition, int]
@@ -44,7 +44,7 @@ class Saved:
     _point: Point | None = None
 
     def point(self, number: int) -> Point:
-        """Return it as the coordinator sees it. What it says never changes, nor does its number."""
+        """Return it as the coordinator sees it. Its content and its number never change."""
         if self._point is None:
             read, sent = OffsetFrontier.of(self.read), OffsetFrontier.of(self.sent)
             self._point = Point(number=number, read=read, sent=sent, made_at_s=self.made_at_s)
@@ -78,10 +78,10 @@ class SimRegion:
     def _outputs(self) -> list[TopicPartition]:
         return sorted(self.world.layout.sequences(self.stage.output))
 
-    # -- what it does by itself ---------------------------------------------------------------------------------------
+    # -- its own steps ---------------------------------------------------------------------------------------
 
     def step(self, who: Incarnation) -> bool:
-        """Process one element of some input; tell whether there was one."""
+        """Process one element of some input; return whether one was waiting."""
         waiting = [e for e in self._inputs() if who.read[e] < self.world.logs[e].end]
         if who is self.running:
             self.progressed_at_s = self.world.now_s
@@ -110,34 +110,34 @@ class SimRegion:
         return True
 
     def has_read_all(self, who: Incarnation) -> bool:
-        """Tell whether nothing is left to do."""
+        """Return whether nothing is left to do."""
         return all(who.read[e] == self.world.logs[e].end for e in self._inputs())
 
     def deliver(self, who: Incarnation, number: int) -> None:
-        """Let so much of what is in flight arrive."""
+        """Let a number of records in flight arrive."""
         for e, element in who.outbox[:number]:
             self.world.logs[e].elements.append(element)
         del who.outbox[:number]
 
     def deliver_late(self, number: int) -> None:
-        """Let so much of what was sent by the dead arrive."""
+        """Let a number of records of dead incarnations arrive."""
         for e, element in self.late[:number]:
             self.world.logs[e].elements.append(element)
         del self.late[:number]
 
     def checkpoint(self, who: Incarnation) -> None:
-        """Flush what was sent and save the state, as Real-time Mode does at the end of a batch."""
+        """Flush the sent records and save the state, as Real-time Mode does at the end of a batch."""
         self.deliver(who, len(who.outbox))
         newest = self.saved[max(self.saved)]
         exact = {e: self.world.logs[e].end for e in self._outputs()}
-        # Positions are observed now and then, so what is known to be sent may lag by a checkpoint. And while a replay
-        # has not reached what former incarnations had sent, the ends lie behind what a restore would send again.
+        # Positions are observed now and then, so the known position may lag by a checkpoint. And while a replay has not
+        # reached the results of former incarnations, the ends lie after the results that a restore would send again.
         caught_up = all(s[2] < who.read[TopicPartition(topic=s[0], partition=s[1])] for s in who.released)
         sent = exact if caught_up and self.world.rng.random() >= self.world.lag else dict(newest.sent)
         self.saved[max(self.saved) + 1] = Saved(dict(who.read), dict(who.state), sent, self.world.now_s)
 
     def die(self) -> None:
-        """Be dead for all that the coordinator can see; what was in flight still is, and it may go on for a while."""
+        """Die, as far as the coordinator can see; records stay in flight, and the region may continue for a while."""
         if self.running is not None:
             self.lingering.append(self.running)
             self.running = None

@@ -1,4 +1,4 @@
-"""Replays one schedule and prints what happened: `make simulate SEED=…`."""
+"""Replays one schedule and prints its events: `make simulate SEED=…`."""
 
 import sys
 import tempfile

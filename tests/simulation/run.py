@@ -77,7 +77,7 @@ class Outcome:
 def random_layout(rng: random.Random, kinds: random.Random) -> Layout:
     """Return chains and branches of up to five regions, some of them non-deterministic, some of them batches.
 
-    Args: kinds: chooses which ones are batches. What reads a batch is a batch.
+    Args: kinds: chooses the batches. Each reader of a batch is a batch.
     """
     share = kinds.choice([0.0, 0.0, 0.3, 0.6])
     sources = [f"in{i}" for i in range(rng.randint(1, 2))]
@@ -109,7 +109,7 @@ def random_layout(rng: random.Random, kinds: random.Random) -> Layout:
 class Run:
     """One schedule. The same seed gives the same run.
 
-    Args: folder: for a real store; None: what would be in it is in memory.
+    Args: folder: for a real store; None: the store is in memory.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Run:
         self.outcome.damaged += 1
 
     def _is_lost(self, goes: dict[str, int]) -> bool:
-        """Tell whether one of these regions draws, and has lost more than what a spare checkpoint makes up for."""
+        """Return whether one of these regions is random and has lost more checkpoints than the spare ones."""
         drawing = [self.world.regions[n] for n in goes if not self.world.layout.stages[n].deterministic]
         lost = [c for r in drawing for c, s in r.saved.items() if c > goes[r.stage.name] and not s.whole]
         return bool(lost) and not self._spare

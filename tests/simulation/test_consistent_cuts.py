@@ -6,7 +6,7 @@ from pathlib import Path
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision
+from falkirk.protocol.rollback import RollbackDecision
 from tests.simulation.run import Run
 from tests.simulation.test_history import TEN, Idle
 
@@ -20,7 +20,7 @@ class Exact(RecoveryProtocol):
 
     def recover(
         self, failed: frozenset[str], reason: str, *, asked: Mapping[str, int] | None = None, force: bool = False
-    ) -> Decision:
+    ) -> RollbackDecision:
         decision = super().recover(failed, reason, asked=asked, force=force)
         if asked:
             assert decision.goes == asked

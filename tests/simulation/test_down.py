@@ -1,4 +1,4 @@
-"""Regions that fail for good: the rest runs on, and a corrected program gives what one without faults gives."""
+"""Regions that fail for good: the others continue, and a corrected program gives the results of one without faults."""
 
 import hashlib
 import random
@@ -50,7 +50,7 @@ class FailingRun(Run):
             raise _failure(name)
 
     def _see_failures(self, recovery: RecoveryProtocol) -> None:
-        """Report what ended, as a host does that looks at its queries before each turn."""
+        """Report the regions that ended, as a host does that looks at its queries before each turn."""
         for name, region in self.world.regions.items():
             if region.failed and name not in recovery.down:
                 recovery.keep_down(name, _failure(name))
@@ -86,7 +86,7 @@ class FailingRun(Run):
         super()._settle()
 
     def _run_on(self) -> None:
-        """Finish all that can be, and check that this is all that does not depend on what is down."""
+        """Finish all regions that can finish: these must be all that do not depend on a region that is down."""
         self.world.lag, self.world.backoff, idle = 0.0, None, 0
         for region in self.world.regions.values():
             if isinstance(region, SimRegion):
@@ -202,7 +202,7 @@ def never_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_waiting_reader_needs_nothing(patch: pytest.MonkeyPatch) -> None:
-    """What only a region reads that is down is deleted."""
+    """Records are deleted if their only reader is down."""
 
     def needed(self: RecoveryProtocol, kept: object, topic: str) -> object:
         readers = (r.name for r in self.layout.readers(topic) if r.name not in self.down)

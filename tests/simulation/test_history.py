@@ -1,4 +1,4 @@
-"""Points for rollbacks on request: an idle application keeps older ones, and whatever they need is kept with them."""
+"""Points for rollbacks on request: an idle application keeps older ones, with all data that they need."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +29,7 @@ class Idle(Bench):
         return super().coordinator()
 
     def work(self, rounds: int) -> None:
-        """Let both regions save after new input, so many times."""
+        """Let both regions save after new input, a number of times."""
         for _ in range(rounds):
             self.world.now_s += 1
             self.round()

@@ -198,8 +198,10 @@ def lose_what_was_sent(bench: Bench, at_sight: bool) -> None:
 
 @pytest.mark.parametrize("at_sight", [True, False])
 def test_what_a_deterministic_region_had_sent_stays_fixed(tmp_path: Path, at_sight: bool) -> None:
-    """Nobody knew any more up to where, so its reader went back to the beginning, and that was refused: published
-    results would have been taken back, though a replay gives the same."""
+    """Before, the mark was lost with the checkpoint: the reader went back to the beginning, and Falkirk refused this.
+
+    Published results would have become invalid, though a replay gives the same.
+    """
     bench = Bench(tmp_path, behind=True)
     lose_what_was_sent(bench, at_sight)
     out, shown = bench.released, bench.world.regions["shown"]
@@ -228,7 +230,7 @@ def test_marks_below_what_is_kept_become_one(tmp_path: Path) -> None:
 
 
 def test_whoever_only_looks_records_no_marks(tmp_path: Path) -> None:
-    """A command that asks what could be collected, while the application runs."""
+    """A command that asks for the data that could be collected, while the application runs."""
     bench = Bench(tmp_path)
     bench.feed()
     for region in (bench.drawn, bench.counted):

@@ -15,14 +15,14 @@ BLOCK = 100
 BLOCKS = int(os.environ.get("FALKIRK_SCHEDULES", "500")) // BLOCK
 #: A planted bug must show within so many schedules.
 PATIENCE = 150
-#: Schedules that show what few do.
+#: Schedules with rare events.
 RARE = {
     "the_sink_is_not_asked": (108,), "marks_are_forgotten": (995,), "a_newer_checkpoint_counts_as_left": (1391,),
     "what_was_drawn_counts_as_fixed": (118,), "cut_off_recovery_is_forgotten": (49,),
     "released_by_a_checkpoint_that_may_be_lost": (51,), "readers_start_first": (11,),
     "recorded_before_it_is_released": (19,), "everybody_goes_back": (19,), "acknowledged_without_the_history": (13,),
 }  # fmt: skip
-#: So many schedules run with a real store, too.
+#: The number of schedules that run with a real store, too.
 STORED = 5
 
 

@@ -4,12 +4,14 @@ import random
 from collections.abc import Iterator
 from itertools import product
 
-from falkirk.theory.constraints import violations
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
-from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
-from falkirk.theory.projection import Enter, Feedback, Leave, Same
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+from falkirk.theory.projection import Enter, Feedback, Leave
 from falkirk.theory.times import OMEGA, TopicPartition
+from formal.policy import initial
+from formal.projection import Same
+from tests.theory.consistent import violations
 from tests.theory.lexicographic import Lexicographic, lexicographic
 
 EPOCHS = StructuredFrontier.of(1, [])

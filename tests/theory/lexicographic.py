@@ -6,8 +6,9 @@ No part of the theory needs to know about it. Source: Falkirk Wheel, ยง3.1 and ย
 from dataclasses import dataclass
 
 from falkirk.theory.frontier import Frontier, StructuredFrontier
-from falkirk.theory.projection import Enter, Feedback, Leave, Same
+from falkirk.theory.projection import Enter, Feedback, Leave
 from falkirk.theory.times import OMEGA, Natural
+from formal.projection import Same
 
 Bound = tuple[Natural, ...]
 

@@ -1,7 +1,7 @@
 """A region without Spark: the elements that it sends for an input, and those that the log has accepted."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ def sent(inputs: Inputs, restored: Checkpoint, skipped: Collection[tuple[int, in
 
 def _element(partition: int, offset: int, index: int, to: int, value: int) -> Element:
     channel = Channel(source=0, source_partition=partition, state_partition=0, output_partition=to)
-    return Element(channel=channel, stamp=Stamp(0, partition, offset).derive(index), value=value)
+    return Element(channel=channel, stamp=derived(Stamp(0, partition, offset), index), value=value)
 
 
 def by_channel(elements: Iterable[Element]) -> dict[Channel, list[Element]]:
@@ -97,3 +97,24 @@ def draw_checkpoint(
         limit = min((e.stamp.offset for e in missing if e.stamp.partition == partition), default=len(records))
         checkpoint[place] = data.draw(st.integers(before.get(place, 0), limit), label=f"committed of {partition}")
     return checkpoint
+
+
+def derived(stamp: Stamp, index: int) -> Stamp:
+    """Return the stamp of derivative number `index` of an element. Derivatives of one element sort by it."""
+    return replace(stamp, sub=(*stamp.sub, index))
+
+
+def gaps(
+    sent: Iterable[tuple[Channel, Stamp]], released: Collection[tuple[Channel, Stamp]]
+) -> tuple[tuple[Channel, Stamp], ...]:
+    """Return the sent elements that are not published although a later element of their channel is, sorted.
+
+    A barrier that compares with the greatest stamps would lose exactly these elements. If `sent` contains all published
+    elements, there are no gaps iff each channel has published a prefix. Missing elements at a channel's end are not
+    gaps, because a replay publishes them.
+
+    Args: sent: in any order. released: every published stamp, in any order; duplicates are allowed.
+    """
+    out = frozenset(released)
+    tail, _ = fold_tail(out)
+    return tuple(sorted({s for s in sent if tail.is_released(*s) and s not in out}))

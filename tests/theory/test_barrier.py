@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.theory.channel import Channel, gaps
+from falkirk.theory.channel import Channel
 from falkirk.theory.delivery import SourcePartition, touched
 from falkirk.theory.positions import is_caught_up
 from falkirk.theory.stamp import Stamp
@@ -18,6 +18,7 @@ from tests.theory.model import (
     draw_checkpoint,
     draw_prefix,
     draw_subset,
+    gaps,
     not_in_set,
     sent,
     tail_of,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.theory.delivery import SkipRange, SourcePartition, skip_ranges, touched
+from falkirk.theory.delivery import SkipRange, SourcePartition, input_records, skip_ranges, touched
 from tests.strategies import inputs
 from tests.theory.model import (
     Element,
@@ -85,3 +85,9 @@ def test_a_partition_is_skipped_by_its_own_progress() -> None:
     assert skip_ranges(touched(tail_of(log)), {}, ends_of(source)) == (
         SkipRange(source=0, partition=1, first=0, last_exclusive=2),
     )
+
+
+def test_the_stamp_of_a_pair_has_two_places() -> None:
+    assert input_records((0, 1, 7, 3, 9), joined=True) == (((0, 1), 7), ((1, 2), 9))
+    assert input_records((1, 2, 9, 0, 0), joined=True) == (((1, 2), 9),)
+    assert input_records((0, 1, 7, 3, 9), joined=False) == (((0, 1), 7),)

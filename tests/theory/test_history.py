@@ -76,7 +76,7 @@ def test_thinning_again_changes_nothing(made: list[tuple[float, bool]], history:
 def test_what_was_dropped_is_never_wanted_again(
     made: list[tuple[float, bool]], later: list[tuple[float, bool]], history: History
 ) -> None:
-    """Whoever drops points on the way keeps the same as whoever has kept all until now."""
+    """A history that drops points on the way keeps the same points as one that has kept all until now."""
     everything = moments([*made, *later])
     points: list[Moment] = []
     for moment in everything:
@@ -116,7 +116,7 @@ def test_what_was_the_state_at_the_begin_of_the_span_is_kept(made: list[tuple[fl
 
 @pytest.mark.parametrize("broken", [((5.0, 2.0), (20.0, 7.0)), ((5.0, 3.0), (20.0, 10.0), (60.0, 25.0))])
 def test_slots_that_do_not_nest_would_want_a_dropped_point_again(broken: rule.Levels) -> None:
-    """The planted bug of these tests: without nested slots, what is kept depends on how often one has thinned."""
+    """The planted bug of these tests: without nested slots, the kept points depend on the number of thinnings."""
     everything = [Moment(made_at_s=0.5 * i, content=i) for i in range(400)]
     history = History(span_s=190.0, levels=broken)
     points: list[Moment] = []

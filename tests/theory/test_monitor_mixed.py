@@ -19,7 +19,7 @@ MARKS = 12
 
 
 def marks(rng: random.Random, application: Application) -> Iterator[tuple[str, str, Frontier, Frontier]]:
-    """Yield marks for processors that can go anywhere: what was fixed by which frontier, in any order."""
+    """Yield marks for processors that can go anywhere: fixed frontiers with those that fix them, in any order."""
     graph, available, _ = application
     edges = [
         (name, edge)

@@ -2,11 +2,11 @@
 
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.metadata import Anywhere, Checkpoints
-from falkirk.theory.projection import Same
 from falkirk.theory.rollback import solve
 from falkirk.theory.times import StructuredTime
 from formal.events import Event, History, Message
 from formal.policy import BATCH, EAGER, EPHEMERAL, FULL_HISTORY, LAZY, LAZY_SELECTIVE, requeued
+from formal.projection import Same
 from tests.theory.graphs import EPOCHS, through
 
 A, B = StructuredTime(0), StructuredTime(1)

@@ -17,10 +17,10 @@ from falkirk.theory.projection import (
     InTurn,
     Leave,
     Projection,
-    Same,
     SequenceToEpochs,
 )  # fmt: skip
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
+from formal.projection import Same
 from tests.theory.lexicographic import Lexicographic, lexicographic, lexicographic_hull, lexicographic_part
 
 SIZE = 4

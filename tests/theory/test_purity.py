@@ -10,7 +10,7 @@ MODULES = ["falkirk", *(m.name for m in pkgutil.walk_packages(falkirk.theory.__p
 
 
 def test_importing_does_not_load_spark() -> None:
-    """This needs a process of its own: in this one, other tests have already loaded Spark."""
+    """This needs a separate process: in this one, other tests have already loaded Spark."""
     code = (
         f"import importlib, sys\nfor name in {MODULES}:\n    importlib.import_module(name)\n"
         "    if found := {'pyspark', 'py4j'} & set(sys.modules): sys.exit(f'{name} loads {found}')"

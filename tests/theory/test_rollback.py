@@ -6,13 +6,16 @@ from itertools import product
 
 import pytest
 
-from falkirk.theory.constraints import Constraint, may_checkpoint, violations
+from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier, down
 from falkirk.theory.graph import Edge, Graph, Processor
-from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata, initial
-from falkirk.theory.projection import Enter, Feedback, Leave, Same
+from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
+from falkirk.theory.projection import Enter, Feedback, Leave
 from falkirk.theory.rollback import Rollback, solve
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
+from formal.policy import initial
+from formal.projection import Same
+from tests.theory.consistent import may_checkpoint, violations
 from tests.theory.graphs import EPOCHS, checkpoint, consistent_choices, epoch_graph, random_application, through
 from tests.theory.lexicographic import Lexicographic, lexicographic
 

@@ -10,14 +10,15 @@ from falkirk.errors import LogError
 from falkirk.theory.channel import Channel, ReleasedTail, fold_tail
 from falkirk.theory.stamp import Stamp
 from tests.strategies import channels, offsets, stamps
+from tests.theory.model import derived
 
 _CANONICAL = re.compile(r"(0|[1-9][0-9]{0,18})(\.(0|[1-9][0-9]{0,18})){2,}")
 indexes = st.lists(st.integers(0, 3), max_size=3)
 
 
-def derived(stamp: Stamp, path: list[int]) -> Stamp:
+def derived_by(stamp: Stamp, path: list[int]) -> Stamp:
     for index in path:
-        stamp = stamp.derive(index)
+        stamp = derived(stamp, index)
     return stamp
 
 
@@ -30,12 +31,12 @@ def test_derivation_keeps_the_order_of_parents(source: int, partition: int, data
     depth = data.draw(st.integers(0, 2), label="steps before")
     places = data.draw(st.lists(st.tuples(*[st.integers(0, 2)] * (depth + 1)), min_size=2, max_size=2, unique=True))
     earlier, later = (Stamp(source, partition, offset, tuple(sub)) for offset, *sub in sorted(places))
-    assert derived(earlier, data.draw(indexes)) < derived(later, data.draw(indexes))
+    assert derived_by(earlier, data.draw(indexes)) < derived_by(later, data.draw(indexes))
 
 
 @given(stamps, offsets, offsets)
 def test_siblings_sort_by_index(parent: Stamp, i: int, j: int) -> None:
-    assert (parent.derive(i) < parent.derive(j)) == (i < j)
+    assert (derived(parent, i) < derived(parent, j)) == (i < j)
 
 
 @given(stamps)

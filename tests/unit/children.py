@@ -1,4 +1,4 @@
-"""Children for tests of the benches: functions that a process of its own can import."""
+"""Children for tests of the benches: functions that a separate process can import."""
 
 from multiprocessing.connection import Connection
 from typing import Any

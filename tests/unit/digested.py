@@ -92,7 +92,7 @@ HELPERS = {
     "        return compute(x)\ndef function(x):\n    return O().of(x)",
 }
 
-#: What else programs hold: it has a digest, and the same one in each process.
+#: Other values in programs: each has a digest, and the same one in each process.
 OTHERS = {
     "values": "import uuid, fractions, pathlib, types\nV = [uuid.UUID(int=5), fractions.Fraction(1, 3), range(3),\n"
     "    slice(1), pathlib.Path('a'), complex(1, 2), bytearray(b'x'), object(), types.MappingProxyType({'a': 1})]\n"

@@ -1,4 +1,4 @@
-"""Stand-ins for what unit tests must not start."""
+"""Stand-ins for programs that unit tests must not start."""
 
 from pathlib import Path
 

@@ -49,14 +49,14 @@ SUM_OF_NO_NUMBER = Condition(
     "SUM_OF_NO_NUMBER",
     DefinitionError,
     "sum({column}) can't add {value!r}{added_to}: {cause}",
-    hint="Give the checker only rows that reach the keyed step; for `falkirk verify run`, set its type: --type "
+    hint="Give the checker only rows that reach the `groupBy`; for `falkirk verify run`, set its type: --type "
     "{column}=decimal.",
 )
 PLACE_INVALID = Condition(
     "PLACE_INVALID",
     DefinitionError,
     "topic {topic} has no broker.",
-    hint="Add --broker.",
+    hint="Add --kafka.",
 )
 PLACE_INVALID_TABLE = Condition(
     "PLACE_INVALID",
@@ -102,7 +102,7 @@ FOLDER_UNUSABLE = Condition(
     "FOLDER_UNUSABLE",
     MachineError,
     "the rows of the run could not be written: {cause}.",
-    hint="Name a folder with enough room with --folder.",
+    hint="Name a folder with enough space with --folder.",
 )
 TOPIC_MISSING_CHECK = Condition(
     "TOPIC_MISSING",

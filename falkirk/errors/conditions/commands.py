@@ -1,6 +1,6 @@
 """Conditions of `commands`."""
 
-from falkirk.errors import DefinitionError, GuaranteeError, HomeError, MachineError
+from falkirk.errors import DefinitionError, GuaranteeError, HomeError, LogError, MachineError
 from falkirk.errors.condition import Condition
 
 NOT_CHECKABLE = Condition(
@@ -24,14 +24,14 @@ NEVER_RAN = Condition(
 POINT_INVALID = Condition(
     "POINT_INVALID",
     DefinitionError,
-    "{text!r} names no point to go back to.",
+    "{text!r} names no point for a rollback.",
     hint="Write PROCESSOR@POINT, with a point that `falkirk history --unit` shows, or PROCESSOR@start. Known names: "
     "{names}.",
 )
 POINT_UNKNOWN = Condition(
     "POINT_UNKNOWN",
     DefinitionError,
-    "{region!r} can't go back to {point}.",
+    "{region!r} can't roll back to {point}.",
     hint="Choose one of: {numbers}.",
 )
 APPLICATION_MISSING_FILE = Condition(
@@ -52,23 +52,35 @@ FILE_UNKNOWN = Condition(
     "application {app!r} reads no folder as {source!r}.",
     hint="{advice}",
 )
+ROLLBACK_NEEDS_COMMAND = Condition(
+    "ROLLBACK_NEEDS_COMMAND",
+    HomeError,
+    "the page can't roll the application back: {reason}.",
+    hint="Wait for the other rollback. If the application does not run, use `falkirk rollback` with --to {cut}.",
+)
+PREVIEW_OUTDATED = Condition(
+    "PREVIEW_OUTDATED",
+    HomeError,
+    "a rollback to cut {cut} is not what the page showed: {reason}.",
+    hint="Read the new preview, and confirm again.",
+)
 CUT_UNKNOWN = Condition(
     "CUT_UNKNOWN",
     DefinitionError,
-    "there is no consistent cut {number_shown}: it was never made, or its points were deleted.",
+    "there is no saved state {number_shown}: it was never made, or its points were deleted.",
     hint="{advice}",
 )
 CUT_TOO_OLD = Condition(
     "CUT_TOO_OLD",
     GuaranteeError,
-    "no kept consistent cut is as old as {text!r}.",
+    "no kept state of the whole application is as old as {text!r}.",
     hint="{advice}",
 )
 POINT_INVALID_STATE = Condition(
     "POINT_INVALID",
     DefinitionError,
-    "{text!r} names no state to go back to.",
-    hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a consistent cut that `falkirk '
+    "{text!r} names no state for a rollback.",
+    hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a state that `falkirk '
     "history` lists, or PROCESSOR@POINT.",
 )
 ARCHIVE_NOT_MADE = Condition(
@@ -76,4 +88,88 @@ ARCHIVE_NOT_MADE = Condition(
     MachineError,
     "The training of the class archives failed: {reason}",
     hint="Falkirk works without archives, but starts more slowly. Run `falkirk setup` to try again.",
+)
+PROJECT_EXISTS = Condition(
+    "PROJECT_EXISTS",
+    DefinitionError,
+    "{folder} exists, and `falkirk init` overwrites nothing.",
+    hint="Choose another name, or remove it.",
+)
+PROJECT_NAME_INVALID = Condition(
+    "PROJECT_NAME_INVALID",
+    DefinitionError,
+    "{name!r} can't be the name of a project: {reason}.",
+    hint="Choose another name.",
+)
+RECORD_NAME_INVALID = Condition(
+    "RECORD_NAME_INVALID",
+    DefinitionError,
+    "{text!r} names no record.",
+    hint="Write TOPIC/PARTITION@OFFSET, such as sales/0@17, or BATCH@EPOCH.",
+)
+RECORD_DELETED = Condition(
+    "RECORD_DELETED",
+    LogError,
+    "the record {record} was deleted: partition {partition} now begins at {begin}.",
+    hint="Choose a later record. To keep records longer, increase the topic's retention.",
+)
+RECORD_MISSING = Condition(
+    "RECORD_MISSING",
+    LogError,
+    "there is no record {record}: {reason}.",
+    hint="Choose another offset. `falkirk peek` shows the last ones.",
+)
+RECORD_FOREIGN = Condition(
+    "RECORD_FOREIGN",
+    LogError,
+    "this application did not write the record {record}: it has {reason}.",
+    hint="Choose a record of this application. `falkirk peek` marks the others as foreign.",
+)
+TOPIC_NOT_OURS = Condition(
+    "TOPIC_NOT_OURS",
+    DefinitionError,
+    "application {app!r} does not write {topic!r}.",
+    hint="It writes {names}.",
+)
+TOPIC_NOT_OURS_PEEK = Condition(
+    "TOPIC_NOT_OURS",
+    DefinitionError,
+    "application {app!r} neither reads nor writes {topic!r}.",
+    hint="It uses {names}.",
+)
+LOG_MISSING = Condition(
+    "LOG_MISSING",
+    HomeError,
+    "the home has no log.",
+    hint="`falkirk run` writes it. An application in another process (`app.start()`, spark-submit) logs there.",
+)
+STATE_MISSING = Condition(
+    "STATE_MISSING",
+    HomeError,
+    "{unit!r} has no saved state: {reason}.",
+    hint="`falkirk plan` shows which steps have a state, and `falkirk history --unit` when it was saved.",
+)
+STATE_UNREADABLE = Condition(
+    "STATE_UNREADABLE",
+    DefinitionError,
+    "the state of {unit!r} can't be shown: it is that of {step}.",
+    hint="Only the states of a live groupBy and of batches can be shown. Read the results in the topic.",
+)
+BATCH_UNKNOWN = Condition(
+    "BATCH_UNKNOWN",
+    DefinitionError,
+    "the application has no batch {batch!r}.",
+    hint="Its batches are {names}.",
+)
+EPOCH_MISSING = Condition(
+    "EPOCH_MISSING",
+    DefinitionError,
+    "batch {batch!r} has no epoch {epoch} yet: the next one is {following}.",
+    hint="Choose an earlier one.",
+)
+STATE_UNREADABLE_DELETED = Condition(
+    "STATE_UNREADABLE",
+    DefinitionError,
+    "the state of {unit!r} can't be shown: {tries} times its checkpoint was replaced while Spark read it.",
+    hint="Try again, or stop the application first.",
 )

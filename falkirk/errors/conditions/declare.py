@@ -12,8 +12,14 @@ ADDRESS_INVALID = Condition(
 ADDRESS_INVALID_METRICS = Condition(
     "ADDRESS_INVALID",
     DefinitionError,
-    "metrics can't be served at {address!r}: it has not the form [host:]port.",
+    "metrics can't be served at {address!r}: it does not have the form [host:]port.",
     hint='Write a port, as in "9100", or an address, as in "0.0.0.0:9100".',
+)
+ADDRESS_INVALID_DASHBOARD = Condition(
+    "ADDRESS_INVALID",
+    DefinitionError,
+    "the dashboard can't be served at {address!r}: it does not have the form [host:]port.",
+    hint='Write a port, as in "8350", or an address, as in "0.0.0.0:8350".',
 )
 ANNOTATION_UNKNOWN = Condition(
     "ANNOTATION_UNKNOWN",
@@ -222,6 +228,18 @@ OPTION_UNKNOWN_CHOICE = Condition(
     "{option}={value!r} is not known.",
     hint="Use one of {known}.",
 )
+OPTION_UNKNOWN_METADATA = Condition(
+    "OPTION_UNKNOWN",
+    DefinitionError,
+    "metadata={value!r} does not name parts of a record.",
+    hint='Use some of {known}: metadata=["key", "timestamp"], or metadata={{"key": "record_key"}} to name the column.',
+)
+OPTION_UNKNOWN_METADATA_OF_SINK = Condition(
+    "OPTION_UNKNOWN",
+    DefinitionError,
+    "metadata= has no effect on a sink, and topic {topic!r} is one.",
+    hint="Remove it. The column(s) of key= become the key of a sink's record.",
+)
 PATH_INVALID = Condition(
     "PATH_INVALID",
     DefinitionError,
@@ -319,6 +337,13 @@ WATERMARK_MISSING = Condition(
     DefinitionError,
     "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
+)
+JOIN_INVALID = Condition(
+    "JOIN_INVALID",
+    DefinitionError,
+    "join() can't pair these streams: {reason}.",
+    hint='Write left.withWatermark("at", "10 seconds") and the same for the right stream, then left.join(right, '
+    'F.expr("left.id = right.id AND right.at BETWEEN left.at AND left.at + INTERVAL 10 MINUTES"), "left").',
 )
 WINDOW_INVALID = Condition(
     "WINDOW_INVALID",

@@ -28,6 +28,12 @@ HOME_UNUSABLE_ADDRESS = Condition(
     "the address for requests can't be recorded in the home: {reason}.",
     hint="Check whether the disk is full, and the permissions of the home.",
 )
+HOME_UNUSABLE_DASHBOARD = Condition(
+    "HOME_UNUSABLE",
+    HomeError,
+    "the token of the dashboard can't be written: {reason}.",
+    hint="Remove the file, or check the permissions of the home.",
+)
 LEFTOVER_ALIVE_EXECUTORS = Condition(
     "LEFTOVER_ALIVE",
     HomeError,
@@ -106,5 +112,5 @@ REQUEST_UNANSWERED = Condition(
 REQUEST_REFUSED = Condition(
     "REQUEST_REFUSED",
     HomeError,
-    "the application did not go back: {reason}",
+    "the application did not roll back: {reason}",
 )

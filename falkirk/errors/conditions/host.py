@@ -12,7 +12,7 @@ EPOCH_KEEPS_FAILING = Condition(
 SESSION_LOST_GONE = Condition(
     "SESSION_LOST",
     SparkError,
-    "Spark's JVM is gone.",
+    "Spark's JVM has ended.",
     certainty="maybe",
 )
 HOST_SILENT = Condition(
@@ -52,11 +52,17 @@ ADDRESS_TAKEN_METRICS = Condition(
     "metrics can't be served at {host}:{port}: {reason}.",
     hint="Name another port with --metrics, or stop the process that uses this one.",
 )
+ADDRESS_TAKEN_DASHBOARD = Condition(
+    "ADDRESS_TAKEN",
+    MachineError,
+    "the dashboard can't be served at {host}:{port}: {reason}.",
+    hint="Name another port with --dashboard, or port 0 for any free one.",
+)
 SESSION_LOST_GO_BACK = Condition(
     "SESSION_LOST",
     SparkError,
-    "asked to go back, and executors on a cluster may still write.",
-    hint="The Spark application is restarted and goes back before it starts anything.",
+    "a rollback was requested, and executors on a cluster may still write.",
+    hint="Falkirk restarts the Spark application, which rolls back before it starts anything.",
     certainty="maybe",
 )
 SESSION_LOST_MEMORY = Condition(
@@ -75,6 +81,12 @@ GATEWAY_MISSING = Condition(
     DefinitionError,
     "{next!r} accepts requests over HTTP, which needs a coordinator; none runs here.",
     hint="Run the application with `falkirk run`.",
+)
+ONCE_UNSUITABLE = Condition(
+    "ONCE_UNSUITABLE",
+    DefinitionError,
+    "source {source!r} takes requests over HTTP, and a run with --once ends without waiting for any.",
+    hint="Run the application without --once.",
 )
 HOST_FAILED_THREAD = Condition(
     "HOST_FAILED",

@@ -1,6 +1,6 @@
 """Conditions of `local`."""
 
-from falkirk.errors import MachineError, SparkError
+from falkirk.errors import DefinitionError, MachineError, SparkError
 from falkirk.errors.condition import Condition
 
 ARCHIVE_NOT_MADE_PARTLY = Condition(
@@ -20,7 +20,7 @@ BROKER_NOT_STARTED_FORMAT = Condition(
     "BROKER_NOT_STARTED",
     MachineError,
     "the local broker's data folder could not be created: {last_words}",
-    hint="Check that the disk has room, that the folder is yours, and that Kafka knows the settings.",
+    hint="Check that the disk has space, that the folder is yours, and that Kafka knows the settings.",
 )
 CACHE_NOT_WRITTEN = Condition(
     "CACHE_NOT_WRITTEN",
@@ -77,4 +77,10 @@ SESSION_SETTINGS_MISSING_TOKENS = Condition(
     SparkError,
     "executors may not fetch tokens from {url}: {name} does not list it.",
     hint="Start the application with --conf {name}={option}{url}.",
+)
+SPARK_OPTION_INVALID = Condition(
+    "SPARK_OPTION_INVALID",
+    DefinitionError,
+    "{option} can't be used: {reason}.",
+    hint="{advice}",
 )

@@ -30,7 +30,7 @@ BATCH_INVALID_RESULT = Condition(
 VIEW_HAS_NO_EPOCHS = Condition(
     "VIEW_HAS_NO_EPOCHS",
     DefinitionError,
-    "{reader!r} reads the newest of {upstream!r}, which has neither epochs nor a record per key.",
+    "{reader!r} reads a view of {upstream!r}, which has neither epochs nor a record per key.",
     hint="Make {upstream!r} a batch, or group it by a key and keep the key's columns.",
 )
 VIEW_OF_CHANGES = Condition(
@@ -57,11 +57,19 @@ ENGINE_UNSUITABLE_TIMED = Condition(
     "{step} of {processor!r} can't run live: {reason}.",
     hint='Write engine="micro-batch".',
 )
+JOIN_UNDETERMINED = Condition(
+    "JOIN_UNDETERMINED",
+    DefinitionError,
+    "the join in {processor!r} can't run live: {reason}.",
+    hint="Compute such values in a processor that reads the join, and leave delivery= out. Or write "
+    'engine="micro-batch".',
+)
 WATERMARK_UNUSED = Condition(
     "WATERMARK_UNUSED",
     DefinitionError,
     "no step of {processor!r} uses the event time of withWatermark().",
-    hint='Write dropDuplicates(["id"]) or groupBy(F.window("at", "10 minutes"), "id") after it, or leave it out.',
+    hint='Write dropDuplicates(["id"]), groupBy(F.window("at", "10 minutes"), "id") or a join after it, '
+    "or leave it out.",
 )
 ENGINE_UNSUITABLE_GROUP = Condition(
     "ENGINE_UNSUITABLE",
@@ -78,7 +86,7 @@ POLICY_MISPLACED_LIVE = Condition(
 STATE_UNSAVED = Condition(
     "STATE_UNSAVED",
     GuaranteeError,
-    "{processor!r} has the policy fk.Acknowledged and a keyed step. That policy saves no state, so the state would "
+    "{processor!r} has the policy fk.Acknowledged and a `groupBy`. That policy saves no state, so the state would "
     "be lost after a failure.",
     hint="Move groupBy() to another processor under fk.Lazy() that reads this one.",
 )
@@ -183,8 +191,8 @@ FILES_READ_LIVE = Condition(
 VIEW_HAS_NO_EPOCHS_FILES = Condition(
     "VIEW_HAS_NO_EPOCHS",
     DefinitionError,
-    "{reader!r} reads the newest of {upstream!r}, which is a folder of files and has no epochs.",
-    hint="Let a batch with state= read {upstream!r}, and read the newest of that.",
+    "{reader!r} reads a view of {upstream!r}, which is a folder of files and has no epochs.",
+    hint="Let a batch with state= read {upstream!r}, and read a view of that batch.",
 )
 CUT_INVALID_FILES = Condition(
     "CUT_INVALID",
@@ -245,7 +253,7 @@ SLOTS_MISSING = Condition(
     "SLOTS_MISSING",
     SparkError,
     "the live regions need {needed} core slots at once, but the Spark application has {available}.",
-    hint="Give it at least {total}: more cores, or local[{total}] on one machine (slots may outnumber the processors).",
+    hint="Give it at least {total}: more cores, or local[{total}] on one machine (more slots than CPU cores are fine).",
 )
 TOPIC_SHARED = Condition(
     "TOPIC_SHARED",
@@ -256,7 +264,7 @@ TOPIC_SHARED = Condition(
 OUTPUT_COMPACTED = Condition(
     "OUTPUT_COMPACTED",
     LogError,
-    "output topic {topic!r} is compacted, so released stamps would vanish from it.",
+    "output topic {topic!r} is compacted, so Kafka would delete the stamps of published results.",
     hint="Set its cleanup.policy to delete. If you need a compacted topic, copy the output to another one.",
 )
 INPUT_COMPACTED = Condition(
@@ -282,7 +290,7 @@ SINK_SHARED = Condition(
     "SINK_SHARED",
     DefinitionError,
     "sinks {other!r} and {sink!r} have the same address, {address!r}.",
-    hint="Give each sink a place of its own: it remembers one number of epochs.",
+    hint="Give each sink a separate place: a place remembers one number of epochs.",
 )
 TOPIC_SHARED_SINKS = Condition(
     "TOPIC_SHARED",

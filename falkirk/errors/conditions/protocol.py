@@ -12,13 +12,13 @@ POINT_TOO_OLD = Condition(
 NO_CHECKPOINT_LEFT = Condition(
     "NO_CHECKPOINT_LEFT",
     UnrecoverableError,
-    "region {name!r} has no checkpoint to go back to.",
+    "region {name!r} has no checkpoint to which it can roll back.",
     hint="Its input no longer reaches back to the beginning. Restore the home from a backup.",
 )
 CONTRADICTS_RELEASED = Condition(
     "CONTRADICTS_RELEASED",
     GuaranteeError,
-    "results in {topics:listed} are already published, and the rollback would contradict them.",
+    "results in {topics:listed} are already published, and the rollback would make them invalid.",
     hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
 )
 CHECKPOINT_LOST = Condition(
@@ -32,6 +32,6 @@ CHECKPOINT_LOST = Condition(
 NO_CHECKPOINT_LEFT_OLD_ENOUGH = Condition(
     "NO_CHECKPOINT_LEFT",
     UnrecoverableError,
-    "region {name!r} would have to go back to a checkpoint that is older than all it still has.",
+    "region {name!r} would have to roll back to a checkpoint that is older than its oldest one.",
     hint="Restore the home from a backup.",
 )

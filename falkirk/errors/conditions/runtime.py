@@ -37,6 +37,12 @@ FUNCTION_FAILED = Condition(
     "a Python function of batch {processor!r} failed on a row of epoch {epoch}: {poison}",
     hint='Correct the function and run again, or set poison="dead-letter" to make such rows dead letters.',
 )
+FUNCTION_FAILED_LIVE = Condition(
+    "FUNCTION_FAILED",
+    SparkError,
+    "a Python function of region {region!r} failed on a record: {poison}",
+    hint='Correct the function and run again, or set poison="dead-letter" to make such records dead letters.',
+)
 NUMBER_TOO_LARGE = Condition(
     "NUMBER_TOO_LARGE",
     SparkError,
@@ -65,7 +71,7 @@ INPUT_CHANGED = Condition(
     "INPUT_CHANGED",
     LogError,
     "file {file!r} of {source!r} was changed after Falkirk had found it complete.",
-    hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. Put this one back "
+    hint="Write a file under a name that begins with '_' or '.', and rename it when it is complete. Restore this one "
     "unchanged ({size} bytes, touch -d @{changed_at_s:.9f}). {or_else}",
 )
 INPUT_CHANGED_PERMISSION = Condition(
@@ -78,7 +84,7 @@ INPUT_EXPIRED_FILE = Condition(
     "INPUT_EXPIRED",
     LogError,
     "file {file!r} of {source!r} is still needed, but can't be found: {reason}.",
-    hint="Put it back unchanged, with the time of its last change. {or_else}",
+    hint="Restore it unchanged, with the time of its last change. {or_else}",
 )
 EPOCHS_NOT_KEPT = Condition(
     "EPOCHS_NOT_KEPT",
@@ -122,7 +128,7 @@ INPUT_CHANGED_UNREADABLE = Condition(
     "INPUT_CHANGED",
     LogError,
     "file {file!r} of {source!r} was read once, and can't be read any more: {reason}.",
-    hint="Put it back unchanged. If you can't: roll {name!r} back to a saved epoch (`falkirk rollback`) and leave the "
+    hint="Restore it unchanged. If you can't: roll {name!r} back to a saved epoch (`falkirk rollback`) and leave the "
     "file out (`falkirk disown`).",
 )
 WRITER_STILL_RUNNING_TASK = Condition(
@@ -150,6 +156,14 @@ SESSION_LOST_ROLLBACK = Condition(
     hint="Falkirk restarts the Spark application, and waits until these executors have ended.",
     certainty="maybe",
 )
+SESSION_LOST_RELEASE = Condition(
+    "SESSION_LOST",
+    SparkError,
+    "a job that wrote to {topic!r} failed, and executors on a cluster may still write for it.",
+    hint="Falkirk restarts the Spark application, and waits until these executors have ended. With fenced outputs "
+    "(`fenced=True`), it would not have to.",
+    certainty="maybe",
+)
 QUERY_ENDED = Condition(
     "QUERY_ENDED",
     LogError,
@@ -160,20 +174,20 @@ QUERY_NOT_STARTED = Condition(
     SparkError,
     "Spark can't start region {region!r}: {reason}.",
 )
-FOREIGN_WRITER_ARRIVING = Condition(
-    "FOREIGN_WRITER",
+OUTPUT_UNSETTLED_ARRIVING = Condition(
+    "OUTPUT_UNSETTLED",
     LogError,
     "records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
     "partition {partition} is or has {reason}.",
-    hint="Stop that writer, or revoke its right to write to the topic.",
+    hint="Stop that writer, or revoke its right to write to the topic. Falkirk tries again.",
 )
-BROKER_AWAY_TRANSACTION_OPEN = Condition(
-    "BROKER_AWAY",
+OUTPUT_UNSETTLED_TRANSACTION = Condition(
+    "OUTPUT_UNSETTLED",
     LogError,
     "another writer's transaction has been open since offset {position} of partition {partition} of {topic!r}, so "
     "Falkirk can't read the published results after it.",
-    hint="Stop that writer, or wait until its transaction times out. An output topic has one writer.",
-    certainty="maybe",
+    hint="Stop that writer, or wait until its transaction times out. An output topic has one writer. Falkirk tries "
+    "again.",
 )
 BROKER_AWAY_REPLICAS_LAG = Condition(
     "BROKER_AWAY",
@@ -208,6 +222,14 @@ APPLICATION_CHANGED = Condition(
     HomeError,
     "region {region!r} is new to this home, but the home has already written to {written!r}.",
     hint="Restore the former names of the region and of its sink, or begin with a new home and a new output.",
+)
+APPLICATION_CHANGED_PROGRAM = Condition(
+    "APPLICATION_CHANGED",
+    HomeError,
+    "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last saved state "
+    "({point}) are complete. The new steps would compute another state than the one that belongs to their results.",
+    hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
+    "(`falkirk rollback --to {region}@{point}`), or begin with a new home and new outputs.",
 )
 HOME_VERSION_ITERATION = Condition(
     "HOME_VERSION",
@@ -268,7 +290,7 @@ FOLDER_OF_ANOTHER = Condition(
 RELEASE_FAILED_OWN = Condition(
     "RELEASE_FAILED",
     SparkError,
-    "sink {sink!r} ({address}) does not take results: {reason}.",
+    "sink {sink!r} ({address}) does not accept results: {reason}.",
     hint="Falkirk tries again.",
     certainty="maybe",
 )

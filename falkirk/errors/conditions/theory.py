@@ -43,11 +43,6 @@ NO_CHECKPOINTS = Condition(
     InternalError,
     "{processor!r} saves no checkpoints.",
 )
-NO_REACH = Condition(
-    "NO_REACH",
-    InternalError,
-    "{processor!r} has no log of its own.",
-)
 NO_MARKS = Condition(
     "NO_MARKS",
     InternalError,

@@ -46,7 +46,7 @@ class _Graph:
                 yield f"    {found}[{_quoted(name)}]"
             yield from (f"    {first} --> {second}" for first, second in pairwise(inner))
             yield "end"
-            self._edges.append(f"{self._log(region.source.topic.topic, region.source.name)} --> {inner[0]}")
+            self._edges += [f"{self._log(each.topic.topic, each.name)} --> {inner[0]}" for each in region.sources]
             self._edges.append(f"{inner[-1]} --> {self._log(region.output.topic, region.name)}")
             if region.released_to is not None:
                 held = self._log(region.output.topic, region.name)

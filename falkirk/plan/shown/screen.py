@@ -73,9 +73,9 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
     regions = [(with_steps(shown.plan, r), _how(r), _source(r)) for r in shown.plan.regions]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
-    units = [("RUNS", "HOW", "READS"), *regions, *batches]
-    ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"Add --why {_example(promises)} to "
-              "see why it has this promise, and what a failure costs."]  # fmt: skip
+    units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
+    ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"`--why {_example(promises)}` "
+              "explains the promise, the time of publication, and what a failure costs."]  # fmt: skip
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
         Text(),
@@ -106,11 +106,11 @@ def _output(promise: Promise) -> str:
 
 
 def _how(region: Region) -> str:
-    return f"live{', fenced' if region.fenced else ''}, checkpoint every {seconds(region.interval_s)}"
+    return f"live{', transactional' if region.fenced else ''}, checkpoint every {seconds(region.interval_s)}"
 
 
 def _source(region: Region) -> str:
-    return short_topic(region.source.name, region.source.topic.topic, is_hop=region.reads_hop)
+    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=region.reads_hop) for each in region.sources)
 
 
 def _kind(batch: Batch) -> str:
@@ -133,7 +133,7 @@ def _requests(plan: Plan) -> Iterator[str]:
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        provided = ". On one machine, Falkirk provides them even if the machine has fewer cores."
+        provided = ". On one machine, Falkirk starts Spark with enough slots, even on fewer cores."
         has = provided if shown.is_provided else f", {shown.available} available."
         yield f"Core slots: {sum(need.total for need in shown.slots)} needed{has}"
 
@@ -143,8 +143,8 @@ def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
     needed = sum(need.total for need in shown.slots)
     if needed > shown.available:
         yield (
-            f"Warning: {needed - shown.available} core slots are missing. Real-time Mode takes all of them at once: "
-            f"use more cores, or --master local[{needed}]."
+            f"Warning: {needed} core slots are needed and {shown.available} available. Real-time Mode needs all "
+            f"{needed} at the same time: use more cores, or --master local[{needed}]."
         )
     for promise in promises:
         if promise.redrawn:

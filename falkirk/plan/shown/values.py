@@ -1,4 +1,4 @@
-"""The plan as plain values, for ``falkirk plan --json`` and whatever reads that."""
+"""The plan as plain values, for ``falkirk plan --json`` and its readers."""
 
 from falkirk.declare.policy import Delivery
 from falkirk.plan import mechanisms
@@ -57,6 +57,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "name": region.name,
         "processors": list(region.processors),
         "reads": region.source.topic.topic,
+        "joins": None if region.joined is None else region.joined.topic.topic,
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,
         "released_within_s": None if released_to is None else plan.awaited_s(plan.awaited_by(region)),

@@ -1,21 +1,19 @@
 """Why: the details of one output: the promise, the reasons with the user's lines, what is durable, and failures."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from falkirk.analysis.properties import Properties
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import Batch, Input, kept_in_words
+from falkirk.plan.batch import Batch, BatchInput, kept_in_words
 from falkirk.plan.guarantees import Promise, epochs
 from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import wrapped
 
-Facts = Iterable[tuple[str, str]]
-"""Labels and sentences."""
 #: Part of the names of internal topics instead of the home's identity, before the first run has chosen one.
 IDENTITY_UNKNOWN = "HOME"
 _INDENT = 2
@@ -60,13 +58,15 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
-            read = short_topic(region.source.name, region.source.topic.topic, is_hop=region.reads_hop)
+            read = " and ".join(
+                short_topic(each.name, each.topic.topic, is_hop=region.reads_hop) for each in region.sources
+            )
             yield "runs", f"{with_steps(plan, region)}: live, reads {read}, {_written(region)}"
             yield "runs", f"  {mechanisms.consequence(region)}"
     for batch in plan.batches:
         if batch.name in promise.goes_back:
             read = ", ".join(f"the newest epoch of {i.name}" if i.view else read_by(i) for i in batch.inputs)
-            yield "runs", f"{batch.name}: an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
+            yield "runs", f"{batch.name}: computes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
 def _written(region: Region) -> str:
@@ -94,11 +94,18 @@ def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[st
     if known is None:
         return
     if not known.differs:
-        yield f"{name}: {'declared deterministic' if known.words else 'deterministic'}"
-    yield from (f"{name}: not deterministic: {reason}" for reason in known.differs)
+        yield f"{'You declared' if known.words else 'Falkirk inferred'} that {name} is deterministic."
+    yield from (f"{name} is not deterministic, because {_because(reason)}." for reason in known.differs)
     if is_live:
         for reason in known.ordered:
-            yield f"{name}: the order of records matters: {reason}, so Falkirk fixes the order of each key's records"
+            fixed = "Falkirk fixes the order of each key's records."
+            yield f"{name} depends on the order of records, because {_because(reason)}. {fixed}"
+
+
+def _because(reason: str) -> str:
+    """Return an inferred reason as a part of a sentence. It may be an operation, a colon and a clause."""
+    operation, _, clause = reason.partition(": ")
+    return f"of {operation} ({clause})" if clause else reason
 
 
 def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
@@ -124,7 +131,7 @@ def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
     return f"{'hop' if is_hop else 'topic'} {name if topic.startswith('falkirk.') else topic}"
 
 
-def read_by(given: Input) -> str:
+def read_by(given: BatchInput) -> str:
     """Return the name of an input of a batch in the plan."""
     topic = "falkirk." if given.topic is None else given.topic.topic
     return given.name if topic.startswith("falkirk.") else f"topic {topic}"
@@ -137,12 +144,18 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        return f"{region.name} (copies its input)"
+        read, to = region.source, region.released_to or region.output
+        copied = short_topic(read.name, read.topic.topic, is_hop=region.reads_hop)
+        return f"{region.name} (copies {copied}{'' if region.hop else f' to topic {to.topic}'})"
     *former, last = region.processors
     reads = [each for each in plan.regions if each.source.topic.topic == region.output.topic]
     if not any(last in each.processors for each in reads):
         return with_processors(region.name, region.processors)
-    return f"{region.name} ({', '.join([*former, f'start of {last}'])})"
+    is_later = any(
+        last in each.processors and each.output.topic == region.source.topic.topic for each in plan.regions
+    )  # fmt: skip
+    part = f"{last} up to its next groupBy" if is_later else f"{last} up to groupBy"
+    return f"{region.name} ({', '.join(former)}, and {part})" if former else f"{region.name} ({part})"
 
 
 def with_processors(name: str, processors: tuple[str, ...]) -> str:

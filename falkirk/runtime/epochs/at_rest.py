@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.ports import Health, Point, Range
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
@@ -13,7 +13,7 @@ from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber,
 from falkirk.theory.times import TopicPartition
 
 
-def epoch_log_of(logs: BatchLogs, place: Place) -> EpochLog:
+def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
     """Return the log of a batch's epochs."""
     return EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
 
@@ -24,7 +24,7 @@ class BatchAtRest:
     Args: epochs: its log. files: the files of all folder sources of the application, by log.
     """
 
-    def __init__(self, logs: BatchLogs, place: Place, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
+    def __init__(self, logs: BatchLogs, place: Storage, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
         self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
 
     def health(self) -> Health:
@@ -56,7 +56,7 @@ class BatchAtRest:
             # A view's newest epoch is read again until there is a newer one.
             needs=self._frontier(epoch.then, epoch.views),
             made_at_s=epoch.made_at_s,
-            detail=_rounds(epoch),
+            detail=rounds_of(epoch),
         )
 
     def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
@@ -122,9 +122,9 @@ class BatchAtRest:
         self.epochs.forget_states(kept)
 
 
-def _rounds(epoch: Epoch) -> str:
+def rounds_of(epoch: Epoch) -> str:
     """Return how an iteration's loops have ended, and their rounds and jobs; for other batches, an empty text."""
     if ROUNDS not in epoch.marks:
         return ""
-    took = f"{epoch.marks[ROUNDS]} rounds, {epoch.marks.get(JOBS, 0)} Spark jobs"
-    return f"{took}, {'not at rest' if epoch.marks.get(UNFINISHED) else 'at rest'}"
+    ended = "stopped after" if epoch.marks.get(UNFINISHED) else "converged after"
+    return f"{ended} {epoch.marks[ROUNDS]} rounds, {epoch.marks.get(JOBS, 0)} Spark jobs"

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
@@ -14,7 +13,7 @@ from falkirk.errors.conditions.runtime import (
     SESSION_LOST_DIED,
     SESSION_LOST_MEMORY_EPOCH,
 )
-from falkirk.errors.spark import first_line
+from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
@@ -34,7 +33,7 @@ def raise_final(error: BaseException, batch: Batch, files: Path, epoch: EpochNum
     Raises: SparkError: `SESSION_LOST`, `FUNCTION_FAILED`, `NUMBER_TOO_LARGE`. HomeError: `STATE_DAMAGED`.
     """
     text = str(error)
-    if isinstance(error, Py4JNetworkError | ConnectionError):
+    if isinstance(error, JVM_DIED):
         raise SESSION_LOST_DIED.error() from error
     if is_out_of_memory(error):
         # By default Spark then ends its JVM. Falkirk prevents that, because a file may be the cause.
@@ -56,11 +55,11 @@ def _poison(text: str) -> str:
 
 
 def may_have_lost_state(error: BaseException) -> bool:
-    """Tell whether an error may mean that Spark has lost its data in memory.
+    """Return whether an error may mean that Spark has lost its data in memory.
 
     An expression that fails on a value says nothing of that, and neither does the user's own Python in the driver.
     """
-    return isinstance(error, Py4JError | PySparkException | FalkirkError | OSError) and not is_failed_expression(error)
+    return isinstance(error, (*JVM_ERRORS, PySparkException, FalkirkError)) and not is_failed_expression(error)
 
 
 def passes(error: BaseException) -> bool:

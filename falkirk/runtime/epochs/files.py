@@ -87,8 +87,8 @@ class FileLog:
         self._skipped: dict[str, str] = {}
         #: The refused files by number, as last read from the store.
         self._refused: dict[Offset, RefusedFile] = {}
-        #: Device, inode and change time of files when this process last asked for them.
-        self._identities: dict[str, tuple[int, int, int]] = {}
+        #: Device, inode and change time of files when a reader last asked for them, by reader and name.
+        self._identities: dict[tuple[str, str], tuple[int, int, int]] = {}
         #: The last listing has not yet been compared with the numbered files.
         self._unseen = False
 
@@ -180,10 +180,17 @@ class FileLog:
         }
         return dict(self._refused)
 
-    def paths(self, first: Offset, last: Offset, *, without: Container[Offset] = ()) -> dict[Path, Offset]:
+    def numbered(self, first: Offset, last: Offset) -> tuple[NumberedFile, ...]:
+        """Return the files [first, last) as they were when they got their numbers. They may be gone by now."""
+        with self._lock:
+            return tuple(self._known()[first:last])
+
+    def paths(
+        self, first: Offset, last: Offset, *, without: Container[Offset] = (), reader: str = ""
+    ) -> dict[Path, Offset]:
         """Return the paths of the files [first, last) with their numbers, if the files are unchanged.
 
-        Args: without: numbers of files that are left out.
+        Args: without: numbers of files that are left out. reader: the name of the batch that reads them.
         Raises: LogError: `INPUT_EXPIRED`, `INPUT_CHANGED`, `FOLDER_MISSING`.
         """
         with self._lock:
@@ -204,9 +211,9 @@ class FileLog:
                     or_else=self._or_disown(file),
                 ) from error
             # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
-            # twice: before it reads, and before its rows count.
-            identity = (now.st_dev, now.st_ino, now.st_ctime_ns)
-            same = self._identities.pop(file.name, identity) == identity and stat.S_ISREG(now.st_mode)
+            # twice: before it reads, and before its rows count. What another reader has seen meanwhile proves nothing.
+            identity, place = (now.st_dev, now.st_ino, now.st_ctime_ns), (reader, file.name)
+            same = self._identities.pop(place, identity) == identity and stat.S_ISREG(now.st_mode)
             if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):
                 raise INPUT_CHANGED.error(
                     where=path,
@@ -217,7 +224,7 @@ class FileLog:
                     changed_at_s=file.changed_at_ns / 1000000000.0,
                     or_else=self._or_disown(file),
                 )
-            self._identities[file.name] = identity  # removed after a change, so a change of permissions costs one retry
+            self._identities[place] = identity  # removed after a change, so a change of permissions costs one retry
             if not os.access(path, os.R_OK):
                 raise INPUT_CHANGED_PERMISSION.error(
                     where=path, source=self._source, file=file.name, number=file.number, or_else=self._or_disown(file)

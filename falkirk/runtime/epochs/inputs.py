@@ -1,6 +1,5 @@
-"""Inputs: the DataFrames with exactly what belongs to one epoch of a batch."""
+"""Inputs: the DataFrames with exactly the rows of one epoch of a batch."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from falkirk.frames.stamped import BAD, STAMP, Frame
 from falkirk.frames.topics import Parsing, dead_letter, parse
 from falkirk.kafka.void import Void
 from falkirk.operators.in_epoch import empty
-from falkirk.plan.batch import STAMP_TYPE, Batch, Input, stamp_column
+from falkirk.plan.batch import STAMP_TYPE, Batch, BatchInput, stamp_column
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -78,7 +77,7 @@ class Inputs:
         for frame in self._held:
             frame.unpersist()
 
-    def _frame(self, given: Input) -> DataFrame:
+    def _frame(self, given: BatchInput) -> DataFrame:
         if given.topic is not None:
             return self._topic(given)
         if given.folder is not None:
@@ -97,7 +96,7 @@ class Inputs:
         folders = [log.results(e) for e in epochs]
         return self._stamped(given, folders) if given.stamped else read_folders(self._session, folders, given.schema)
 
-    def _slices(self, given: Input, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
+    def _slices(self, given: BatchInput, log: EpochLog, epochs: tuple[Epoch, ...]) -> DataFrame:
         end = self._epoch.slice
         assert end is not None, "an epoch that reads slices has one"
         assert isinstance(self._cut, ByTime), "epochs that read slices are cut by event time"
@@ -109,7 +108,7 @@ class Inputs:
         stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
         return rows.select(*[F.col(f"`{f.name}`") for f in columns], *stamp)
 
-    def _stamped(self, given: Input, folders: list[Path]) -> DataFrame:
+    def _stamped(self, given: BatchInput, folders: list[Path]) -> DataFrame:
         if not folders:
             return empty(self._session, given.schema)
         columns = given.schema.fields[:-1]  # the last one is the stamp
@@ -118,46 +117,38 @@ class Inputs:
         stamp = stamp_column(given, F.lit(0), epoch, F.col(ROW))
         return rows.select(*[F.col(f"`{f.name}`") for f in columns], stamp)
 
-    def _topic(self, given: Input) -> DataFrame:
+    def _topic(self, given: BatchInput) -> DataFrame:
         assert given.topic is not None
         first, last = self._epoch.first[given.log], self._epoch.last[given.log]
         if first == last:
             return empty(self._session, given.schema)
         void = self._context.void(given.log).within(first, last) if given.reads_hop else Void()
-        records = (
-            self._session.read.format("kafka")
-            .options(**self._context.kafka_options())
-            .option("subscribe", given.log)
-            .option("startingOffsets", json.dumps({given.log: {str(p): first.get(p, 0) for p in last}}))
-            .option("endingOffsets", json.dumps({given.log: {str(p): o for p, o in last.items()}}))
-            .option("kafka.isolation.level", "read_committed")
-            # Spark pools consumers by the name of their group, and by default invents a name for each query. Then each
-            # epoch would open new consumers. Nothing is committed in this group.
-            .option("kafka.group.id", f"falkirk-{self._context.home.identity}-{self._name}")
-            # After each fetch Spark asks for the end of the partition, on the connection on which the consumer has
-            # already asked for the next records. If there are none, that would take half a second.
-            .option("kafka.fetch.max.wait.ms", "10")
-            .option("includeHeaders", str(bool(void.fences)).lower())
-            .option("failOnDataLoss", "true")
-            .load()
+        records = self._context.records(
+            self._session,
+            given.log,
+            first,
+            last,
+            reader=self._name,
+            headers=bool(void.fences) or given.topic.reads_headers,
         )
         records = without(records, void)
         frame = parse(records.coalesce(1) if self._few else records, self._parsings[given.log])
         length = sum(offset - first.get(partition, 0) for partition, offset in last.items())
         return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop, length=length)
 
-    def _rows_of_files(self, given: Input, folder: Files) -> DataFrame:
+    def _rows_of_files(self, given: BatchInput, folder: Files) -> DataFrame:
         first, last = self._epoch.first[given.log][0], self._epoch.last[given.log][0]
         if first == last:
             return empty(self._session, given.schema)
-        paths = self._files[given.log].paths(first, last, without=self.refused.get(given.log, ()))
+        out = self.refused.get(given.log, ())
+        paths = self._files[given.log].paths(first, last, without=out, reader=self._name)
         if not paths:
             return empty(self._session, given.schema)
         frame = rows_of(self._session, folder, paths)
         # Spark divides a file in the same way each time.
         return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
 
-    def _good(self, given: Input, frame: Frame, row: Column, *, may_fail: bool, length: int | None) -> DataFrame:
+    def _good(self, given: BatchInput, frame: Frame, row: Column, *, may_fail: bool, length: int | None) -> DataFrame:
         """Return the rows that fit, with their stamps if these are requested.
 
         Args: row: the place of each row within its offset. length: see `Bad`.

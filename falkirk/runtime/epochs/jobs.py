@@ -4,7 +4,6 @@
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.cut import SLICE, ByTime
+from falkirk.declare.cut import SLICE, ByTime, Cut, waiting
 from falkirk.frames.stamped import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
@@ -32,6 +31,7 @@ from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.results import Results, Written
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.epochs.unreadable import BatchFiles
+from falkirk.runtime.epochs.until import Until
 from falkirk.runtime.record import refuse_partitions
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 
@@ -80,7 +80,27 @@ class EpochJobs:
         self._nothing_due_at: Positions | None = None
         #: Where each input ended at the last look.
         self.seen_ends: Positions = {}
+        #: How far to read in a run that ends by itself.
+        self.until: Until | None = None
         self.waits_for = self.detail = ""
+
+    @property
+    def cut(self) -> Cut | ByTime:
+        """When the next epoch is complete."""
+        return self.batch.cut if self.until is None else self.until.cut(self.batch.cut)
+
+    def is_last(self, epoch: Epoch) -> bool:
+        """Return whether no epoch follows in a run that ends by itself, so that its state must be saved now."""
+        if self.until is None or not self.until.is_final or not self.batch.is_stateful:
+            return False
+        if isinstance(self.batch.cut, ByTime):
+            return self._nothing_due_at is not None
+        return waiting(epoch.last, self.ends(epoch.then)) == 0
+
+    @property
+    def nothing_due_at(self) -> Positions:
+        """The ends of the inputs at which a batch that is cut by event time had no epoch due; nothing for others."""
+        return self._nothing_due_at or {}
 
     def look_again(self) -> None:
         """Forget that no epoch was due, because a rollback may have voided epochs that are due again."""
@@ -119,8 +139,8 @@ class EpochJobs:
                 ends[given.log] = {0: self.files[given.log].end()}
             elif not given.view:
                 ends[given.log] = {0: Offset(self.all_logs[given.log].end())}
-        self.seen_ends = ends
-        return ends
+        self.seen_ends, until = ends, self.until
+        return ends if until is None else {log: until.clip(log, first.get(log, {}), o) for log, o in ends.items()}
 
     def refuse_expired(self, epoch: Epoch) -> None:
         """Check that the topics still have all records that an epoch reads. Raises: LogError: `INPUT_EXPIRED`."""
@@ -202,7 +222,10 @@ class EpochJobs:
         if isinstance(batch.cut, ByTime) and epoch.slice is not None:
             begins, ends = batch.cut.bounds(epoch.slice)
         decided_at = datetime.fromtimestamp(epoch.decided_at_s, UTC)
-        called_for = EpochContext(number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at)
+        called_for = EpochContext(
+            number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at,
+            partitions={i.name: len(epoch.last[i.log]) for i in batch.inputs if i.log in epoch.last},
+        )  # fmt: skip
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
         call = InEpoch(called_for, self.session, state, scratch, marks, self.epochs.files())
@@ -224,12 +247,9 @@ class EpochJobs:
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> Written:
         """Write the results of an epoch into a folder or straight to their topic."""
         if direct:
-            written = self.direct.send(epoch, name, computed)
-        else:
-            partitions = {p for ends in epoch.last.values() for p in ends}
-            written = self._results.write(name, computed, partitions)
-        self.reads.check(epoch, computed.refused)
-        return written
+            return self.direct.send(epoch, name, computed)
+        partitions = {p for ends in epoch.last.values() for p in ends}
+        return self._results.write(name, computed, partitions)
 
     def marks(self, computed: Computed, folder: str, written: Written) -> dict[str, int]:
         """Return the marks that an epoch with written results leaves for the next: how far event time has come."""
@@ -283,7 +303,7 @@ class EpochJobs:
     def began_s(self) -> float:
         """Return when this home first ran the batch."""
         began = self._store.decision("began", self.batch.name, 0)
-        return time.time() if began is None else float(began.content["at_s"])
+        return self._context.clock.time() if began is None else float(began.content["at_s"])
 
     def unreadable(self, epoch: Epoch, group: str, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Return the files of an epoch that Spark can't read to their end, by log and number, with the reasons.

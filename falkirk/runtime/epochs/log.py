@@ -172,7 +172,7 @@ class EpochLog:
         return all(n in there for n in self._counting(first, last))
 
     def any_counts(self, first: EpochNumber, last: EpochNumber) -> bool:
-        """Tell whether any epoch in [first, last) counts. A sink never gets the others, and can't remember them."""
+        """Return whether any epoch in [first, last) counts. A sink never gets the others, and can't remember them."""
         return any(True for _ in self._counting(first, last))
 
     def _counting(self, first: EpochNumber, last: EpochNumber) -> Iterator[EpochNumber]:

@@ -12,7 +12,6 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 """
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from falkirk.declare.endpoints import Kafka
@@ -23,10 +22,12 @@ from falkirk.protocol.ports import Health
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
+from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, PointNumber
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ log = logging.getLogger("falkirk")
 STOP_S = 10.0
 #: A job that sends straight to a topic has this long to finish.
 DRAIN_S = 5.0
+#: At a stop, a state has this long to be saved.
+SAVE_S = 5.0
 
 
 class BatchRegion(BatchAtRest):
@@ -78,6 +81,7 @@ class BatchRegion(BatchAtRest):
         record = self._store.region(self.batch.name)
         if record is not None:
             compare(self.batch, completed(self.batch, record, self._store), partitions)
+            refuse_other_program(self.batch, self.epochs, self._store)
             self.jobs.partitions = record.partitions
             return record
         if self.epochs.folder.exists():
@@ -89,8 +93,9 @@ class BatchRegion(BatchAtRest):
             fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions
         )
         if self._store.decision("began", self.batch.name, 0) is None:
-            self._store.record_decision("began", self.batch.name, 0, {"at_s": time.time()})
+            self._store.record_decision("began", self.batch.name, 0, {"at_s": self._context.clock.time()})
         self._store.create_region(self.batch.name, record, {})
+        refuse_other_program(self.batch, self.epochs, self._store)
         self.jobs.partitions = record.partitions
         return record
 
@@ -106,8 +111,13 @@ class BatchRegion(BatchAtRest):
         self._store.open_incarnation(self.batch.name, number)
         make_folder(self.epochs.folder)
         self.jobs.look_again()
-        self._run = Run(self.jobs, EpochNumber(number))
-        self._run.begin()
+        self._run = self._begun(EpochNumber(number))
+
+    def _begun(self, number: EpochNumber) -> Run:
+        """Return a run that works. Args: number: the epoch from whose state it resumes."""
+        run = Run(self.jobs, number, self._context.clock)
+        run.begin()
+        return run
 
     def fence(self) -> None:
         """See RegionPort. From now on the run records nothing, so the time of its end does not matter, except for
@@ -123,6 +133,11 @@ class BatchRegion(BatchAtRest):
         if (run := self._run) is not None:
             run.leave_off()
 
+    def save_last(self) -> None:
+        """Save the state at the end of an orderly stop, if it is saved by the clock and its results count already."""
+        if self._run is not None and self.batch.program and self.batch.deterministic and self.batch.is_saved_by_clock:
+            self._run.save_last(SAVE_S)
+
     def end(self) -> bool:
         """Stop the run; return whether it has ended."""
         if self._run is not None and self.batch.is_direct:
@@ -132,6 +147,14 @@ class BatchRegion(BatchAtRest):
         if not stopped:
             log.warning("%s: a running epoch does not stop; its results will not count", self.batch.name)
         return stopped
+
+    def at_rest_with(self) -> OffsetFrontier:
+        """Return the input that waits for a later event time, if no epoch is due; of other batches, nothing."""
+        epochs = self.epochs.epochs()
+        is_saved = not self.batch.is_stateful or all(e.saved for e in epochs[-1:])
+        if not is_saved or not all(e.is_complete for e in epochs):
+            return EMPTY
+        return self._frontier(self.jobs.nothing_due_at, {})
 
     def failure(self) -> Exception | None:
         """Return the error that ended the batch, or None while it runs or after it was stopped."""

@@ -33,9 +33,9 @@ _PLACES = 55
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What was written for an epoch.
+    """The results that were written for an epoch.
 
-    Args: rows: the number of results. dead: the number of dead letters. newest: of a batch that sorts by time, the
+    Args: rows: the number of results. dead: the number of dead letters. newest: for a batch that sorts by time, the
         greatest time in the results of each source partition, in microseconds; None: unknown.
     """
 
@@ -51,7 +51,7 @@ class Results:
         self._batch, self._epochs = batch, epochs
 
     def write(self, name: str, computed: Computed, partitions: Iterable[int] = ()) -> Written:
-        """Write the results of an epoch into a folder. Args: partitions: of the topics that the epoch reads."""
+        """Write the results of an epoch into a folder. Args: partitions: those of the topics that the epoch reads."""
         folder, counted = self._epochs.path(name), Observation()
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
         times = self._newest(partitions)
@@ -97,7 +97,7 @@ class Results:
 
 
 def count_rows(folder: Path) -> int:
-    """Return the number of rows in the Parquet files of a folder, by what the files say of themselves."""
+    """Return the number of rows in the Parquet files of a folder, according to their footers."""
     files = (f for f in folder.rglob("*.parquet") if not any(p.startswith("_") for p in f.relative_to(folder).parts))
     return sum(parquet.read_metadata(file).num_rows for file in files)
 

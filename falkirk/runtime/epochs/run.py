@@ -8,18 +8,21 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from functools import partial
+from itertools import takewhile
 
 from falkirk.declare.cut import ByTime, OnArrival
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
+from falkirk.runtime.context import Clock
 from falkirk.runtime.epochs.computed import OWN, Computed, Decided
 from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, told, waits_for
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.theory.ids import EpochNumber, LogId
 
@@ -35,35 +38,15 @@ BEHIND_MAX = 8
 LOST_PAUSE_S = 1.0
 
 
-class Term:
-    """The time in which a run may record decisions. It ends at once, even if jobs of the run take longer to end."""
-
-    def __init__(self) -> None:
-        self._lock, self._is_over = threading.Lock(), False
-
-    def end(self) -> None:
-        """End the term. When this returns, no further decision is recorded."""
-        with self._lock:
-            self._is_over = True
-
-    def record(self, decision: Callable[[], object]) -> bool:
-        """Record a decision unless the term is over; return whether it was recorded."""
-        with self._lock:
-            if self._is_over:
-                return False
-            decision()
-            return True
-
-
 class Run:
     """One incarnation of a batch: a thread that decides, and workers.
 
-    Args: number: the epoch from whose state it resumes.
+    Args: number: the epoch from whose state it resumes. clock: by which it cuts and saves.
     """
 
-    def __init__(self, jobs: EpochJobs, number: EpochNumber) -> None:
+    def __init__(self, jobs: EpochJobs, number: EpochNumber, clock: Clock = time) -> None:
         self._jobs, self._number, self._term = jobs, number, Term()
-        self._batch = jobs.batch
+        self._batch, self._clock = jobs.batch, clock
         self.error: Exception | None = None
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._began_s = jobs.began_s()
@@ -76,7 +59,7 @@ class Run:
         #: Whether some states are in no file, and whether all states were read or computed again after the start.
         self._unsaved, self._restored = False, False
         self._restore_fails = 0
-        self._saved_at_s = time.monotonic()
+        self._saved_at_s = self._clock.monotonic()
         self._group = f"{jobs.batch.name}-{uuid.uuid4().hex[:8]}"
         # If epochs end on arrival, records that arrive meanwhile wait for the next epoch, because two small epochs at
         # once would both be later. A batch that sorts by time needs the marks of the previous epoch. A topic receives
@@ -106,6 +89,21 @@ class Run:
         self._thread.join(timeout_s)
         wait_for(list(self._running.values()), timeout=timeout_s)
 
+    def save_last(self, timeout_s: float) -> None:
+        """Save the state after the last complete epoch if it is in no file; decide and start no further epoch.
+
+        Without it, the steps that compute the state could not change before the next start (program.py). Failures are
+        logged, because the next start can compute the state again.
+        """
+        self.drain(timeout_s)
+        complete = list(takewhile(lambda epoch: epoch.is_complete, self._jobs.epochs.epochs()))
+        if self.error is not None or not complete or complete[-1].saved or complete[-1].number not in self._states:
+            return
+        last = complete[-1]
+        self._running[last.number] = future = self._pool.submit(self._save, last)
+        if not wait_for([future], timeout=timeout_s).not_done and (error := future.exception()) is not None:
+            log.warning("%s: its state was not saved at the stop: %s", self._batch.name, str(error)[:200])
+
     def stop(self, timeout_s: float) -> bool:
         """Stop the run, which records nothing from now on; return whether its thread and its epochs have ended."""
         self._term.end()
@@ -113,7 +111,8 @@ class Run:
         deadline = time.monotonic() + timeout_s
         for number in list(self._running):
             self._jobs.cancel(f"{self._group}-{number}")
-        self._thread.join(timeout_s)
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
         running = dict(self._running)
         while running and time.monotonic() < deadline:
             for number in running:
@@ -190,7 +189,9 @@ class Run:
         """Compute the state after a complete epoch again."""
         computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
         try:
-            self._states = {epoch.number: self._after(computed.kept, str(epoch.folder))}
+            after = self._after(computed.kept, str(epoch.folder))
+            self._jobs.reads.check(epoch, computed.refused)
+            self._states = {epoch.number: after}
         finally:
             computed.clean()
 
@@ -211,7 +212,9 @@ class Run:
             self._wake.set()  # to run it at once
             return
         for epoch in waiting[: self._at_once] if self._restored else ():
-            if epoch.number not in self._running and time.monotonic() >= self._not_before_s.get(epoch.number, 0.0):
+            if epoch.number not in self._running and self._clock.monotonic() >= self._not_before_s.get(
+                epoch.number, 0.0
+            ):
                 self._running[epoch.number] = future = self._pool.submit(self._execute, epoch)
                 future.add_done_callback(lambda _: self._wake.set())
         for epoch in waiting[self._at_once :] if self._running else ():
@@ -225,8 +228,10 @@ class Run:
 
     def _save_at_rest(self, last: Epoch) -> None:
         """Save the state after the last epoch if no later epoch saves one, because results may wait for it."""
-        is_time = self._batch.saves_at_rest(time.monotonic() - self._saved_at_s)
-        if last.saved or not is_time or time.monotonic() < self._not_before_s.get(last.number, 0.0):
+        if last.saved:
+            return
+        is_time = self._batch.saves_at_rest(self._clock.monotonic() - self._saved_at_s) or self._jobs.is_last(last)
+        if not is_time or self._clock.monotonic() < self._not_before_s.get(last.number, 0.0):
             return
         self._running[last.number] = future = self._pool.submit(self._save, last)
         future.add_done_callback(lambda _: self._wake.set())
@@ -237,23 +242,23 @@ class Run:
         state = epoch.state or states.write(epoch, self._states[epoch.number])
         if self._adopt(lambda: epochs.record_state(epoch.number, state)):
             self._states, self._unsaved = {epoch.number: states.read(state, is_result=state == epoch.folder)}, False
-        self._saved_at_s = time.monotonic()
+        self._saved_at_s = self._clock.monotonic()
 
     def _decide(self, epochs: tuple[Epoch, ...]) -> bool:
-        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._batch.cut
-        if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
+        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self._jobs.cut
+        if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=self._clock.time(), last_at_s=last_at_s):
             return False
         views = self._jobs.views()
         if views is None or self._jobs.is_ahead(BEHIND_MAX):
             return False
         if isinstance(cut, ByTime):
             decided = self._jobs.next_slice(epochs)
-            return decided is not None and self._record_cut(decided, views, time.time())
+            return decided is not None and self._record_cut(decided, views, self._clock.time())
         first = self._jobs.first_of_next(epochs)
         ends = self._jobs.ends(first)
-        last = cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
+        last = cut.take(first, ends, now_s=self._clock.time(), last_at_s=last_at_s)
         # Input that a cut has left is due at the same time as before.
-        at_s = time.time() if last == ends else last_at_s
+        at_s = self._clock.time() if last == ends else last_at_s
         return last is not None and self._record_cut(Decided(first=first, last=last), views, at_s)
 
     def _record_cut(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> bool:
@@ -305,9 +310,10 @@ class Run:
         folder, direct = self._jobs.epochs.new_folder(epoch.number), self._jobs.direct.takes(epoch)
         try:
             written = self._jobs.write(epoch, folder, computed, direct=direct)
-            saves = self._batch.saves(epoch.number, time.monotonic() - self._saved_at_s)
+            saves = self._batch.saves(epoch.number, self._clock.monotonic() - self._saved_at_s)
             state = self._state_of(epoch, computed, folder, saves=saves)
             marks = self._jobs.marks(computed, folder, written)
+            self._jobs.reads.check(epoch, computed.refused)  # its results and its state were computed from the files
             self._jobs.epochs.sync(folder)
         except BaseException:
             self._jobs.epochs.drop(folder)  # the retry uses another folder, and the disk may be full
@@ -323,10 +329,9 @@ class Run:
             self._jobs.states.sweep(self._states.values())
         if recorded:
             self._states = {n: s for n, s in self._states.items() if n >= epoch.number}
-        if recorded and saves:
-            self._unsaved = False
+        self._unsaved = self._unsaved and not (recorded and saves)
         if saves:
-            self._saved_at_s = time.monotonic()
+            self._saved_at_s = self._clock.monotonic()
 
     def _state_of(self, epoch: Epoch, computed: Computed, folder: str, *, saves: bool) -> str | None:
         """Save the state after an epoch if its policy says so; return its folder, or None if it is in no folder."""
@@ -353,7 +358,7 @@ class Run:
             self._tries.pop(number, None)
             return
         raise_final(error, self._jobs.batch, self._jobs.epochs.files(), number)
-        # If the broker is away or a topic was replaced, that is the cause, whatever error Spark reports.
+        # If the broker is away or a topic was replaced, that is the cause of every error that Spark reports.
         epochs = self._jobs.epochs.epochs()
         self._jobs.ends(self._jobs.first_of_next(epochs))
         for epoch in epochs:
@@ -372,7 +377,7 @@ class Run:
         elif self._unsaved and may_have_lost_state(error):
             self._lose(number, error)
         self._failing[number] = told(error, number)
-        self._not_before_s[number] = time.monotonic() + pause_s(tries)
+        self._not_before_s[number] = self._clock.monotonic() + pause_s(tries)
 
     def _lose(self, number: EpochNumber, error: BaseException) -> None:
         """Handle the possible loss of states that are in no file, because an executor may have died.

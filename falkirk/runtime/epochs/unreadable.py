@@ -18,7 +18,7 @@ from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
 from falkirk.frames.files import rows_of
 from falkirk.operators.call import LETTER
-from falkirk.plan.batch import Batch, Input
+from falkirk.plan.batch import Batch, BatchInput
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.system.disk import is_full
@@ -67,7 +67,8 @@ class BatchFiles:
     def check(self, epoch: Epoch, refused: Mapping[LogId, Sequence[Offset]]) -> None:
         """Check that the files that were read have not changed, so that a replay reads the same. Raises: LogError."""
         for given in self._inputs:
-            self._files[given.log].paths(*_range(epoch, given), without=refused.get(given.log, ()))
+            out = refused.get(given.log, ())
+            self._files[given.log].paths(*_range(epoch, given), without=out, reader=self._name)
 
     def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Read each file of an epoch alone; return the files that failed twice in a row, with the reasons.
@@ -82,7 +83,7 @@ class BatchFiles:
         twice = self._failing([(given, n) for given, n in suspects if (given.log, n) in once])
         return {} if stopping.is_set() else twice
 
-    def _failing(self, suspects: Sequence[tuple[Input, Offset]]) -> dict[tuple[LogId, Offset], str]:
+    def _failing(self, suspects: Sequence[tuple[BatchInput, Offset]]) -> dict[tuple[LogId, Offset], str]:
         reasons = {(given.log, number): self._why_unreadable(given, number) for given, number in suspects}
         self._readable |= {place for place, reason in reasons.items() if reason is None}
         return {place: reason for place, reason in reasons.items() if reason is not None}
@@ -101,21 +102,21 @@ class BatchFiles:
             reason = self._why_unreadable(given, number)
             if reason is None:
                 continue
-            (path,) = self._files[given.log].paths(number, Offset(number + 1))
+            (path,) = self._files[given.log].paths(number, Offset(number + 1), reader=self._name)
             raise INPUT_CHANGED_UNREADABLE.error(
                 where=path, source=given.name, file=path.name, number=number, reason=reason, name=self._name
             )
 
-    def _read_by(self, epoch: Epoch) -> Iterator[tuple[Input, Offset]]:
+    def _read_by(self, epoch: Epoch) -> Iterator[tuple[BatchInput, Offset]]:
         refused = self.refused(epoch)
         for given in self._inputs:
             yield from ((given, Offset(n)) for n in range(*_range(epoch, given)) if n not in refused[given.log])
 
-    def _why_unreadable(self, given: Input, number: Offset) -> str | None:
+    def _why_unreadable(self, given: BatchInput, number: Offset) -> str | None:
         """Return why Spark can't read a file to its end; None if it can, or if the file is not the cause."""
         assert given.folder is not None
         files = self._files[given.log]
-        paths = files.paths(number, Offset(number + 1))
+        paths = files.paths(number, Offset(number + 1), reader=self._name)
         try:
             _read_all(rows_of(self._session, given.folder, paths).data)
             return None
@@ -124,7 +125,7 @@ class BatchFiles:
                 raise
             reason = innermost_line(error)
         # If the file is unchanged, the reason, which may quote it, is about the file.
-        files.paths(number, Offset(number + 1))
+        files.paths(number, Offset(number + 1), reader=self._name)
         _read_all(self._session.range(1).toDF("n"))  # this fails if Spark can't read anything
         return reason
 
@@ -133,7 +134,7 @@ def _read_all(rows: DataFrame) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _range(epoch: Epoch, given: Input) -> tuple[Offset, Offset]:
+def _range(epoch: Epoch, given: BatchInput) -> tuple[Offset, Offset]:
     return epoch.first[given.log][0], epoch.last[given.log][0]
 
 

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
+from falkirk.kafka.tail import Tail
 from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Health, Point, Range
 from falkirk.runtime import lanes
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
+from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Offsets, PointNumber, Positions
 from falkirk.theory.times import Natural, TopicPartition
@@ -29,7 +31,7 @@ _NOTHING = BatchId(-1)
 class RegionAtRest:
     """A region that does not run, as a RegionPort: `start` does nothing."""
 
-    def __init__(self, logs: RegionLogs, place: Place) -> None:
+    def __init__(self, logs: RegionLogs, place: Storage) -> None:
         self.logs, self._place, self._store = logs, place, place.home.store
         self._checkpoint = place.home.checkpoint(logs.name)
         self._outputs = Outputs(logs, place)
@@ -38,7 +40,7 @@ class RegionAtRest:
         #: Checkpoints with missing or torn files.
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
-        self._kept = KeptCheckpoints(self._checkpoint, logs.source)
+        self._kept = KeptCheckpoints(self._checkpoint, *logs.sources)
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -57,8 +59,12 @@ class RegionAtRest:
         read = {n: self._read(n) for n in batches}
         if not batches or self._has_start(committed[0]):
             batches, read = [_NOTHING, *batches], {_NOTHING: self._start_offsets(), **read}
-        oldest = self._place.topics.first_positions(self.logs.source) if len(batches) > 1 else {}
-        reachable = [n for n in batches[:-1] if all(read[n].get(p, 0) >= o for p, o in oldest.items())]
+        topics = self.logs.sources if len(batches) > 1 else ()
+        oldest = {topic: self._place.topics.first_positions(topic) for topic in topics}
+        reachable = [
+            n for n in batches[:-1]
+            if all(read[n][topic].get(p, 0) >= o for topic in topics for p, o in oldest[topic].items())
+        ]  # fmt: skip
         return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
 
     def _committed(self) -> tuple[BatchId, ...]:
@@ -66,17 +72,17 @@ class RegionAtRest:
         return tuple(sorted({*checkpoint.committed_batches(self._checkpoint), *self._kept.numbers}))
 
     def _has_start(self, oldest: BatchId) -> bool:
-        """Tell whether the initial state is kept. A home of an earlier version says so by its oldest checkpoint."""
+        """Return whether the initial state is kept. In a home of an earlier version, its oldest checkpoint shows it."""
         kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
         return int(kept[0].frontier) < 0 if kept else oldest == 0
 
-    def _points_of(self, read: dict[BatchId, Offsets]) -> tuple[Point, ...]:
+    def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Point, ...]:
         """Return the points of these checkpoints. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
         return tuple(
             Point(
                 number=PointNumber(number),
-                read=frontier(self.logs.source, covered),
+                read=frontier_of(covered),
                 sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
                 made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
             )
@@ -84,21 +90,26 @@ class RegionAtRest:
         )
 
     def _is_whole(self, batch: BatchId) -> bool:
-        wrong = checkpoint.damage(self._kept.folder(batch), batch, self.logs.source)
+        wrong = checkpoint.damage(self._kept.folder(batch), batch, *self.logs.sources)
         if wrong is not None and batch not in self.damaged:
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
         return wrong is None
 
-    def _start_offsets(self) -> Offsets:
+    def _start_offsets(self) -> Positions:
         record = self._store.region(self.logs.name)
-        return {} if record is None else record.start_offsets[self.logs.source]
+        return {topic: {} if record is None else record.start_offsets[topic] for topic in self.logs.sources}
 
-    def _read(self, number: BatchId) -> Offsets:
-        """Return, per partition of the input, the end of the records that a checkpoint covers."""
+    def _read(self, number: BatchId) -> Positions:
+        """Return, per partition of each source, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
-        return checkpoint.end_offsets(self._kept.folder(number), number, self.logs.source)
+        folder = self._kept.folder(number)
+        return {topic: checkpoint.end_offsets(folder, number, topic) for topic in self.logs.sources}
+
+    def _numbered(self, positions: Positions) -> dict[SourcePartition, Offset]:
+        """Return positions by the numbers of their sources."""
+        return {(n, p): o for n, topic in enumerate(self.logs.sources) for p, o in positions[topic].items()}
 
     def rewind(self, number: PointNumber) -> None:
         """See RegionPort."""
@@ -118,6 +129,12 @@ class RegionAtRest:
             self._store.keep_tails(self.logs.name, batches)
             self._only = batches
 
+    def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
+        """Count the published results of input from `start` on."""
+        covered, joined = self._numbered(start), self.logs.joined is not None
+        stamps = [stamp for tail in tails for _, stamp in tail.released_set or ()]
+        return sum(any(o >= covered.get(p, 0) for p, o in input_records(s.numbers, joined=joined)) for s in stamps)
+
     # -- outputs ------------------------------------------------------------------------------------------------------
 
     def fence(self) -> None:
@@ -128,7 +145,8 @@ class RegionAtRest:
 
     def _fence_writers(self) -> None:
         """Have the broker refuse former writers, if they used lanes."""
-        lanes.fence(self._place, self.logs.name)
+        for name in (self.logs.name, lanes.of_letters(self.logs.name)):
+            lanes.fence(self._place, name)
 
     def start(self, number: PointNumber) -> None:
         """Do nothing. The next start of the application resumes from this checkpoint."""
@@ -143,8 +161,8 @@ class RegionAtRest:
         assert self._ends is not None, "`fence` must be called before `beyond`"
         batch = BatchId(number)
         covered = {
-            p: max(o, upto.length(TopicPartition(topic=self.logs.source, partition=p)))
-            for p, o in self._read(batch).items()
+            (number, p): max(o, upto.length(TopicPartition(topic=self.logs.sources[number], partition=p)))
+            for (number, p), o in self._numbered(self._read(batch)).items()
         }
         found: list[Range] = []
         for topic in self._outputs.names:
@@ -154,14 +172,14 @@ class RegionAtRest:
 
     def boundary(self, number: BatchId, ends: Positions) -> Positions:
         """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
-        covered, found = self._read(number), {name: dict(ends[name]) for name in self._outputs.names}
+        covered, found = self._numbered(self._read(number)), {name: dict(ends[name]) for name in self._outputs.names}
         for topic in self._outputs.names:
             for record in self._sent_after(topic, number, covered, ends):
                 found[topic][record.partition] = min(record.offset, found[topic][record.partition])
         return found
 
     def _sent_after(
-        self, topic: LogId, number: BatchId, covered: Mapping[int, Natural], ends: Positions
+        self, topic: LogId, number: BatchId, covered: Mapping[SourcePartition, Natural], ends: Positions
     ) -> Iterable[LogRecord]:
         """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
         first = self._outputs.position(number).positions.get(topic, {})
@@ -170,7 +188,7 @@ class RegionAtRest:
         void, verifier = self._place.void(topic), self._outputs.verifier(topic)
         foreign = ForeignTally()
         for record in read_range(
-            self._place.connection, topic, first, ends[topic], committed=self._outputs.are_transactional
+            self._place.connection, topic, first, ends[topic], committed=self._outputs.is_transactional(topic)
         ):
             found = verifier.verify_record(record)
             incarnation = None if isinstance(found, RejectedHeader) else found.incarnation
@@ -179,8 +197,9 @@ class RegionAtRest:
             if isinstance(found, RejectedHeader):
                 foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
                 continue
-            _, partition, offset, *_ = found.numbers
-            if offset >= covered.get(partition, 0):
+            if any(
+                o >= covered.get(p, 0) for p, o in input_records(found.numbers, joined=self.logs.joined is not None)
+            ):
                 yield record
         self._place.note_foreign(topic, foreign)
 
@@ -188,6 +207,13 @@ class RegionAtRest:
 def frontier(topic: LogId, positions: Offsets) -> OffsetFrontier:
     """Return the positions in a topic as a frontier."""
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
+
+
+def frontier_of(positions: Positions) -> OffsetFrontier:
+    """Return the positions in several topics as a frontier."""
+    return OffsetFrontier.of({
+        TopicPartition(topic=topic, partition=p): o for topic, offsets in positions.items() for p, o in offsets.items()
+    })  # fmt: skip
 
 
 def _runs(places: list[tuple[int, Offset]]) -> Iterable[tuple[int, Offset, Offset]]:

@@ -40,26 +40,29 @@ def committed_at_s(checkpoint: Path, batch: BatchId) -> float:
 
 
 def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
-    """Return the input offsets at which the batch after `batch` begins, per partition.
+    """Return the offsets of a topic at which the batch after `batch` begins, per partition.
+
+    Spark writes a line for each source of a query, after the version and the metadata.
 
     Raises: SparkError: `CHECKPOINT_DAMAGED` if a committed batch has no readable offsets.
     """
     file = checkpoint / "offsets" / str(batch)
     try:
         lines = file.read_text().splitlines()
-        content = parse_json(lines[2])
+        content = {name: offsets for line in lines[2:] for name, offsets in parse_json(line).items()}
         return {int(p): Offset(o) for p, o in content[topic].items()}
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise CHECKPOINT_DAMAGED.error(where=file, batch=batch) from error
 
 
-def damage(checkpoint: Path, batch: BatchId, topic: LogId) -> str | None:
+def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:
     """Return a description of the damage to the files of a committed batch, or None if no file is missing or torn.
 
     This checks only that the state files exist. Spark reads them and verifies their checksums.
     """
     try:
-        end_offsets(checkpoint, batch, topic)
+        for topic in topics:
+            end_offsets(checkpoint, batch, topic)
     except SparkError:
         return f"offsets/{batch} can't be read"
     if batch > 0 and not (checkpoint / "offsets" / str(batch - 1)).exists():

@@ -23,17 +23,17 @@ from falkirk.theory.ids import BatchId, LogId
 
 log = logging.getLogger("falkirk")
 
-#: So many batches before Spark may delete a kept checkpoint, its files are set aside.
+#: The number of batches before Spark may delete a kept checkpoint at which its files are linked elsewhere.
 EARLY = 50
 #: A file of one version of a state, or its checksum: the version, and Spark's unique id.
 _VERSION = re.compile(r"\.?(\d+)(?:_[\w-]+)?\.(?:changelog|zip)(?:\.crc)?")
 
 
 class KeptCheckpoints:
-    """The checkpoints of a region that are set aside. Args: folder: Spark's checkpoint. topic: the region's input."""
+    """The checkpoints of a region that are set aside. Args: folder: Spark's checkpoint. topics: the region's input."""
 
-    def __init__(self, folder: Path, topic: LogId) -> None:
-        self._spark, self._folder, self._topic = folder, folder / "kept", topic
+    def __init__(self, folder: Path, *topics: LogId) -> None:
+        self._spark, self._folder, self._topics = folder, folder / "kept", topics
         names = (path.name for path in self._folder.iterdir()) if self._folder.is_dir() else ()
         self.numbers = {BatchId(int(name)) for name in names if name.isdigit()}
         self._lost: set[BatchId] = set()
@@ -45,7 +45,7 @@ class KeptCheckpoints:
     def set_aside(self, batches: Iterable[BatchId], *, newest: BatchId, retain: int) -> None:
         """Set the files of those of these checkpoints aside that Spark is about to delete. Idempotent.
 
-        Args: newest: the newest checkpoint. retain: so many batches before it Spark may delete one.
+        Args: newest: the newest checkpoint. retain: the number of batches after which Spark may delete one.
         """
         before = newest - retain + min(EARLY, retain // 2)
         for batch in batches:
@@ -61,7 +61,7 @@ class KeptCheckpoints:
 
     def _set_aside(self, batch: BatchId) -> bool:
         target, unfinished = self._folder / str(batch), self._folder / f".{batch}"
-        shutil.rmtree(unfinished, ignore_errors=True)  # of a call that was interrupted
+        shutil.rmtree(unfinished, ignore_errors=True)  # left by an interrupted call
         make_folder(unfinished)
         for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):
             _link(self._spark / name, unfinished / name)
@@ -69,7 +69,7 @@ class KeptCheckpoints:
             version = _version(path)
             if version is None or version <= batch + 1:
                 _link(path, unfinished / path.relative_to(self._spark))
-        if checkpoint.damage(unfinished, batch, self._topic) is not None:
+        if checkpoint.damage(unfinished, batch, *self._topics) is not None:
             shutil.rmtree(unfinished, ignore_errors=True)
             return False
         _sync_folders(unfinished)
@@ -110,7 +110,7 @@ class KeptCheckpoints:
 
 
 def _state_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of all states in a checkpoint, but not what Spark still writes."""
+    """Yield the files of all states in a checkpoint, but not those that Spark still writes."""
     return (p for p in (folder / "state").rglob("*") if ".tmp" not in p.name and p.is_file())
 
 

@@ -1,7 +1,6 @@
 """Query: builds and starts the query of one incarnation of a live region."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,44 +9,46 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.declare.nodes import SourceNode, Step, steps_of
+from falkirk.frames import reads
 from falkirk.frames import stamped as frames
+from falkirk.frames.joins import joined
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
 from falkirk.kafka.void import Range, Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
-from falkirk.runtime import fence, lanes, rows
+from falkirk.runtime import fence, rows
 from falkirk.runtime.context import Context
 from falkirk.runtime.figures import noted
 from falkirk.runtime.live.losses import Losses
-from falkirk.runtime.rows import Release, without
-from falkirk.theory.ids import Offset
+from falkirk.runtime.live.region_lanes import RegionLanes
+from falkirk.runtime.rows import IncarnationConstants, without
+from falkirk.theory.ids import Positions
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveQuery:
-    """The query of one incarnation, before it is started.
+    """The query of one incarnation, before it is started. The former writers of the region are fenced.
 
-    Args: checkpoint: Spark's folder. retain: the number of checkpoints whose state Spark keeps. token: by which the
-        broker knows the incarnation, see lanes.py; None: it is not fenced. losses: of executors, from before the start.
+    Args: checkpoint: Spark's folder. retain: the number of checkpoints whose state Spark keeps. lanes: of the region.
+        losses: of executors, from before the start.
     """
 
     region: Region
     context: Context
-    release: Release
+    release: IncarnationConstants
     checkpoint: Path
     retain: int
-    token: str | None
+    lanes: RegionLanes
     losses: Losses
 
     @property
-    def lanes(self) -> int:
+    def _tasks(self) -> int:
         """The number of its tasks that write."""
-        return self.release.state_partitions if self.region.stateful else self.release.source_partitions
+        return self.release.state_partitions if self.region.stateful else sum(self.release.source_partitions)
 
-    def start(
-        self, begin: Mapping[int, Offset], restored: Mapping[int, Offset], skips: tuple[Range, ...]
-    ) -> StreamingQuery:
+    def start(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> StreamingQuery:
         """Start it.
 
         Args: begin: the input that the first incarnation starts with. restored: the input that this one resumes with.
@@ -64,21 +65,21 @@ class LiveQuery:
         finally:
             conf.set(RETAIN, kept)
 
-    def _rows(self, begin: Mapping[int, Offset], restored: Mapping[int, Offset], skips: tuple[Range, ...]) -> DataFrame:
-        region, context = self.region, self.context
-        source = region.source.topic.log
-        late = context.void(source) if region.reads_hop else Void()
-        void = Void((*skips, *late.ranges), late.fences).within(restored)
-        options = {"includeHeaders": str(bool(void.fences)).lower(), "failOnDataLoss": "true"}
-        raw = records(context.session, context.kafka_options(), source, begin, **options)
-        data = rows.rows(results(region, noted(without(raw, void), context, region.name)), region, self.release)
+    def _rows(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> DataFrame:
+        region, context, raws = self.region, self.context, list[DataFrame]()
+        for number, topic in enumerate(each.topic for each in region.sources):
+            source = topic.log
+            late = context.void(source) if region.reads_hop else Void()
+            void = Void((*skips, *late.ranges), late.fences).within(restored[source])
+            headers = bool(void.fences) or topic.reads_headers
+            raw = reads.stream(context.session, context.kafka_options(), source, begin[source], headers=headers)
+            raws.append(noted(without(raw, void), context, region.name, number))
+        data = rows.rows(results(region, raws, self.release.source_partitions), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))
 
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
-        own = lanes.writer(
-            self.context, self.region.name, self.release.incarnation, self.lanes, self._producer_options(), self.token
-        )
+        own = self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options())
         return writing(data, own)
 
     def _producer_options(self) -> dict[str, str]:
@@ -87,29 +88,24 @@ class LiveQuery:
         return fence.producer_options(self.context, self.region.name, release.incarnation, min(limits), limits[0])
 
 
-def records(
-    session: SparkSession, kafka: Mapping[str, str], topic: str, begin: Mapping[int, Offset], **options: str
-) -> DataFrame:
-    """Return the records of a topic as they arrive. Args: begin: the first offset to read, per partition."""
-    return (
-        session.readStream.format("kafka")
-        .options(**kafka)
-        .option("subscribe", topic)
-        .option("startingOffsets", json.dumps({topic: {str(p): o for p, o in begin.items()}}))
-        .option("kafka.isolation.level", "read_committed")  # records of an aborted transaction are no input
-        .options(**options)
-        .load()
-    )
-
-
-def results(region: Region, raw: DataFrame) -> Frame:
-    """Return the results of a region's steps on the records of its input."""
-    steps = region.steps()
-    timed = any(step.operation == "withWatermark" for step in steps)
-    frame = parse(raw, parsing(region.source.topic), timed=timed)
-    for step in steps:
-        frame = frames.apply(frame, step)
+def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]) -> Frame:
+    """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
+    frame = _begun(raws[0], region.source, region.steps())
+    for step in region.steps():
+        if region.joined is None or step.operation != "timedJoin":
+            frame = frames.apply(frame, step)
+            continue
+        theirs = steps_of(step.arguments[0].node)
+        right = _begun(raws[1], region.joined, theirs)
+        for each in theirs:
+            right = frames.apply(right, each)
+        frame = joined(frame, right, step, partitions)
     return frame
+
+
+def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:
+    timed = any(step.operation == "withWatermark" for step in steps)
+    return parse(raw, parsing(source.topic), timed=timed)
 
 
 def writing(data: DataFrame, to: Any) -> Any:

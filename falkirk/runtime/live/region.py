@@ -15,30 +15,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.policy import Delivery
 from falkirk.errors.conditions.runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
-from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.kafka.tail import Tail
 from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.protocol.ports import Health, Point
-from falkirk.runtime import fence, lanes, producers
+from falkirk.runtime import producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import RegionAtRest, frontier
+from falkirk.runtime.live.at_rest import RegionAtRest, frontier_of
 from falkirk.runtime.live.dead_letters import DeadLetters
+from falkirk.runtime.live.inputs import read_before
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
+from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.record import record_of
-from falkirk.runtime.rows import Release
+from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.ids import BatchId, Incarnation, Offset, Offsets, PointNumber, Positions
+from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
 from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
@@ -53,13 +54,17 @@ UNSEEN = "nobody saw it end"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The result of the first two steps: the start of an incarnation, and the results that its barrier drops."""
+    """The result of the first two steps: the start of an incarnation, and the results that its barrier drops.
+
+    Args: start: the input from which it resumed.
+    """
 
     incarnation: Incarnation
     restored_batch: BatchId
-    release: Release
+    release: IncarnationConstants
     released: int
     skips: tuple[tuple[int, Offset, Offset], ...]
+    start: Positions
 
 
 class LiveRegion(RegionAtRest):
@@ -77,8 +82,7 @@ class LiveRegion(RegionAtRest):
         self._retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
-        #: By which the broker knows the next incarnation, if the region is fenced: see `lanes.py`.
-        self._token: str | None = None
+        self._lanes = RegionLanes(region, context)
         self._reached: dict[tuple[int, int], Offset] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
@@ -88,7 +92,7 @@ class LiveRegion(RegionAtRest):
         #: The points at the last `observe`. While the query runs, `points` returns these.
         self._points: tuple[Point, ...] = ()
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
-        self.ends, self.starts = Positions(), Offsets()
+        self.ends, self.starts = Positions(), Positions()
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
 
@@ -98,20 +102,21 @@ class LiveRegion(RegionAtRest):
         Raises: HomeError, LogError. SparkError: `SESSION_SETTINGS_MISSING`.
         """
         refuse_repeats(self._context.session)
-        source, region = self.region.source.topic, self.region
+        region = self.region
         # The topic of dead letters is not checked: people may delete dead letters.
         outside = () if region.released_to is None else (region.released_to.topic,)
-        self._context.hold((source.topic, region.output.topic, *outside))
-        refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
+        self._context.hold((*(each.topic.topic for each in region.sources), region.output.topic, *outside))
+        for source in (each.topic for each in region.sources):
+            refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
         self._written = self._outputs.topics()
         record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
         first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
         self._close_dead_letters()
         self._dead_letters = DeadLetters(
             self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
-            transactional=region.fenced or self._outputs.are_transactional,
+            transactional=self._lanes.fence_letters or self._outputs.is_transactional(region.dead_letter_topic),
         )  # fmt: skip
-        self.starts = record.start_offsets[region.source.topic.log]
+        self.starts = {topic: record.start_offsets[topic] for topic in self.logs.sources}
         return record
 
     # -- stopping ---------------------------------------------------------------------------------------------------
@@ -139,7 +144,7 @@ class LiveRegion(RegionAtRest):
         if self._ends is not None:
             return
         self._on_progress()
-        self.end("stopped to go back")
+        self.end("stopped for a rollback")
         if self.opening is not None and self._may_write_elsewhere():
             raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
@@ -159,22 +164,11 @@ class LiveRegion(RegionAtRest):
             self._dead_letters.close()
 
     def close_lanes(self) -> None:
-        """Send what this JVM still holds for the region, and close its producers; its query must not run.
-
-        Blocks while the broker is unreachable, because nothing else would be safe.
-        Raises: SparkError: `WRITER_STILL_RUNNING`.
-        """
-        fence.await_end(lambda: lanes.are_used(self._context, self.region.name))
-        lanes.close(self._context, self.region.name)
+        """See `RegionLanes.close`."""
+        self._lanes.close()
 
     def _fence_writers(self) -> None:
-        self._token = None
-        if not self.region.fenced:
-            super()._fence_writers()
-            return
-        source, context = self.region.source.topic.topic, self._context
-        count = context.state_partitions if self.region.stateful else context.topics.facts(source).partitions
-        self._token = lanes.fence_for(context, self.region.name, count)
+        self._lanes.fence()
 
     def distrust_checkpoints(self, first: int | None, reason: str) -> None:
         """Record damage to the restored checkpoint, and to older checkpoints that depend on the same file.
@@ -211,23 +205,24 @@ class LiveRegion(RegionAtRest):
         self._store.forget_tails_after(region.name, batch)
         self._store.forget_distrust_after(region.name, batch)
         start = self._read(batch)
-        source = region.source.topic
-        refuse_shorter(source, start, context.topics.end_positions(source.topic))
-        released = sum(
-            stamp.offset >= start.get(stamp.partition, 0)
-            for tail in (main, dead) for _, stamp in tail.released_set or ()
-        )  # fmt: skip
+        inputs = {each.topic.log: context.topics.end_positions(each.topic.topic) for each in region.sources}
+        for source in (each.topic for each in region.sources):
+            refuse_shorter(source, start[source.log], inputs[source.log])
+        released = self._uncovered((main, dead), start)
         self._store.record_fence(
             region.name, incarnation, fence=ends, replayed_from=self._outputs.position(batch).positions,
             suppressible=released,
         )  # fmt: skip
         skips = self._skip(main, dead, start)
-        self._reached = touched(main.released.merge(dead.released))
+        reached = touched(main.released.merge(dead.released))
+        if region.joined is not None and reached:
+            reached = read_before(context.topics, context.connection, start)
+        self._reached = reached
         signing_key = context.signing_key
-        release = Release(
+        release = IncarnationConstants(
             application=context.home.identity,
             incarnation=incarnation,
-            source_partitions=record.partitions[region.source.topic.log],
+            source_partitions=tuple(record.partitions[topic] for topic in self.logs.sources),
             state_partitions=context.state_partitions if region.stateful else 1,
             main=self._written[0],
             dead=self._written[1],
@@ -236,7 +231,7 @@ class LiveRegion(RegionAtRest):
             dead_key=signing_key.of(self._written[1].name, incarnation),
         )
         self.opening = Opening(
-            incarnation=incarnation, restored_batch=batch, release=release, released=released, skips=skips
+            incarnation=incarnation, restored_batch=batch, release=release, released=released, skips=skips, start=start
         )
         self._points = super().points()
         try:
@@ -257,12 +252,11 @@ class LiveRegion(RegionAtRest):
         tails = {
             topic: {p: o for p, o in ends[topic].items() if o > position.positions.get(topic, {}).get(p, 0)}
             for topic in self._outputs.names
+            # Of records in transactions, readers see a prefix.
+            if any(row.incarnation not in self._outputs.transactional(topic) for row in writers)
         }
         unseen = [row for row in writers if row.ended is None]
-        fenced = lanes.fenced_incarnations(self._store, name)
-        whole: bool | None = True  # of records in transactions, readers see a prefix
-        if any(row.incarnation not in fenced for row in writers):
-            whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
+        whole = producers.are_whole(self._context.session, self._context.kafka_options(), tails)
         if whole is None:
             whole = not unseen
         for row in unseen if whole else [*unseen, writers[-1]]:
@@ -270,26 +264,24 @@ class LiveRegion(RegionAtRest):
         if not whole:
             log.warning("%s: a producer may have left a hole in the output; each record there is compared", name)
 
-    def _skip(self, main: Tail, dead: Tail, start: Offsets) -> tuple[tuple[int, Offset, Offset], ...]:
+    def _skip(self, main: Tail, dead: Tail, start: Positions) -> tuple[tuple[int, Offset, Offset], ...]:
         """Return the input that is never processed. For at-most-once, first add the input from the downtime."""
         name = self.region.name
         if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
             ends = {(0, p): o for p, o in self._context.topics.end_positions(self.region.source.topic.topic).items()}
             reached = touched(main.released.merge(dead.released))
-            ranges = skip_ranges(reached, {(0, p): o for p, o in start.items()}, ends)
+            ranges = skip_ranges(reached, self._numbered(start), ends)
             self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
         return self._store.skipped_input(name)
 
-    def _run(self, opening: Opening, record: RegionRecord, restored: Offsets) -> StreamingQuery:
+    def _run(self, opening: Opening, record: RegionRecord, restored: Positions) -> StreamingQuery:
         losses = Losses(self._context.session)
         self.observations = Observations(losses.any) if writes_elsewhere(self._context.session) else None
         query = LiveQuery(
             region=self.region, context=self._context, release=opening.release, checkpoint=self._checkpoint,
-            retain=self._retain, token=self._token, losses=losses,
+            retain=self._retain, lanes=self._lanes, losses=losses,
         )  # fmt: skip
-        if self._token is not None:
-            lanes.record(self._context, self.region.name, opening.incarnation, query.lanes)
-        return query.start(record.start_offsets[self.region.source.topic.log], restored, opening.skips)
+        return query.start(record.start_offsets, restored, opening.skips)
 
     # -- 4: watching --------------------------------------------------------------------------------------------------
 
@@ -305,7 +297,7 @@ class LiveRegion(RegionAtRest):
         assert self._dead_letters is not None, "`prepare` makes it"
         self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
-        if self._reached and is_caught_up(self._reached, {(0, p): o for p, o in self._read(last).items()}):
+        if self._reached and is_caught_up(self._reached, self._numbered(self._read(last))):
             self._reached = {}
         if not self._reached:
             self._note_tail(last, ends)
@@ -318,7 +310,8 @@ class LiveRegion(RegionAtRest):
         new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
         if not new:
             return
-        self._context.topics.exists(self.region.source.topic.topic)  # and is still the topic of the checkpoints
+        for topic in self.logs.sources:
+            self._context.topics.exists(topic)  # and is still the topic of the checkpoints
         if not self.region.deterministic and not self._reached:
             # Results wait for this checkpoint, and readers may roll back to it. An exact boundary is worth the read.
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
@@ -354,8 +347,8 @@ class LiveRegion(RegionAtRest):
     def has_input(self) -> bool:
         """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
         read = self.points()[-1].read
-        ends = frontier(self.logs.source, self._context.topics.end_positions(self.region.source.topic.topic))
-        return not ends <= read
+        ends = {topic: self._context.topics.end_positions(topic) for topic in self.logs.sources}
+        return not frontier_of(ends) <= read
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""
@@ -380,9 +373,9 @@ class LiveRegion(RegionAtRest):
         unsafe = False
         try:
             error = self.query.exception()
-            unsafe = self._token is None and error is not None and _is_producer_error(str(error))
+            unsafe = not self.region.fenced and error is not None and _is_producer_error(str(error))
             self.query.stop()
-        except (PySparkException, Py4JError) as error:  # Py4J's own: the JVM died
+        except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self._close_dead_letters()

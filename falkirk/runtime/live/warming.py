@@ -1,7 +1,7 @@
 """Warming: runs the queries of live regions in a standby, so that its JVM has compiled their code before it is needed.
 
 Each query has the region's own steps. It reads the last records of the region's input and those that arrive, and saves
-into a scratch checkpoint, once a second. Then it starts once more from that checkpoint, as after a death. `MutedWriter`
+into a scratch checkpoint, once a second. Then it starts again from that checkpoint, as after a death. `MutedWriter`
 drops its results, so there is no producer, no transaction and no lane. A warming gets neither the home nor its store,
 so it can't write for the home.
 """
@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError
-from falkirk.errors.spark import first_line
+from falkirk.errors.spark import JVM_ERRORS, first_line
+from falkirk.frames import reads
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import kafka_options
@@ -26,8 +26,8 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.runtime import rows
 from falkirk.runtime.live.losses import Losses
-from falkirk.runtime.live.query import begin_query, records, results, writing
-from falkirk.runtime.rows import Barrier, OutputTopic, Release
+from falkirk.runtime.live.query import begin_query, results, writing
+from falkirk.runtime.rows import Barrier, IncarnationConstants, OutputTopic
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId, Offset
 from falkirk.theory.stamp import Stamp
@@ -60,7 +60,7 @@ class Warming:
                 return
             try:
                 self._queries.append(self._start(region))
-            except (FalkirkError, PySparkException, Py4JError) as error:
+            except (FalkirkError, PySparkException, *JVM_ERRORS) as error:
                 log.warning("standby: %s stays cold: %s", region.name, first_line(error))
 
     def is_done(self) -> bool:
@@ -71,7 +71,7 @@ class Warming:
     def _is_done(self, query: "_Query") -> bool:
         try:
             return query.is_done()
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, *JVM_ERRORS) as error:
             log.warning("standby: a query was not started again: %s", first_line(error))
             return True
 
@@ -81,29 +81,34 @@ class Warming:
         for query in queries:
             try:
                 query.stop()
-            except (PySparkException, Py4JError) as error:
+            except (PySparkException, *JVM_ERRORS) as error:
                 log.warning("standby: a query could not be stopped: %s", first_line(error))
 
     def _start(self, region: Region) -> "_Query":
-        topic = region.source.topic.topic
-        ends, first = self._topics.end_positions(topic), self._topics.first_positions(topic)
-        begin = {p: Offset(max(first.get(p, 0), end - _RECORDS)) for p, end in ends.items()}
+        raws, partitions = list[Any](), list[int]()
         options = kafka_options(self._session, self._connection)
-        raw = records(self._session, options, topic, begin, includeHeaders="false", failOnDataLoss="false")
-        frame = results(region, raw)
-        data = rows.rows(frame, region, self._release(region, frame.depth, len(ends)))
+        for source in region.sources:
+            topic = source.topic.log
+            ends, first = self._topics.end_positions(topic), self._topics.first_positions(topic)
+            begin = {p: Offset(max(first.get(p, 0), end - _RECORDS)) for p, end in ends.items()}
+            raws.append(
+                reads.stream(self._session, options, topic, begin, headers=source.topic.reads_headers, may_expire=True)
+            )
+            partitions.append(len(ends))
+        frame = results(region, raws, partitions)
+        data = rows.rows(frame, region, self._release(region, frame.depth, tuple(partitions)))
         data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
         writer = writing(data, self._jvm().org.falkirk.MutedWriter())
         return _Query(lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S))
 
-    def _release(self, region: Region, depth: int, source_partitions: int) -> Release:
+    def _release(self, region: Region, depth: int, source_partitions: tuple[int, ...]) -> IncarnationConstants:
         """Return constants as after a restart, so that the plan has the same form. The barrier drops nothing."""
         none = {
             Channel(source=0, source_partition=0, state_partition=0, output_partition=0): Stamp(
                 0, 0, Offset(-1), (0,) * depth
             )
         }
-        return Release(
+        return IncarnationConstants(
             application="standby",
             incarnation=Incarnation(1),
             source_partitions=source_partitions,

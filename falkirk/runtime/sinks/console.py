@@ -23,7 +23,7 @@ from falkirk.theory.ids import EpochNumber
 
 
 class ConsoleTarget:
-    """A Target that prints, and can't report what it has printed.
+    """A Target that prints, and can't report the epochs that it has printed.
 
     Args: sink: its name. write: prints a text; by default to the terminal of this process or of the coordinator.
     """

@@ -5,19 +5,18 @@ copied. Spark reads each partition in one task and keeps its order. If Spark run
 (falkirk/runtime/attempts.py), because it would send the records of its first attempt again.
 """
 
-import json
-
 from pyspark.sql import functions as F
 
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_COPY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames import reads
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.context import Context
 from falkirk.runtime.rows import without
-from falkirk.runtime.signed import signed_header
+from falkirk.runtime.signed import header_text, signed_header
 from falkirk.runtime.sinks.writing import write
-from falkirk.theory.ids import LogId, Offsets
+from falkirk.theory.ids import Incarnation, LogId, Offsets
 
 
 def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets) -> None:
@@ -28,20 +27,15 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
     if first == last:
         return
     identity, void = context.home.identity, context.void(held).within(first, last)
-    stamp = F.concat(F.lit(f"{identity}/1/0."), F.concat_ws(".", "partition", "offset"), F.lit("/0"))
+    text = header_text(identity, Incarnation(1), [F.lit(0), F.col("partition"), F.col("offset")], F.lit(0))
     key = F.lit(context.signing_key.of(sink, fence.RELEASE))
-    header = signed_header(key, stamp, F.col("partition"), F.col("key"), F.col("value")).alias("header")
+    header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value")).alias("header")
     try:
-        records = (
-            context.session.read.format("kafka")
-            .options(**context.kafka_options())
-            .option("subscribe", held)
-            .option("startingOffsets", json.dumps({held: {str(p): o for p, o in first.items()}}))
-            .option("endingOffsets", json.dumps({held: {str(p): o for p, o in last.items()}}))
-            .option("includeHeaders", str(bool(void.fences)).lower())
-            .option("failOnDataLoss", "true")
-            .load()
-        )
+        # The range ends where the held log ends, whoever has a transaction open there.
+        records = reads.read(
+            context.session, context.kafka_options(), held, first=first, last=last, headers=bool(void.fences),
+            committed=False,
+        )  # fmt: skip
         to = first_attempt_only(F.lit(sink)).alias("topic")
         rows = without(records, void).select(to, "partition", "key", "value", header)
         write(context, sink, rows, context.topics.facts(sink).max_message_bytes)

@@ -3,7 +3,7 @@
 Somebody else's code could break an epoch in three ways:
   - a try that was given up still writes, when the next one begins: deliveries to an address wait for each other;
   - it does not answer: a separate thread asks it, so the application keeps running;
-  - it does not remember what it took, or takes less than it says: it is asked before and after each epoch.
+  - it does not remember its epochs, or stores fewer rows than it reports: it is asked before and after each epoch.
 """
 
 import logging

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import reduce
+from typing import TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -21,7 +22,7 @@ from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.runtime.retry import pause_s
@@ -29,7 +30,7 @@ from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import EpochNumber, LogId, Offsets
+from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
 from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
@@ -42,6 +43,8 @@ CANCEL_S = 5.0
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
 _SINKS_FROM = 128
+#: Conditions of a folder into which others write. Its results wait until the operator has removed the cause.
+_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER")
 
 
 class EpochReleaser:
@@ -78,7 +81,7 @@ class EpochReleaser:
 
         If a sink does not answer, these are all epochs.
 
-        Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed.
+        Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed. SparkError: `SESSION_LOST`.
         """
         if self._is_at_work():
             return max(self._promised, self._straight())
@@ -90,8 +93,8 @@ class EpochReleaser:
                 seen["dead letters"] = self._dead_letters.seen()
             self._refuse_ahead(seen)
             return max(seen.values(), default=EpochNumber(0))
-        except SparkError as error:
-            self._fail(error)
+        except (SparkError, HomeError) as error:
+            self._wait_for(error)
             return max(self.epochs.end(), self._straight())
         finally:
             self._sending.release()
@@ -118,8 +121,8 @@ class EpochReleaser:
         """
         try:
             sink, upto = self._shortest(released)
-        except SparkError as error:
-            self._fail(error)
+        except (SparkError, HomeError) as error:
+            self._wait_for(error)
             return released
         if not self.epochs.any_counts(upto, released):
             return released
@@ -152,6 +155,10 @@ class EpochReleaser:
                 if not isinstance(target, TopicTarget) and target.seen():
                     return name
         return ""
+
+    def ends(self) -> Positions:
+        """Return where the topics with results end now. Topics of dead letters are omitted: people may delete them."""
+        return {LogId(t.topic): t.end() for t in self._targets.values() if isinstance(t, TopicTarget)}
 
     def found(self) -> EpochNumber:
         """Ask the only topic for the epoch, exclusive, up to which it has results.
@@ -234,10 +241,11 @@ class EpochReleaser:
                     self._deliver(session, epoch)
                     self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
                 self._done = last
-        except SparkError as error:
-            self._fail(error)
         except Exception as error:
-            self._error = error
+            if _concerns_one_sink(error):
+                self._fail(_told(error))
+            else:
+                self._error = error
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.results(epoch), []
@@ -257,12 +265,29 @@ class EpochReleaser:
                 epoch.number, reduce(DataFrame.unionByName, texts), few=is_small and epoch.dead <= FEW_ROWS
             )
 
-    def _fail(self, error: SparkError) -> None:
-        self.detail = error.message
+    def _wait_for(self, error: SparkError | HomeError) -> None:
+        """Ask a sink again later. Raises: the error, if it concerns more than one sink."""
+        if not _concerns_one_sink(error):
+            raise error
+        self._fail(_told(error))
+
+    def _fail(self, detail: str) -> None:
+        self.detail = detail
         if not self._failures:
-            log.warning("%s", error.message)
+            log.warning("%s", detail)
         self._failures += 1
         self._not_before_s = time.monotonic() + pause_s(self._failures + 1)  # never at once: it is somebody's server
+
+
+def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
+    """Return whether others go on while this sink waits; after `SESSION_LOST` only another Spark application may."""
+    if isinstance(error, SparkError):
+        return error.condition != "SESSION_LOST"
+    return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK
+
+
+def _told(error: SparkError | HomeError) -> str:
+    return error.message if isinstance(error, SparkError) else f"the results wait. {error}"
 
 
 def _is_open(epoch: Epoch) -> bool:
@@ -273,7 +298,7 @@ def releaser_of(
     logs: BatchLogs,
     sinks: Mapping[str, Output],
     epochs: EpochLog,
-    place: Place,
+    place: Storage,
     settle: Callable[[str], Offsets],
     schema: StructType,
 ) -> EpochReleaser:
@@ -323,6 +348,10 @@ class EpochLogs:
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
         return frontier_of(held, self._releasers[held].seen())
+
+    def sink_ends(self, held: LogId, sink: str) -> Positions:
+        """See LogsPort."""
+        return self._releasers[held].ends()
 
     def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort. An application at rest releases nothing, so nothing is copied again."""

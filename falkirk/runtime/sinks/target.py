@@ -30,7 +30,7 @@ class Target(Protocol):
         """
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """Deliver an epoch so that it is completely there, once, whatever an earlier attempt has done.
+        """Deliver an epoch so that the sink has it completely and once, after any earlier attempt.
 
         Epochs are delivered in order.
 

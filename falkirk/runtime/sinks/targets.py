@@ -20,9 +20,9 @@ from typing import Any
 
 from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
 from falkirk.declare.sink import OwnSink
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.sinks.console import ConsoleTarget
-from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.runtime.sinks.folder import FolderTarget, Proofs
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
@@ -31,15 +31,20 @@ from falkirk.theory.ids import Offsets
 
 Settle = Callable[[str], Offsets]
 #: The constructor of the target for each kind of endpoint, from (endpoint, name of the sink, place, settle).
-_TARGETS: Mapping[type, Callable[[Any, str, Place, Settle], Target]] = {
+_TARGETS: Mapping[type, Callable[[Any, str, Storage, Settle], Target]] = {
     Kafka: lambda to, sink, place, settle: TopicTarget(place, to, settle),
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
-    Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity),
+    Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity, _proofs(place, sink)),
     Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),
     OwnSink: lambda to, sink, place, settle: OwnTarget(to, sink),
 }
 
 
-def target_of(to: Endpoint, sink: str, place: Place, settle: Settle) -> Target:
+def _proofs(place: Storage, sink: str) -> Proofs:
+    key = place.signing_key.of(f"folder {sink}", "release")
+    return Proofs(key=key, store=place.home.store, sink=sink)
+
+
+def target_of(to: Endpoint, sink: str, place: Storage, settle: Settle) -> Target:
     """Return the target for an endpoint."""
     return _TARGETS[type(to)](to, sink, place, settle)

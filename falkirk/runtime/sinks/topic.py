@@ -8,21 +8,22 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
+from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import PARTITIONS_CHANGED_SINK
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.topics import TopicFacts
 from falkirk.local.spark import tells_observed
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
-from falkirk.runtime.context import Context, Place
+from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.observed import observed
 from falkirk.runtime.outputs import last_records, own_back_to
 from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, TOO_LARGE, encoded
-from falkirk.runtime.signed import signed_header
+from falkirk.runtime.signed import header_text, signed_header
 from falkirk.runtime.sinks.target import letters, release_failed
 from falkirk.runtime.sinks.writing import write
-from falkirk.theory.ids import EpochNumber, Offsets
+from falkirk.theory.ids import EpochNumber, Incarnation, Offsets
 
 _ALL_ROWS = (1 << 63) - 1
 
@@ -35,7 +36,7 @@ class TopicTarget:
     """
 
     def __init__(
-        self, place: Place, to: Kafka, settle: Callable[[str], Offsets], *, encoded: bool = False
+        self, place: Storage, to: Kafka, settle: Callable[[str], Offsets], *, encoded: bool = False
     ) -> None:  # fmt: skip
         self._place, self._topic, self._to, self._settle, self._encoded = place, to.topic, to, settle, encoded
         self._last: dict[int, tuple[EpochNumber, int]] | None = None
@@ -48,16 +49,30 @@ class TopicTarget:
         """See Target."""
         return EpochNumber(max((epoch + 1 for epoch, _ in self._found().values()), default=0))
 
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self._topic
+
+    def end(self) -> Offsets:
+        """Return the position after the last record of each partition that Kafka has acknowledged."""
+        return self._place.topics.end_positions(self._topic)
+
     def delivered(self) -> None:
         """See Target. Epochs without rows leave nothing in a topic, and old records expire."""
 
     def _found(self) -> dict[int, tuple[EpochNumber, int]]:
         """Return the (epoch, row) of each partition's last record.
 
-        Raises: LogError: `FOREIGN_WRITER`.
+        Raises: LogError: `FOREIGN_WRITER`. SparkError: `RELEASE_FAILED`: others write there.
         """
         if self._last is None:
-            self._ends = self._settle(self._topic)
+            try:
+                self._ends = self._settle(self._topic)
+            except LogError as error:
+                if error.condition != "OUTPUT_UNSETTLED":
+                    raise
+                raise release_failed(self._topic, error) from error
             last = last_records(self._place, self._topic, self._ends)
             self._last = {partition: (EpochNumber(stamp.offset), stamp.sub[0]) for partition, stamp in last}
         return self._last
@@ -132,10 +147,11 @@ class TopicTarget:
         data = data.where(~F.col("partition").isin(all_out)) if all_out else data
         if cut_off := [p for p, last in there.items() if (epoch, 0) <= last < (epoch, _ALL_ROWS)]:
             data = self._without_those_there(data, epoch, cut_off)
-        stamp = F.concat(F.lit(f"{identity}/1/0.0.{epoch}."), F.col(ROW).cast("string"), F.lit("/0"))
+        stamp = [F.lit(0), F.lit(0), F.lit(int(epoch)), F.col(ROW)]
+        text = header_text(identity, Incarnation(1), stamp, F.lit(0))
         signing_key = F.lit(self._context.signing_key.of(self._topic, fence.RELEASE))
         key, value = F.col("key").cast("binary"), F.col("value").cast("binary")
-        header = signed_header(signing_key, stamp, F.col("partition"), key, value).alias("header")
+        header = signed_header(signing_key, text, F.col("partition"), key, value).alias("header")
         to = first_attempt_only(F.lit(self._topic)).alias("topic")
         records = data.select(to, "partition", key.alias("key"), value.alias("value"), header)
         write(self._context, self._topic, records, facts.max_message_bytes)

@@ -1,7 +1,7 @@
-"""Regions that fail on a value, each in a way of its own, beside one that does not. The environment names the topics.
+"""Regions that fail on a value, each in another way, beside one that does not. The environment names the topics.
 
-One failure is enough here, and one Spark application without a checkpoint. (The counting of several has tests with a
-simulated cluster: tests/unit/home/test_failures_across_hosts.py.)
+One failure is enough here, or as many as FAILURES names, and one Spark application without a checkpoint. (The counting
+of several has tests with a simulated cluster: tests/unit/home/test_failures_across_hosts.py.)
 """
 
 import os
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.host import coordinator, failures
 
-failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = 1
+failures.FAILURES_MAX = coordinator.FRUITLESS_MAX = int(os.environ.get("FAILURES", "1"))
 failures.LOSSES_MAX = 2
 
 app = fk.App("failing", state_partitions=1)
@@ -41,10 +41,15 @@ def killed(events: fk.Stream) -> fk.Stream:
 
 
 def counts(events: fk.Stream) -> fk.Stream:
-    return events.groupBy("word").agg(F.count("*").alias("version"))
+    return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 for processor in (passed, refused, swollen, killed, counts):
     name = processor.__name__
     if name in os.environ["REGIONS"].split():
-        app.sink(name, app.stream(fk.Lazy(os.environ["INTERVAL"]))(processor), fk.Kafka(os.environ[name.upper()]))
+        app.sink(
+            name, app.stream(fk.Lazy(os.environ["INTERVAL"]))(processor), fk.Kafka(os.environ[name.upper()], key="word")
+        )
+
+if __name__ == "__main__":
+    app.run(kafka=os.environ["KAFKA"], home=os.environ["HOME_FOLDER"])

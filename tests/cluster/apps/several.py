@@ -1,20 +1,33 @@
-"""One region of each kind: stateless, keyed, and one with held results. The test's environment names the topics.
+"""A stateless region, a keyed one, one with held results, and a batch. The test's environment names the topics.
 
-With ATTEMPTS=any, no attempt of a task is refused.
+With ATTEMPTS=any, no attempt of a task is refused. FENCED says whose writers the broker fences: `yes` all, `jobs` those
+of copies and epochs, else none. With GATE, the first release of an epoch waits for a line in the pipe of this folder.
 """
 
+import contextlib
 import os
+from collections.abc import Callable
+from pathlib import Path
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType
 
 import falkirk as fk
+from falkirk.plan import planner
+from falkirk.plan.region import Region
 from falkirk.runtime import rows
+from falkirk.runtime.context import Context
+from falkirk.runtime.sinks import topic
 
 if os.environ.get("ATTEMPTS") == "any":
     rows.first_attempt_only = lambda value: value
 
-# These tests judge the fence of processes. The broker's own fence would hide its faults.
-app = fk.App("several", history=10, store=os.environ["STORE"], fenced=os.environ.get("FENCED") == "yes")
+FENCED = os.environ.get("FENCED")
+app = fk.App("several", history=10, store=os.environ["STORE"], fenced=FENCED in ("yes", "jobs"))
+if FENCED == "jobs":
+    # The tests of faults judge the fence of processes. The broker's own fence would hide its faults.
+    planner.Region = lambda **given: Region(**given | {"fenced": False})
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
 
 
@@ -32,7 +45,40 @@ def drawn(events: fk.Stream) -> fk.Stream:
     return lots.explode(F.array(F.lit(0), F.lit(1)), "part")
 
 
-for processor in (passed, counts, drawn):
+def epochs(events: DataFrame) -> DataFrame:
+    return events.select("word", "n")
+
+
+for processor, declared in (
+    (passed, app.stream(fk.Lazy("3 seconds"))),
+    (counts, app.stream(fk.Lazy("3 seconds"))),
+    (drawn, app.stream(fk.Lazy("3 seconds"))),
+    (epochs, app.batch(every="4 seconds")),
+):
     name = processor.__name__
     if name in os.environ["REGIONS"].split():
-        app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))
+        app.sink(name, declared(processor), fk.Kafka(os.environ[name.upper()], key="word"))
+
+
+def standing_still(folder: Path) -> Callable[[str], Column]:
+    """Return a function that returns a column; the first task that computes it names its process, and waits."""
+
+    def wait(value: bytes) -> bytes:
+        with contextlib.suppress(FileExistsError):
+            (folder / "claimed").mkdir()
+            (folder / "pid").write_text(str(os.getpid()))
+            (folder / "pid").rename(folder / "stands still")
+            with (folder / "resume").open() as pipe:
+                pipe.readline()
+        return value
+
+    return F.udf(wait, BinaryType(), useArrow=False)  # type: ignore[call-overload, no-any-return]
+
+
+if gate := os.environ.get("GATE"):
+    write, gated = topic.write, standing_still(Path(gate))
+
+    def write_later(context: Context, to: str, rows: DataFrame, limit_bytes: int) -> None:
+        write(context, to, rows.withColumn("value", gated("value")), limit_bytes)
+
+    topic.write = write_later

@@ -31,7 +31,11 @@ def drawn() -> list[Row]:
     return [(int(a), int(b)) if draw.random() < 0.5 else (int(b), int(a)) for a, b in edges][:EDGES_MAX]
 
 
-@pytest.fixture(params=["facebook-friends.txt", "college-messages.txt", "drawn"])
+#: A second graph of people is a soak.
+GRAPHS = ["facebook-friends.txt", "drawn", *(["college-messages.txt"] if "FALKIRK_EDGES_MAX" in os.environ else [])]
+
+
+@pytest.fixture(params=GRAPHS)
 def graph(request: pytest.FixtureRequest, drawn: list[Row]) -> list[Row]:
     """The distinct edges of a graph, in the order of their arrival."""
     if request.param == "drawn":

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.asserting import deterministic
 from falkirk.differential import Collection, fixpoint
-from falkirk.differential.collection import Limits, limits
-from falkirk.differential.graph import Graph, Reduced, Scope, Source
+from falkirk.differential.collection import LoopLimits, limits
+from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
 from falkirk.differential.program import digest, program_of
 from falkirk.errors import DefinitionError
@@ -30,7 +30,7 @@ def looped(body: Callable[[Collection], Collection], **more: Any) -> Program:
     return lambda c: c.select("k", "v").iterate(body, **more)
 
 
-def leave(rows: Collection) -> Graph:
+def leave(rows: Collection) -> LoopGraph:
     """Return the graph of a collection that was made in a loop."""
     made: list[Collection] = []
     plain = rows.select("k", "v")
@@ -142,7 +142,7 @@ def test_another_python_function_is_another_program(rows: Collection, session: S
 
 
 def test_what_an_iteration_does_may_be_vouched_for(rows: Collection) -> None:
-    token = limits.set(Limits(is_vouched=True))
+    token = limits.set(LoopLimits(is_vouched=True))
     try:
         assert rows.select(F.udf(str.upper)("k").alias("u")).columns == ["u"]
     finally:
@@ -152,7 +152,7 @@ def test_what_an_iteration_does_may_be_vouched_for(rows: Collection) -> None:
 @pytest.fixture
 def until() -> Iterator[float]:
     """An iteration with the tolerance `until`."""
-    token = limits.set(Limits(until=0.5))
+    token = limits.set(LoopLimits(until=0.5))
     yield 0.5
     limits.reset(token)
 

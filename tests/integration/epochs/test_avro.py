@@ -1,5 +1,5 @@
-"""Avro values of topics, in and out, live and in batches: encoded by hand here, so that both ends are judged. What does
-not fit is sent again while the application runs."""
+"""Avro values of topics, in and out, live and in batches: encoded in the test, so that both ends are judged. Records
+that do not fit are sent again while the application runs."""
 
 import json
 from collections import Counter

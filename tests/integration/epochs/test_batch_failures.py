@@ -1,5 +1,5 @@
-"""Batches that are cut off between any two writes: what was decided is done, what was recorded stays, what was released
-is not released again, and draws that nobody saved were seen by nobody."""
+"""Batches that are interrupted between any two writes: decisions are carried out, recorded epochs stay, released epochs
+are not released again, and no reader has seen a random value that was not saved."""
 
 import time
 from collections import Counter
@@ -27,9 +27,9 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of the random walk, at least so many.
+#: The least number of steps of the random walk.
 STEPS = 6
-#: What is called, and whether it is cut off before or behind it.
+#: The calls at which the run is interrupted, and whether before or after the call.
 PLACES: dict[str, Place] = {
     "written, not recorded": (EpochLog, "record", False),
     "recorded, not released": (EpochLog, "record", True),
@@ -84,7 +84,7 @@ def test_cut_off_between_any_two_writes(spark: "SparkSession", broker: Broker, h
 
 
 def assert_walk(walk: Table) -> None:
-    """Assert that each step is there once, and begins where the one before has ended."""
+    """Assert that each step occurs once, and begins where the one before has ended."""
     steps = sorted(walk.rows(), key=lambda r: int(r["n"]))
     assert [r["n"] for r in steps] == list(range(1, len(steps) + 1)), "a step is there once"
     for before, after in zip([{"x": 0.0}, *steps], steps, strict=False):
@@ -94,8 +94,8 @@ def assert_walk(walk: Table) -> None:
 def test_a_state_that_is_in_no_file_is_not_drawn_again_under_recorded_results(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch fails in Spark, so that what is in its memory may be gone: the application begins anew, and takes back
-    what rests on that, before any of it is drawn again."""
+    """An epoch fails in Spark, so that the data in its memory may be lost: the application starts again, and
+    invalidates the results that depend on them, before it computes other random values."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     events = wire.topic("events")
     walk, real = Table(database, f"walk_{tag}"), EpochJobs.compute
@@ -141,13 +141,13 @@ AT_REST: dict[str, Place] = {
 
 @pytest.fixture
 def never_with_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long an epoch takes, the clock never says at it that it is time: what is saved is saved at rest."""
+    """However long an epoch takes, no state is due at its end: states are saved only at rest."""
     monkeypatch.setattr(Batch, "saves", lambda *_: False)
 
 
 @pytest.mark.usefixtures("never_with_an_epoch")
 def test_cut_off_while_a_state_is_saved_at_rest(spark: "SparkSession", broker: Broker, home: Path, tag: str) -> None:
-    """A policy by the clock, and less to do than would make it save: what was drawn leaves all the same."""
+    """A policy by the clock, and too little input to save a state: random values are published all the same."""
     wire, database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
     events = wire.topic("events")
     walk = Table(database, f"walk_{tag}")

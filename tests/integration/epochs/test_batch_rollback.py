@@ -1,5 +1,5 @@
-"""Going back by hand with batches: who goes with whom, what is voided, and that all comes right again; what need not go
-back stays as it is, and is neither done again nor doubled."""
+"""Rollbacks on request with batches: which units roll back together, which epochs become void, and that all results are
+right in the end. A unit that need not roll back keeps its state, and its results are neither repeated nor doubled."""
 
 import json
 from collections import Counter, defaultdict
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Search:
-    """The topics and tables of the search engine, and what was sent to it."""
+    """The topics and tables of the search engine, and its inputs."""
 
     def __init__(self, broker: Broker, home: Path, tag: str) -> None:
         self.wire, self.database = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db"
@@ -42,8 +42,8 @@ class Search:
         self.sent: Counter[str] = Counter()
 
     def work(self, query: Query, asked: int, *, void: int = 0) -> None:
-        """Send two epochs and a query, and wait until all is out that comes of it. Args: void: so many epochs of the
-        weights are out that do not count."""
+        """Send two epochs and a query, and wait until all their results are published. Args: void: the number of
+        published epochs of the weights that do not count."""
         words = [WORDS[i % len(WORDS)] for i in range(2 * ROWS)]
         self.sent.update(words)
         self.wire.send(self.events, [{"word": w, "n": i} for i, w in enumerate(words)])
@@ -76,7 +76,7 @@ class Search:
         return {number: sorted(rows) for number, rows in found.items()}
 
     def assert_counting(self, home: Home, asked: int) -> None:
-        """Assert that what counts is there once, that what is there twice is void, and that sinks agree."""
+        """Assert that valid results occur once, that duplicates are void, and that sinks agree."""
         kept = {}
         for name, topic in (("weights", self.weights), ("answers", self.answers)):
             void = {n for v in home.store.voided_ranges(f"epochs:{name}") for n in range(v.first, v.last_exclusive)}
@@ -127,7 +127,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         assert moved.keys() == {"weights", "totals", "answers"}, "walk reads none of it"
         assert preview.stays == ("walk",)
         assert moved["weights"].why == "asked for"
-        assert moved["totals"].why == "it has read results that weights takes back"
+        assert moved["totals"].why == "it has read results of weights that become invalid"
         assert preview.outside, "what is taken back was released"
         newest, older = visit.past_cuts()[:2]
         assert newest.cut.asked == {name: max(p.number for p in r.points()) for name, r in visit.regions.items()}

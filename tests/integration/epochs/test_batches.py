@@ -10,6 +10,7 @@ import sqlalchemy as sql
 
 from falkirk.host.query import Query
 from falkirk.local.broker import Broker
+from falkirk.testing import run
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -59,6 +60,7 @@ def test_epochs_state_and_views_reach_their_sinks_once(
     app = application(tag, home.with_name("unused"), database)
     declared = copy.deepcopy(vars(app))
     query = app.start(kafka=broker.bootstrap, home=home)
+    assert repr(query) == f"<Query {app.name}: running, {len(query.status)} regions and batches>"
     try:
         assert vars(app) == declared, "a start changes no declaration"
         wire.send(events, [b"no json", {"n": 1}])
@@ -94,3 +96,11 @@ def test_epochs_state_and_views_reach_their_sinks_once(
     for row in wire.rows(weights):
         counted[row["word"]] += row["weight"]
     assert counted == sent
+    with run(app) as t:  # the test kit gives the same
+        records = [record.value for record in wire.records(events)]
+        t.feed("events", records)
+        t.advance("1 second")
+        t.feed("queries", [{"id": 10, "word": "ash"}])
+        assert {r["word"]: r["total"] for r in t.read("totals")} == dict(sent)
+        assert t.read("answers") == t.read("answered") == [found[10]]
+        assert sum(letter["region"] == "weights" for letter in t.dead_letters()) == 2

@@ -27,7 +27,7 @@ ROWS = 20
 
 
 def application(tag: str, home: Path, database: str) -> fk.App:
-    """Return an application whose one batch has two sinks, and so a log of epochs of its own."""
+    """Return an application whose one batch has two sinks, and therefore a log of epochs."""
     app = fk.App("apart", home=home, history=10)
     app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
 
@@ -41,7 +41,7 @@ def application(tag: str, home: Path, database: str) -> fk.App:
 
 
 class Gate:
-    """What epoch 0 does not get past until it is opened, or the application is cut off there.
+    """Stops epoch 0 until the test opens it, or interrupts the application there.
 
     Attributes: computed: how often each epoch has come to it.
     """
@@ -62,7 +62,7 @@ class Gate:
         self._is_open.set()
 
     def close_again(self) -> None:
-        """As it was at first, for the next start."""
+        """Return to the initial state, for the next start."""
         self._is_open, self._cuts_off = threading.Event(), False
 
     def _compute(self, region: EpochJobs, epoch: Epoch, *arguments: Any) -> Any:
@@ -86,7 +86,7 @@ def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gat
 
 
 def begin(app: fk.App, broker: Broker) -> tuple[Query, Callable[[], dict[int, Epoch]]]:
-    """Start it; return it with what the store has of its epochs."""
+    """Start it; return it with the store's record of its epochs."""
     query = run_here(app, Connection.of(broker.bootstrap))
     log = EpochLog("epochs:passed", "passed", query._home.checkpoint("passed"), query._home.store)
     return query, lambda: {e.number: e for e in log.epochs()}

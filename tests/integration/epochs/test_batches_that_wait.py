@@ -1,5 +1,5 @@
-"""What a batch waits for is said, nothing is lost meanwhile, and it goes on once the reason is gone: a view that is not
-there yet, an epoch without results, a database that refuses."""
+"""The status names the reason for which a batch waits, nothing is lost, and it resumes when the reason ends: a view
+without an epoch, an epoch without results, a database that refuses."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +63,7 @@ def test_what_is_asked_of_a_view_that_is_not_there_yet_is_answered_once_it_is(
 
 
 def _gaps(tag: str, home: Path, database: str) -> fk.App:
-    """An application that drops every other epoch, whatever takes the rest."""
+    """An application that drops every other epoch, with any sink for the others."""
     app = fk.App("gaps", home=home)
     app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
 
@@ -93,7 +93,7 @@ def test_an_epoch_without_results_is_passed_wherever_they_would_go(
     epochs = 0
 
     def files(kind: str) -> list[int]:
-        """Return what is in the folders of a sink, in their order."""
+        """Return the rows in the folders of a sink, in their order."""
         found = []
         for folder in sorted(folders[kind].glob("epoch=*")):
             read = spark.read.schema("word STRING, n INT").format(kind).load(str(folder))
@@ -128,9 +128,9 @@ def test_an_epoch_without_results_is_passed_wherever_they_would_go(
 
 
 class Refusing:
-    """A role that is not allowed all that it needs, in a schema of its own.
+    """A role that lacks a right that it needs, in a separate schema.
 
-    Attributes: url: of the database, as this role. table: what is written.
+    Attributes: url: the database's, as this role. table: the table to write.
     """
 
     def __init__(self, postgres: Postgres, tag: str) -> None:
@@ -156,7 +156,7 @@ class Refusing:
         return f"CREATE ON SCHEMA {self._role}" if what == "schema" else f"INSERT ON {self._role}.{self.table}"
 
     def rows(self) -> list[int]:
-        """Return what is in the table, in the order in which it came."""
+        """Return the rows of the table, in the order of their arrival."""
         with self._engine.begin() as db:
             if not sql.inspect(db).has_table(self.table, schema=self._role):
                 return []

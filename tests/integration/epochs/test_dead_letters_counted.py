@@ -1,6 +1,6 @@
-"""Every record that does not fit is a dead letter, whatever Spark jobs a batch function runs by itself.
+"""Every record that does not fit is a dead letter, also if a batch function runs Spark jobs by itself.
 
-Spark keeps what it observes in the first job that reads a DataFrame. A job of the function's own may stop at the first
+Spark keeps the observation of the first job that reads a DataFrame. A job of the function's own may stop at the first
 record.
 """
 

@@ -1,5 +1,7 @@
-"""Results that go straight to their topic: there once, wherever an epoch was cut off, in whatever order Spark computes
-rows, and not with those of another program."""
+"""Results that go straight to their topic: there once, after an interruption at any place, and for any order of rows.
+
+They are never mixed with the results of another program.
+"""
 
 import json
 import os
@@ -78,7 +80,7 @@ def application(tag: str, home: Path, body: "Body" = halved, policy: Policy | No
 
 
 class Numbers:
-    """Numbers that are sent, and what has come of them."""
+    """Numbers that are sent, and their results."""
 
     def __init__(self, broker: Broker, tag: str) -> None:
         self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
@@ -118,7 +120,7 @@ def half_sent(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_in_half(app: fk.App, broker: Broker, numbers: Numbers) -> None:
-    """Run an application until a part of an epoch is out."""
+    """Run an application until a part of an epoch is published."""
     before = numbers.arrived().total()
     with pytest.MonkeyPatch.context() as patch:
         half_sent(patch)
@@ -254,7 +256,7 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
 
 
 def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: Path) -> None:
-    """Else what was cut off would never be completed."""
+    """Otherwise an interrupted epoch would never be completed."""
     asked = (
         "from falkirk.local.spark import session; from tests.integration.epochs.test_direct import program;"
         "spark = session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
@@ -267,7 +269,7 @@ def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: P
 
 
 def program(spark: "SparkSession", added: str) -> str:
-    """Return what stands for a program with a lambda, an observation and an option in it."""
+    """Return the text for a program with a lambda, an observation and an option."""
     app = application("tag", Path("home"), lambda events: events.select("n"))
     batch = plan_application(app, spark, "id").batches[0]
     rows = spark.range(3).select(F.col("id").alias("n"), F.array("id").alias("several"))

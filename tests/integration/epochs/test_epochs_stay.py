@@ -1,4 +1,4 @@
-"""A rollback takes back the epochs that have read something that is taken back, and no other epoch, wherever the last
+"""A rollback invalidates the epochs that have read an invalid record, and no other epoch, wherever the last
 checkpoint of their batch is: the solver counts a batch in epochs and knows where each was cut."""
 
 from collections import Counter
@@ -32,7 +32,7 @@ STAYS = 2
 
 
 def application(tag: str, home: Path, database: str) -> fk.App:
-    """Return a batch that draws, and one that counts what was drawn and hardly ever saves its state."""
+    """Return a batch that makes random values, and one that counts them and never saves its state."""
     app = fk.App("stays", home=home, history=10)
     app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
 
@@ -40,7 +40,9 @@ def application(tag: str, home: Path, database: str) -> fk.App:
     def drawn(events: "DataFrame") -> "DataFrame":
         return events.select("word", "n", F.rand().alias("x"))
 
-    @app.batch(every="0.1 seconds", state="word STRING, total LONG", policy=fk.Lazy("1 hour"))
+    never = fk.Lazy(when=lambda epoch: False)
+
+    @app.batch(every="0.1 seconds", state="word STRING, total LONG", policy=never)
     def counted(drawn: "DataFrame", counted: "DataFrame") -> "tuple[DataFrame, DataFrame]":
         new = drawn.groupBy("word").agg(F.count("*").alias("total"))
         after = counted.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
@@ -96,7 +98,7 @@ def test_only_epochs_that_have_read_what_is_taken_back_are_computed_again(
         assert not any(e.saved for e in before.values()), "its only checkpoint is the start"
         moved = {m.region: m for m in visit.preview(visit.asked(f"drawn@{STAYS}")).moves}
         assert (moved["drawn"].taken_back, moved["counted"].taken_back) == (EPOCHS - STAYS - 1, EPOCHS - stay)
-        assert moved["counted"].why == "it has read results that drawn takes back"
+        assert moved["counted"].why == "it has read results of drawn that become invalid"
         visit.roll_back(visit.asked(f"drawn@{STAYS}"), force=True)
         assert [(v.first, v.last_exclusive) for v in opened.store.voided_ranges("epochs:counted")] == [(stay, EPOCHS)]
         assert sorted(counted()) == list(range(stay))

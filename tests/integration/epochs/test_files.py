@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "word STRING NOT NULL, n INT"
-#: What is no pattern, no query and no partition in a file's name, though it looks like one.
+#: A file's name that looks like a pattern, a query and a partition, and is none.
 STRANGE = "a+b=c%20 ü,(1)&~"
 
 
@@ -124,7 +124,7 @@ def test_what_can_not_read_files_is_refused(spark: "SparkSession", tmp_path: Pat
     assert planned(views) == "VIEW_HAS_NO_EPOCHS"
 
 
-#: What is called, and whether the run is cut off before or behind it.
+#: The calls at which the run is interrupted, and whether before or after the call.
 PLACES: dict[str, Place] = {
     "numbered, not decided": (FileLog, "_number", True),
     "decided, not read": (FileLog, "paths", False),

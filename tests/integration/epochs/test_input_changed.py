@@ -71,7 +71,7 @@ def _made_again(passing: Passing) -> None:
 
 
 def _expired(passing: Passing) -> None:
-    """Of what has come since some was deleted before it was read."""
+    """Some of the newer records were deleted before the batch read them."""
     passing.send(ROWS)
     passing.wire.expire(passing.events)
     passing.send(ROWS)

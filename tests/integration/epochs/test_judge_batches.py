@@ -21,10 +21,14 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.check import EpochFault, EpochsVerdict, Guarantee
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.commands.origins import Origins
+from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.verify import outputs
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
+from falkirk.plan.shape import read_shape
+from falkirk.runtime.context import Storage
 from falkirk.store import ForgottenEpochs
 from falkirk.theory.ids import EpochNumber
 from tests.integration.live import Wire, await_one
@@ -122,6 +126,26 @@ def test_a_clean_run_is_clean(run: Run) -> None:
         assert verdict.compared.due == verdict.compared.found == count
     assert [batch.name for batch in run.judge.logs] == ["weights"]
     assert run.judge.judge_log(run.judge.logs[0]).guarantee is Guarantee.EXACTLY_ONCE
+
+
+def test_a_result_names_its_epoch_and_the_records_that_it_is_made_of(run: Run) -> None:
+    home = run.judge._context.home
+    shape, place = read_shape(home.path), Storage(home=home, connection=Connection.of(run.wire.bootstrap))
+    assert shape is not None
+    records = TopicRecords(place)
+    topic = run.app.sinks["topic"].topic.log
+    results = run.wire.records(topic)
+    assert len(results) == 4 * EPOCHS
+    for result in results:
+        at = RecordPlace(topic=topic, partition=result.partition, offset=result.offset)
+        row = json.loads(result.value or b"")
+        origin = Origins(run.app, shape, place, records, limit=ROWS, look=ROWS).explain(at)["origin"]
+        assert (origin["kind"], origin["unit"], origin["epoch"]["rows"]) == ("batch", "weights", 4)
+        (read,) = origin["reads"]
+        assert (read["log"], read["count"], read["alike"]) == (f"events-{run.wire.tag}", ROWS, {"word": row["word"]})
+        rows = [json.loads(each["record"]["value"]) for each in read["records"]]
+        assert {r["word"] for r in rows} == {row["word"]}
+        assert sum(r["n"] for r in rows) == row["n"]
 
 
 def kinds(verdict: EpochsVerdict) -> dict[str, int]:

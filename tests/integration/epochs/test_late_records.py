@@ -15,7 +15,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def _app(wire: Wire, home: Path) -> fk.App:
 
 
 def _append_late(wire: Wire, topic: str, late: Message) -> None:
-    """Append what a killed writer had sent: a record once more, as it was."""
+    """Append the request of a killed writer: an unchanged copy of a record."""
     producer = Producer({"bootstrap.servers": wire.bootstrap, "log_level": 0})
     producer.produce(topic, key=late.key(), value=late.value(), partition=late.partition(), headers=late.headers())
     assert producer.flush(30) == 0
 
 
 def _counts_with_a_late_record(wire: Wire, home: Path) -> Counter[tuple[str, int]]:
-    """Run, run again, let a record of the first run come late into the hop, and return what was released."""
+    """Run, run again, let a record of the first run arrive late in the hop, and return the released results."""
     events, counts = wire.topic("events"), wire.topic("counts")
     connection = Connection.of(wire.bootstrap)
 
@@ -78,5 +78,5 @@ def test_a_late_record_in_a_hop_counts_once(wire: Wire, home: Path) -> None:
 def test_without_the_fence_of_its_writer_it_counts_twice(
     wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "void", lambda *_: Void())
+    monkeypatch.setattr(Storage, "void", lambda *_: Void())
     assert _counts_with_a_late_record(wire, home) == Counter(("a", version) for version in range(1, 8))

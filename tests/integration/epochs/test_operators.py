@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.cut import SLICE, ByTime
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import ProcessorNode
+from falkirk.declare.nodes import ProcessorNode
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
 from falkirk.frames.stamped import STAMP
@@ -307,7 +307,7 @@ def test_recorded_steps_do_the_same(spark: "SparkSession", tmp_path: Path) -> No
 
     def replayed(body: Callable[..., fk.Stream]) -> Body:
         names = list(inspect.signature(body).parameters)
-        processor = Processor(name="p", body=body, reads=tuple(names), policy=fk.Eager(), where=caller())
+        processor = DeclaredProcessor(name="p", body=body, reads=tuple(names), policy=fk.Eager(), where=caller())
 
         def run(*given: "DataFrame") -> "DataFrame":
             hidden = [frame.withColumnRenamed("stamp", STAMP) for frame in given]
@@ -324,3 +324,26 @@ def test_recorded_steps_do_the_same(spark: "SparkSession", tmp_path: Path) -> No
     assert sorted((r["n"], r["right_n"]) for r in pairs) == pairs_of(
         events[:20], [e for e in events[20:] if e["n"] > 4], None
     )
+
+
+def test_times_go_through_a_function_and_its_state(spark: "SparkSession", tmp_path: Path) -> None:
+    """Also within a struct or a list. A function gets times in UTC."""
+
+    def since(row: Any, state: Any) -> tuple[Any, Any]:
+        known = [*(state.known if state is not None else []), row.at]
+        return {"at": row.at, "first": {"at": known[0]}, "all": known}, {"known": known}
+
+    returns = "at TIMESTAMP, first STRUCT<at: TIMESTAMP>, all ARRAY<TIMESTAMP>"
+    epochs = Epochs(
+        spark, tmp_path, lambda e: fk.stateful(e, since, key="user", state="known ARRAY<TIMESTAMP>", returns=returns)
+    )
+    events = [event(n, "ann", n, minutes=n) for n in range(4)]
+    found = epochs.run(events[:2]) + epochs.run(events[2:])
+    assert epochs.letters == []
+    local = [e["at"].astimezone().replace(tzinfo=None) for e in events]
+    assert sorted(found, key=lambda row: row["at"]) == [
+        {"at": at, "first": {"at": local[0]}, "all": local[: n + 1]} for n, at in enumerate(local)
+    ]
+    again = Epochs(spark, tmp_path / "map", lambda e: fk.map_rows(e, lambda r: {"at": r.at}, returns="at TIMESTAMP"))
+    (tmp_path / "map").mkdir()
+    assert sorted(row["at"] for row in again.run(events)) == local

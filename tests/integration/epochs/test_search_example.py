@@ -11,7 +11,7 @@ import pytest
 from demo.pages import words
 from demo.search import example
 from demo.search_judge import Run, judge
-from falkirk.check import Output, Place
+from falkirk.check import OutputRow, RowPlace
 from falkirk.declare.load import load_application
 from falkirk.operators.call import EpochContext, calling
 from falkirk.operators.in_epoch import InEpoch
@@ -28,7 +28,7 @@ def module(name: str, version: int, text: str, *imports: str) -> dict[str, Any]:
     return {"name": name, "version": version, "text": text, "imports": list(imports)}
 
 
-#: What comes at each epoch. At the second one, only c still says "sea".
+#: The input of each epoch. At the second one, only c still says "sea".
 EPOCHS = [
     [
         module("a", 1, "The sea, the SEA! naïve snake_case", "b", "c", "b"),
@@ -95,7 +95,9 @@ def test_what_the_functions_give_is_what_the_judge_expects(
         out["queries"] += asked
         out["answers"] += rows(answers)
         out["index"] += changes
-    index = tuple(Output(key=c["word"], place=Place("index", 0, at), values=c) for at, c in enumerate(out["index"]))
+    index = tuple(
+        OutputRow(key=c["word"], place=RowPlace("index", 0, at), values=c) for at, c in enumerate(out["index"])
+    )
     findings = judge(Run(**{**out, "index": index}, statistics=kept["statistics"]))
     assert [(finding.output, finding.faults) for finding in findings if finding.faults] == []
     best = {a["id"]: [each["module"] for each in a["best"]] for a in out["answers"]}

@@ -1,5 +1,5 @@
-"""Files that no job can read, and files that were changed or removed: whoever may write a folder delays what reads it,
-and ends nothing."""
+"""Files that no job can read, and files that were changed or removed: a writer of a folder delays its readers, and ends
+nothing."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""A full disk under a running application: regions, epochs and folders wait, and then each result is there once."""
+"""A full disk under a running application: regions, epochs and folders wait, and then each result is published once."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

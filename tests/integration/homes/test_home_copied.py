@@ -29,7 +29,7 @@ app = fk.App("copied", kafka={kafka!r})
 app.source("events", fk.Kafka("events", schema="n LONG"))
 app.sink("out", "events", fk.Kafka("out"))
 """
-#: The host, with a process of its own in place of Spark's.
+#: The host, with a dummy process in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
 from falkirk.host import prepared, process as host

@@ -1,4 +1,4 @@
-"""A loss of power, on real Spark: what is recorded is there, and a file that is lost is found by those who read it.
+"""A loss of power, on real Spark: recorded data survives, and readers detect a lost file.
 
 The disk is a port over `os.fsync` (`tests/disks.py`): it forgets all files of Spark's that nobody has synced.
 """
@@ -22,7 +22,7 @@ from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folder_sink
 from falkirk.system import durable
-from tests.disks import ForgetfulDisk
+from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.integration.live import Wire, await_one, failed
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Counting:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def totals(self, epochs: int) -> dict[int, int]:
-        """Return the number of each word after so many epochs."""
+        """Return the count of each word after a number of epochs."""
         return {r["word"]: r["n"] for r in self.rows("totals", f"{epochs - 1:010d}")}
 
     def check(self, epochs: int) -> None:
@@ -99,11 +99,14 @@ def test_a_loss_of_power(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = ForgetfulDisk(tmp_path, monkeypatch)
+    records = SyncedBefore(disk, monkeypatch, home / "regions")
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals", "changes")
     counting.send()
     counting.send()
     counting.run(2)
     counting.check(2)
+    assert records.early == []
+    assert min(records.seen[kind] for kind in ("epochs", "states", "runs", "folders")) > 0, records.seen
     within = [home / "regions", *counting.sinks.values()]
     forgotten = disk.lose_power(*within)
     kept = [path for path in forgotten if "_files" not in path and "once" not in path]

@@ -81,7 +81,7 @@ def spoken() -> list[Pipeline]:
 
 def line(*, ansi: bool, data: int, zone: str, batch: Sequence[Pipeline], live: Sequence[Pipeline],
          results: Mapping[Pipeline, str]) -> str:  # fmt: skip
-    """Return what a process has run as a line of its record. Args: ansi, data: as of `Hunt`. zone: of the session."""
+    """Return the runs of a process as a line of its record. Args: ansi, data: as of `Hunt`. zone: of the session."""
     ran = {"batch": [*map(_plain, batch)], "live": [*map(_plain, live)]}
     found = {_name(pipeline): _digest(result) for pipeline, result in results.items()}
     return json.dumps({"ansi": ansi, "data": data, "zone": zone, **ran, "results": found}) + "\n"
@@ -100,7 +100,7 @@ def spark(cores: int) -> "SparkSession":
 
 
 def _again(record: Path, seconds: float) -> int:
-    """Run what another process has recorded; return the exit code."""
+    """Run the pipelines that another process has recorded; return the exit code."""
     began, active, seen, bad = time.monotonic(), spark(ELSEWHERE), 0, 0
     hunts: dict[tuple[bool, int], Hunt] = {}
     lines = record.read_text().splitlines()

@@ -16,7 +16,7 @@ from falkirk.analysis.determinism import DISTINCT, InBatch, operations
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.functions import SAME_LIVE, entry_of
 from falkirk.analysis.structure import KnownLeaves
-from falkirk.declare.parts import Processor
+from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors.location import caller
 from falkirk.operators.call import EpochContext
@@ -220,7 +220,7 @@ class Planner:
     def _of_statement(self, pipeline: Pipeline) -> frozenset[str]:
         """Plan a pipeline like `plan_batch`."""
         session, run, where = self._tables["r"].sparkSession, body(pipeline), caller()
-        processor = Processor(name="p", body=run, reads=("r", "q"), policy=Eager(), where=where)
+        processor = DeclaredProcessor(name="p", body=run, reads=("r", "q"), policy=Eager(), where=where)
 
         def called() -> Called:
             rehearsal = Rehearsal(session, EpochContext())
@@ -232,7 +232,7 @@ class Planner:
 
 
 def is_sparks(error: Exception) -> bool:
-    """Whether Spark does not accept a pipeline, or fails with an error of its own, or we refuse it."""
+    """Whether Spark refuses a pipeline or fails with its own error, or Falkirk refuses it."""
     return type(error).__module__.startswith(("pyspark", "falkirk")) or isinstance(error, TypeError | Py4JJavaError)
 
 
@@ -301,7 +301,7 @@ class Hunt:
 
 
 def divided(told: Sequence[Told]) -> tuple[list[Pipeline], list[Pipeline]]:
-    """Return the pipelines that are said to come out the same in a batch, and those that are in a live region alone."""
+    """Return the pipelines that are inferred deterministic in a batch, and those only in a live region."""
     batch = [each.pipeline for each in told if each.batch == frozenset()]
     return batch, [each.pipeline for each in told if each.batch and each.live == frozenset()]
 

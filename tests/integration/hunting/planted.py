@@ -14,7 +14,7 @@ from types import FunctionType, ModuleType
 import pytest
 
 from falkirk.analysis import clocks, escapes, functions, settled, typed
-from falkirk.analysis.functions import Entry, Nature
+from falkirk.analysis.functions import FunctionEntry, Nature
 from falkirk.analysis.structure import KnownLeaves
 from falkirk.plan import batch_determinism as batch
 from tests.integration.hunting.program import Kind, Pipeline
@@ -22,7 +22,7 @@ from tests.integration.hunting.program import Kind, Pipeline
 Plant = Callable[[pytest.MonkeyPatch], None]
 #: The text of an aggregate begins with this.
 _GROUPED = "by s: "
-_PURE = Entry(nature=Nature.PURE, names="", reason="planted")
+_PURE = FunctionEntry(nature=Nature.PURE, names="", reason="planted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

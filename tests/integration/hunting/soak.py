@@ -76,7 +76,7 @@ def soak(minutes: float) -> int:
 
 
 def recorded(block: int, told: list[Told], outcome: Outcome) -> str:
-    """Return what a block has come to, for another JVM."""
+    """Return the results of a block, for another JVM."""
     (ansi, data), (batch, live) = settings_of(block), divided(told)
     return elsewhere.line(ansi=ansi, data=data, zone=outcome.zone, batch=batch, live=live, results=outcome.results)
 

@@ -1,4 +1,4 @@
-"""The audit: a word that is wrong is found, with both results; what is the same is not accused."""
+"""The audit: it finds a false declaration, with both results, and does not accuse a true one."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.audit import Finding, Outcome, audit
+from falkirk.audit import AuditFinding, AuditOutcome, audit
 from falkirk.cli import main
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
@@ -24,7 +24,7 @@ SCHEMA = "s STRING, n INT, d DOUBLE"
 
 
 def application(events: str) -> fk.App:
-    """Declare live processors and batches, of which six are said to be the same and are not."""
+    """Declare live processors and batches. Six of them are declared deterministic, and are not."""
     app = fk.App("audited")
     app.source("events", fk.Kafka(events, schema=SCHEMA))
 
@@ -95,11 +95,11 @@ def test_what_is_said_to_be_the_same_and_is_not_is_found(spark: "SparkSession", 
     app, connection = application(events), Connection.of(broker.bootstrap)
     found = {finding.name: finding for finding in audit(app, connection, spark, rows=200)}
     outcomes = {name: finding.outcome for name, finding in found.items()}
-    assert {name for name, outcome in outcomes.items() if outcome is Outcome.DIFFERS} == {
+    assert {name for name, outcome in outcomes.items() if outcome is AuditOutcome.DIFFERS} == {
         "lied-out", "written-out", "whichever", "identified", "kept", "in_batches",
     }  # fmt: skip
-    assert {name for name, outcome in outcomes.items() if outcome is Outcome.EXPECTED} == {"drawn-out"}
-    assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is Outcome.SAME}
+    assert {name for name, outcome in outcomes.items() if outcome is AuditOutcome.EXPECTED} == {"drawn-out"}
+    assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is AuditOutcome.SAME}
     for name in ("lied-out", "written-out", "whichever", "identified", "kept", "in_batches"):
         finding = found[name]
         assert finding.by_word
@@ -117,7 +117,7 @@ def test_the_sample_is_of_the_newest(spark: "SparkSession", broker: Broker, even
     app.add_processor("passed", lambda s: s, reads=("events",), policy=fk.Lazy())
     app.sink("out", "passed", fk.Kafka("out"))
     (finding,) = audit(app, Connection.of(broker.bootstrap), spark, rows=10)
-    assert finding == Finding(name="out", outcome=Outcome.SAME, rows=10)
+    assert finding == AuditFinding(name="out", outcome=AuditOutcome.SAME, rows=10)
 
 
 def test_the_command(spark: "SparkSession", broker: Broker, events: str, tmp_path: Path) -> None:  # not a small one
@@ -139,4 +139,4 @@ def test_the_command(spark: "SparkSession", broker: Broker, events: str, tmp_pat
     (finding,) = json.loads(result.stdout)
     assert (finding["name"], finding["outcome"], finding["rows"]) == ("out", "differs", 20)
     shown = CliRunner().invoke(main, ["verify", "determinism", str(file), "--kafka", broker.bootstrap, "--rows", "20"])
-    assert "DIFFERS, but it is deterministic by your declaration" in shown.output
+    assert "DIFFERS, although you declared it deterministic" in shown.output

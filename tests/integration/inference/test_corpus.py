@@ -1,4 +1,4 @@
-"""The corpus: what is inferred of each pipeline, and that what is said to differ does: by two runs."""
+"""The corpus: the inference for each pipeline, and two runs that differ where it expects a difference."""
 
 import itertools
 import random
@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.declare.parts import Processor
-from falkirk.declare.stream import ProcessorNode, Stream, steps_of
+from falkirk.declare.nodes import ProcessorNode, steps_of
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.declare.stream import Stream
 from falkirk.errors.location import caller
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP
@@ -30,7 +31,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Whether the code is known to differ to nobody but its author: it is the same, and no run shows otherwise.
+#: Pipelines whose code is deterministic, as only its author can know: no run shows a difference.
 _UNKNOWN = {"of unknown Python", "a folded stream", "a folded stream, saved seldom", "median of zeros"}
 
 
@@ -126,7 +127,7 @@ def _batch(spark: "SparkSession", pipeline: Pipeline, seed: int) -> Counter[str]
 
 def _micro_batch(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: Path) -> Counter[str]:
     (body,) = pipeline.bodies
-    processor = Processor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=caller())
+    processor = DeclaredProcessor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=caller())
     places = (folder / f"{seed}-{i}" for i in itertools.count())
     with calling(InEpoch(fk.EpochContext(), spark, {}, lambda: next(places))):
         node = body(Stream(ProcessorNode(name="events"))).node
@@ -138,7 +139,7 @@ def _counted(rows: "DataFrame") -> Counter[str]:
 
 
 def _differs(pipeline: Pipeline) -> bool:
-    """Whether what comes out in the end is said to differ: at least of what is held, unless that was asked for."""
+    """Whether the final results are expected to differ: at least held ones, unless the policy holds them anyway."""
     held = pipeline.expected.release == CHECKPOINT and not isinstance(pipeline.policy, fk.Snapshots)
     return held or not pipeline.expected.same
 
@@ -162,7 +163,7 @@ def test_two_runs_of_what_is_said_to_be_the_same_are(spark: "SparkSession", name
     assert name in LIVE or name in BATCHES
 
 
-# -- what is not in the rows -------------------------------------------------------------------------------------------
+# -- values outside the rows -------------------------------------------------------------------------------------------
 
 
 def test_a_table_that_is_read_in_a_function_may_have_changed(spark: "SparkSession", tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_a_table_that_is_read_in_a_function_may_have_changed(spark: "SparkSessio
 
 
 def test_what_is_late_by_what_was_seen_depends_on_where_an_epoch_ended(spark: "SparkSession") -> None:
-    """So it is not in the inference that this shows, but in what is durable: where epochs end is recorded."""
+    """The inference does not show this. The durable records do: they contain the ends of epochs."""
     pipeline = PIPELINES["too late by what was seen"]
     (body,) = pipeline.bodies
     assert pipeline.state is not None
@@ -196,7 +197,7 @@ def test_what_is_late_by_what_was_seen_depends_on_where_an_epoch_ended(spark: "S
 
     assert epochs(20, 20) == epochs(20, 20) != epochs(10, 30)
     (promise,) = promises_of(planned(spark, pipeline))
-    assert "p: the range of each epoch and its results, in the home" in promise.durable, promise.durable
+    assert "p: which input each epoch reads, and its results, in the home" in promise.durable, promise.durable
 
 
 def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
@@ -222,7 +223,7 @@ def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
     assert promise.goes_back == {"totals": ("totals",), "p": ("p",)}
 
 
-# -- what a batch rests on ---------------------------------------------------------------------------------------------
+# -- inputs of a batch ---------------------------------------------------------------------------------------------
 
 
 def _rests_on(spark: "SparkSession", before: Any) -> Promise:

@@ -1,5 +1,6 @@
 """`falkirk verify outputs` on an application: it passes a run that is right, and refuses one that was tampered with."""
 
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,22 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.check import Guarantee, Kind, Space
 from falkirk.commands.judge import judge_sink
+from falkirk.commands.kept_state import live_state
+from falkirk.commands.origins import Origins
+from falkirk.commands.records import RecordPlace, TopicRecords
+from falkirk.commands.running import home_to_read
+from falkirk.commands.why import tree_of
+from falkirk.home.folder import Home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
+from falkirk.plan.region import RegionLogs
+from falkirk.plan.shape import read_shape
+from falkirk.runtime.context import Storage
+from falkirk.runtime.live.checkpoint import committed_batches
+from falkirk.system.terminal import Terminal
+from falkirk.theory.ids import LogId, Offset
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -46,6 +59,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     producer.flush()
     query = run_here(app, connection)
     wait_until(lambda: sum(topics.end_positions(counts).values()) >= 300, 120, "all change records")
+    wait_until(lambda: committed_batches(home / "regions" / "counts"), 60, "a checkpoint of the counts")
     query.stop()
 
     divided = Space(memory_bytes=1 << 14, parts=3)
@@ -55,6 +69,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
         assert verdict.consistency.holds
         assert verdict.counts.observed_outputs == 300
 
+    _see_where_a_result_comes_from(app, connection, counts, lines, spark)
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
@@ -62,6 +77,63 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     assert verdict.guarantee is Guarantee.BROKEN
     assert verdict.consistency.holds is False
     assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}
+
+
+def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark: "SparkSession") -> None:
+    """Compare the answer of `falkirk state` with the input that the last checkpoint covers."""
+    state = live_state(region, home, spark, (), limit=100)
+    assert state.columns == ("word", "count", "sum", "latest0", "last input")
+    ends = {p: Offset(end) for p, end in state.covers[region.source].items()}
+    rows = [r.content for r in records.forward(region.source, {}, ends)]
+    assert rows
+    by_word = {word: [row["n"] for row in rows if row["word"] == word] for word in {row["word"] for row in rows}}
+    assert {row["word"]: (row["count"], row["sum"]) for row in state.rows} == {
+        word: (len(each), sum(each)) for word, each in by_word.items()
+    }
+    (only,) = live_state(region, home, spark, ("a",), limit=100).rows
+    assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
+    at = RecordPlace(
+        topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]
+    )  # fmt: skip
+    assert records.one(at).content["word"] == "a"
+
+
+def _see_where_a_result_comes_from(
+    app: fk.App, connection: Connection, counts: str, lines: str, spark: "SparkSession"
+) -> None:
+    """Compare the answers of `falkirk why` with the results: they are sums over exactly the records that it names."""
+    with home_to_read(app, None) as (home, runs):
+        assert not runs
+        shape, place = read_shape(home.path), Storage(home=home, connection=connection)
+        assert shape is not None
+        records = TopicRecords(place)
+        origins = Origins(app, shape, place, records, limit=1_000, look=10_000)
+        ends = Topics(connection).end_positions(counts)
+        results = [r.at for p, end in ends.items() for r in records.back(LogId(counts), p, end, Offset(0), 30)]
+        newest = records.last(LogId(counts), 7)
+        assert [r.record.timestamp_ms for r in newest] == sorted(r.record.timestamp_ms for r in newest)
+        assert {r.at for r in newest} <= set(results)
+        for at in results[::20]:
+            found = origins.explain(at)
+            result, origin = json.loads(found["record"]["value"]), found["origin"]
+            assert (origin["unit"], origin["processors"][-1]["name"]) == ("counts", "counted")
+            assert origin["incarnation"]["number"] == 1
+            assert origin["same_key"]["columns"] == ["word"]
+            assert origin["same_key"]["has_all"]
+            made_of = [*origin["inputs"], *origin["same_key"]["records"]]
+            rows = [json.loads(each["record"]["value"]) for each in made_of]
+            assert {row["word"] for row in rows} == {result["word"]}
+            assert (len(rows), sum(row["n"] for row in rows)) == (result["version"], result["total"])
+            for each, row in zip(made_of, rows, strict=True):
+                (written,) = each["origin"]["inputs"]
+                assert (written["record"]["topic"], written["origin"]) == (lines, None)
+                assert json.loads(written["record"]["value"])["n"] == row["n"]
+        _see_the_state(shape.regions[-1], home, records, spark)
+        file, line = Path(__file__).name, "def counted(words)"
+        out = io.StringIO()
+        Terminal(file=out, width=160).print(tree_of(origins.explain(results[0]), 160), soft_wrap=True)
+        for text in (file, line, "live region counts, incarnation 1", f"{lines}/"):
+            assert text in out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,33 @@
 """Tasks that Spark runs again: a second attempt refuses its first record, and no batch writes that begins after a loss.
 
 The reason for the latter, a second attempt that meets no record, is played on a real cluster
-(tests/cluster/test_spark_cluster.py).
+(tests/cluster/test_second_attempts.py).
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
+from falkirk.plan.plan import Plan
+from falkirk.runtime import rows as region_rows
 from falkirk.runtime.attempts import SECOND_ATTEMPT, _number, first_attempt_only
+from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.live.losses import LOST
+from falkirk.runtime.live.query import results
+from falkirk.runtime.rows import IncarnationConstants, OutputTopic
+from falkirk.runtime.sinks import copying, topic
+from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.theory.ids import EpochNumber, Incarnation, LogId
 from tests.integration.live import Wire, await_one, settle
 
 
@@ -38,7 +48,7 @@ def _scheduler(spark: SparkSession, which: str) -> Any:
 
 @pytest.mark.parametrize("refuses", [True, False])
 def test_a_second_attempt_refuses_its_first_record(spark: SparkSession, twice: None, *, refuses: bool) -> None:
-    """Without the refusal Spark sends what the first attempt may have sent."""
+    """Without the refusal Spark sends records that the first attempt may have sent."""
     is_first = _number(spark.sparkContext, "attemptNumber") == 0
     sent = F.when(is_first, F.raise_error(F.lit("the first attempt fails"))).otherwise(F.lit("sent"))
     rows = spark.range(1).select(sent.alias("value"))
@@ -47,6 +57,84 @@ def test_a_second_attempt_refuses_its_first_record(spark: SparkSession, twice: N
         return
     with pytest.raises(PySparkException, match=f"{SECOND_ATTEMPT}: task attempt 1, stage attempt 0"):
         rows.select(first_attempt_only(F.col("value"))).collect()
+
+
+def _failing_once(spark: SparkSession) -> DataFrame:
+    """Return a record of Kafka. The first attempt to read it fails."""
+    is_first = _number(spark.sparkContext, "attemptNumber") == 0
+    word = F.when(is_first, F.raise_error(F.lit("the first attempt fails"))).otherwise(F.lit('{"word": "a", "n": 1}'))
+    return spark.range(1).select(
+        F.lit(None).cast("binary").alias("key"), word.cast("binary").alias("value"), F.lit("events").alias("topic"),
+        F.lit(0).alias("partition"), F.lit(7).cast("long").alias("offset"), F.current_timestamp().alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+    )  # fmt: skip
+
+
+class _Context:
+    """What a job that writes asks of its context."""
+
+    home = SimpleNamespace(identity="deadbeef")
+    signing_key = SimpleNamespace(of=lambda topic, incarnation: b"key")
+    facts = SimpleNamespace(partitions=1, max_message_bytes=1_000_000)
+    topics = SimpleNamespace(facts=lambda topic: _Context.facts)
+
+    def __init__(self, records: DataFrame) -> None:
+        self.session = SimpleNamespace(read=self)
+        self.format = self.options = self.option = lambda *arguments, **more: self
+        self.load = lambda: records
+
+    def void(self, held: str) -> Void:
+        return Void()
+
+    def kafka_options(self) -> dict[str, str]:
+        return {}
+
+
+class _Topic(TopicTarget):
+    """A topic that has no epoch yet."""
+
+    _context = property(lambda self: self._place)
+
+    def _found(self) -> dict[int, tuple[EpochNumber, int]]:
+        return {}
+
+
+def _of_a_region(records: DataFrame, plan: Callable[..., Plan], written: list[DataFrame]) -> None:
+    (region,) = plan(lambda events: events.select("word", "n"), schema="word STRING, n INT").regions
+    out = OutputTopic(name=LogId("out"), partitions=1, size_limit_bytes=1_000_000)
+    release = IncarnationConstants(
+        application="deadbeef", incarnation=Incarnation(1), source_partitions=(1,), state_partitions=1, main=out,
+        dead=out, barrier=None, main_key=b"", dead_key=b"",
+    )  # fmt: skip
+    written.append(region_rows.rows(results(region, [records], (1,)), region, release))
+
+
+def _of_a_copy(records: DataFrame, plan: Callable[..., Plan], written: list[DataFrame]) -> None:
+    copying.copy(cast(Any, _Context(records)), LogId("held"), "out", {0: 7}, {0: 8})
+
+
+def _of_an_epoch(records: DataFrame, plan: Callable[..., Plan], written: list[DataFrame]) -> None:
+    target = _Topic(cast(Any, _Context(records)), fk.Kafka("out"), lambda name: {0: 0})
+    data = records.select(F.col("key").cast("string"), F.col("value"), "partition", F.col("offset").alias(ROW))
+    target._send(EpochNumber(0), data, cast(Any, _Context.facts))
+
+
+@pytest.mark.parametrize("write", [_of_a_region, _of_a_copy, _of_an_epoch])
+def test_a_second_attempt_of_each_writer_sends_nothing(
+    spark: SparkSession,
+    twice: None,
+    plan: Callable[..., Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[DataFrame, Callable[..., Plan], list[DataFrame]], None],
+) -> None:
+    """The records of a live region, of a copy from a held log, and of an epoch. Each place asks by itself."""
+    written = list[DataFrame]()
+    for module in (copying, topic):
+        monkeypatch.setattr(module, "write", lambda context, name, rows, limit: written.append(rows))
+    write(_failing_once(spark), plan, written)
+    (rows,) = written
+    with pytest.raises(PySparkException, match=SECOND_ATTEMPT):
+        rows.collect()
 
 
 def test_a_live_region_does_not_start_where_spark_runs_failed_tasks_again(

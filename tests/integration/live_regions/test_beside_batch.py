@@ -15,7 +15,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: In 200 tasks, these rows keep two processors busy: the tests' session interprets expressions. At one of its rows,
+#: In 200 tasks, these rows keep two cores busy: the tests' session interprets expressions. At one of its rows,
 #: each task waits, and so holds its slot while it computes nothing. The job takes longer than two checkpoints.
 ROWS, TASKS, WAIT_MS = 3_000_000, 200, 400
 BUSY = f"""CASE WHEN id % {ROWS // TASKS} = 0 THEN length(reflect('java.lang.Thread', 'sleep', {WAIT_MS}L))

@@ -112,8 +112,8 @@ def test_without_the_table_it_ends_both(wire: Wire, home: Path, monkeypatch: pyt
 def batches(wire: Wire, home: Path, fails: str) -> fk.App:
     """Return an application with a live region, two batches that can be corrected, and an iteration that can't.
 
-    The second batch draws, and never saves its state: after an error that may have cost Spark's memory it has to begin
-    anew in another Spark application.
+    The second batch is random, and never saves its state: after an error that may have cost Spark's memory it has to
+    begin again in another Spark application.
     """
     app = fk.App("down", home=home, state_partitions=1)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema=EVENTS))
@@ -143,7 +143,7 @@ def batches(wire: Wire, home: Path, fails: str) -> fk.App:
 def test_batches_and_an_iteration_that_fail_stay_down_and_a_live_region_runs_on(
     wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before, each of them ended the application, live regions included, and the batch that draws did so at once."""
+    """Before, each of them ended the application, live regions included, and the random batch did so at once."""
     monkeypatch.setattr(retry, "PAUSES_S", (0.0,))
     events, numbers, names, halves = (wire.topic(name, 1) for name in ("events", "numbers", "names", "halves"))
     query = run_here(batches(wire, home, ""), Connection.of(wire.bootstrap))

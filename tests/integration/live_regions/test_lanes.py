@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -12,18 +13,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import read_topic
+from falkirk.check import TopicRecord, read_topic
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.fencing import take
 from falkirk.local.broker import Broker
+from falkirk.runtime import lanes
+from falkirk.runtime.live.region_lanes import RegionLanes
 from tests.integration.live import Wire, await_one, settle
 from tests.support import wait_until
 
 
 def _app(events: str, out: str, home: Path, *, fenced: bool | None) -> fk.App:
+    """Count words. If it is fenced, a region before that one writes a hop."""
     app = fk.App("lanes", home=home, fenced=fenced)
-    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
+    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key=None if fenced else "word"))
 
     @app.stream(fk.Lazy("1 second"))
     def counted(events: fk.Stream) -> fk.Stream:
@@ -33,9 +37,13 @@ def _app(events: str, out: str, home: Path, *, fenced: bool | None) -> fk.App:
     return app
 
 
+def _records(wire: Wire, topic: str) -> list[TopicRecord]:
+    """Return the records that a reader of committed records sees."""
+    return list(read_topic({"bootstrap.servers": wire.bootstrap}, topic))
+
+
 def _committed(wire: Wire, topic: str) -> list[dict[str, object]]:
-    """Return the values that a reader of committed records sees."""
-    return [json.loads(record.value or b"") for record in read_topic({"bootstrap.servers": wire.bootstrap}, topic)]
+    return [json.loads(record.value or b"") for record in _records(wire, topic)]
 
 
 def _has(wire: Wire, topic: str, count: int) -> bool:
@@ -50,13 +58,41 @@ def _start(wire: Wire, events: str, out: str, home: Path, *, fenced: bool | None
     return run_here(_app(events, out, home, fenced=fenced), Connection.of(wire.bootstrap))
 
 
+class _LateTask:
+    """A task of the first incarnation of a region, in another JVM as it seems."""
+
+    def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._spark, self._writers = spark, dict[str, Any]()
+        real = RegionLanes.writer
+
+        def writer(of: RegionLanes, *arguments: Any) -> Any:
+            with monkeypatch.context() as patch:
+                patch.setattr(lanes, "key", lambda identity, region: f"other-{identity}-{region}")
+                self._writers.setdefault(of._region.name, real(of, *arguments))
+            return real(of, *arguments)
+
+        monkeypatch.setattr(RegionLanes, "writer", writer)
+
+    def open(self, region: str) -> None:
+        self._writers[region].open(0, 1_000)
+
+    def bury(self, region: str, topic: str, text: str) -> None:
+        """Send a dead letter, and end the task."""
+        self._writers[region].process(_row(self._spark, topic, text))
+        self._writers[region].close(None)
+
+
 @pytest.mark.parametrize("kind", ["plain", "fenced"])
-def test_each_result_is_there_once(spark: SparkSession, broker: Broker, tag: str, home: Path, kind: str) -> None:
-    """Over two incarnations, with a dead letter."""
-    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+def test_each_result_is_there_once(
+    spark: SparkSession, broker: Broker, tag: str, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Over two incarnations, with a dead letter. Nothing that is fenced comes of a late task of the first one, a dead
+    letter of the region that writes the hop included."""
+    wire, late = Wire(bootstrap=broker.bootstrap, tag=tag), _LateTask(spark, monkeypatch)
     events, out = wire.topic("events"), wire.topic("out")
     for turn, first in enumerate((0, 50), 1):
         query = _start(wire, events, out, home, fenced=kind == "fenced")
+        dead, region = query._host._plan.regions[0].dead_letter_topic, query._host._plan.regions[0].name
         wire.send(events, [{"word": f"w{n % 5}", "n": n} for n in range(first, first + 50)])
         wire.send(events, [b"{"])
         await_one(query, partial(_has, wire, out, turn * 50), f"{turn * 50} results")
@@ -67,9 +103,17 @@ def test_each_result_is_there_once(spark: SparkSession, broker: Broker, tag: str
             epoch = _epoch_of(spark, wire, lane)
             settle(query)
             assert _epoch_of(spark, wire, lane) == epoch, "a lane stays open between batches"
-        published = query._host.figures()[0]["outputs"][out]  # of this JVM, over both incarnations
+            if turn == 2:
+                with pytest.raises(Py4JJavaError, match="FALKIRK_FENCED"):
+                    late.bury(region, dead, "late")
+                settle(query)
+                assert [(record.value or b"")[:4] for record in _records(wire, dead)].count(b"late") == 0
+                assert _counts_dead_letters(query, turn)
+        published = query._host.figures()[-1]["outputs"][out]  # of this JVM, over both incarnations
         assert (published["records"], sum(published["counts"])) == (turn * 50, turn * 50)
         query.stop()
+        if turn == 1:
+            late.open(region)
     rows = _committed(wire, out)
     assert len(rows) == 100
     assert sorted((row["word"], row["version"]) for row in rows) == sorted(
@@ -82,21 +126,23 @@ _REFUSED = r"ProducerFenced|InvalidProducerEpoch"
 
 
 class _Writer:
-    """One task's writer of a region, as Spark calls it. Args: name: of a JVM's own lanes: another one, another JVM."""
+    """One task's writer of a region, as Spark calls it. Args: name: a name per JVM, because each has its lanes."""
 
     def __init__(
         self, spark: SparkSession, wire: Wire, topic: str, *, incarnation: int, token: str, jvm: str,
-        gate: str = "gate", timeout_ms: int = 60_000,
+        gate: str = "gate", timeout_ms: int = 60_000, fenced: bool = True,
     ) -> None:  # fmt: skip
         assert spark._jvm is not None
-        self._gateway, self._topic = spark.sparkContext._gateway, topic
+        self._spark, self._topic = spark, topic
         options = spark._jvm.java.util.HashMap()
         settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0", "retry.backoff.ms": "1"}
         for name, value in {"bootstrap.servers": wire.bootstrap, "acks": "all", **settings}.items():
             options.put(name, value)
         made = spark._jvm.org.falkirk.KafkaWriter(f"{jvm}-{wire.tag}", incarnation, 1, "falkirk", options)
-        self._jvm = spark._jvm
-        self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000)
+        self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000) if fenced else made
+
+    def with_letters(self, writer: "_Writer") -> None:
+        self._writer.withLetters(writer._topic, writer._writer)
 
     def batch(self, text: str, *, number: int = 0) -> None:
         self._writer.open(0, number)
@@ -106,14 +152,21 @@ class _Writer:
     def open(self, number: int = 0) -> None:
         self._writer.open(0, number)
 
-    def send(self, text: str) -> None:
-        values = self._gateway.new_array(self._jvm.java.lang.Object, 5)
-        for place, value in enumerate((self._topic, 0, None, text.encode(), b"header")):
-            values[place] = value
-        self._writer.process(self._jvm.org.apache.spark.sql.RowFactory.create(values))
+    def send(self, text: str, topic: str | None = None) -> None:
+        self._writer.process(_row(self._spark, topic or self._topic, text))
 
     def close(self) -> None:
         self._writer.close(None)
+
+
+def _row(spark: SparkSession, topic: str, text: str) -> Any:
+    """Return a row as a region's query gives it to its writer."""
+    gateway, jvm = spark.sparkContext._gateway, spark._jvm
+    assert jvm is not None
+    values = gateway.new_array(jvm.java.lang.Object, 5)
+    for place, value in enumerate((topic, 0, None, text.encode(), b"header")):
+        values[place] = value
+    return jvm.org.apache.spark.sql.RowFactory.create(values)
 
 
 @pytest.fixture
@@ -144,8 +197,7 @@ def _epoch_of(spark: SparkSession, wire: Wire, name: str) -> str:
 
 
 def _texts(wire: Wire, topic: str) -> list[str]:
-    found = read_topic({"bootstrap.servers": wire.bootstrap}, topic)
-    return [(record.value or b"").decode() for record in found]
+    return [(record.value or b"").decode() for record in _records(wire, topic)]
 
 
 def _fence(spark: SparkSession, wire: Wire) -> str:
@@ -157,7 +209,7 @@ def _fence(spark: SparkSession, wire: Wire) -> str:
 
 
 def test_a_fenced_lane_sends_nothing_that_a_reader_sees(spark: SparkSession, lane_wire: Wire) -> None:
-    """Neither what it had sent in an open transaction, nor what it sends later."""
+    """Readers see no record of its open transaction, and no later one."""
     out = lane_wire.topic("out", 1)
     old = _Writer(spark, lane_wire, out, incarnation=1, token=_fence(spark, lane_wire), jvm="old")
     old.batch("committed")
@@ -224,6 +276,27 @@ def test_a_lane_moves_to_another_executor_and_back(spark: SparkSession, lane_wir
         return
     with pytest.raises(Py4JJavaError, match=_REFUSED):
         old.batch("c", number=1)
+
+
+def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSession, lane_wire: Wire) -> None:
+    """The lane of results is plain, and the one of dead letters is opened at the first one."""
+    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), _fence(spark, lane_wire)
+    writer = _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False)
+    writer.with_letters(_Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old"))
+    epochs = []
+    for number, letters in enumerate((0, 1, 0, 0, 2)):
+        writer.open(number)
+        writer.send(f"result {number}")
+        for letter in range(letters):
+            writer.send(f"letter {number} {letter}", dead)
+        writer.close()
+        epochs.append(_token(spark, lane_wire, "lane-0"))
+    taken, opened, *later = epochs
+    assert opened != taken
+    assert {*later} == {opened}
+    assert _texts(lane_wire, out) == [f"result {number}" for number in range(5)]
+    assert _texts(lane_wire, dead) == ["letter 1 0", "letter 4 0", "letter 4 1"]
+    assert lane_wire.topics.end_positions(out) == {0: 5}, "there is no transaction"
 
 
 def test_readers_wait_for_a_dead_writer_only_until_its_transaction_times_out(

@@ -1,6 +1,7 @@
 """Event time in live regions: the first record of each id within a time, late records, and hostile times.
 
-The same steps run live and in micro-batches, over a stop in the middle. Both give what the model in plain Python gives.
+The same steps run live and in micro-batches, over a stop in the middle. Both give the results of the model in plain
+Python.
 """
 
 from collections import Counter, defaultdict

@@ -1,4 +1,4 @@
-"""Live regions in one process: what a start refuses, one clear error each, and what ends a query for good."""
+"""Live regions in one process: the refusals of a start, each with a clear error, and errors that end a query."""
 
 import inspect
 import json
@@ -12,7 +12,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors.location import SourceLocation
 from falkirk.host.query import Query
+from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
+from falkirk.runtime.live.inputs import due
+from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, failed, settle
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ def start(
 
 
 def refused(condition: str, *arguments: Any, **options: Any) -> fk.FalkirkError:
-    """Start what must not start."""
+    """Start an application that must not start."""
     with pytest.raises(fk.FalkirkError) as caught:
         start(*arguments, **options).stop()
     assert caught.value.condition == condition, caught.value
@@ -64,6 +68,13 @@ def test_one_home_and_what_it_refuses(wire: Wire, home: Path) -> None:
     with pytest.raises(fk.HomeError) as caught:
         start(wire, events, out, home, sink=apart)
     assert list(caught.value.parameters["changed"]) == ["dead letters"]  # type: ignore[call-overload]
+    # A replay would find its results in other partitions than those that are published, and publish them again.
+    other_key = refused("APPLICATION_CHANGED", wire, events, out, home, sink=fk.Kafka(out, key="version"))
+    assert list(other_key.parameters["changed"]) == ["partitioned by", "written as"]  # type: ignore[call-overload]
+    computed = refused(
+        "APPLICATION_CHANGED", wire, events, out, home, then=lambda s: s.withColumn("word", F.upper("word"))
+    )
+    assert list(computed.parameters["changed"]) == ["partitioned by"]  # type: ignore[call-overload]
     assert wire.count(out) == 6
 
     wire.send(events, [{"word": w} for w in "abc"])
@@ -183,3 +194,8 @@ def test_what_a_transaction_took_back_is_no_input(wire: Wire, home: Path) -> Non
     settle(query)
     query.stop()
     assert [(row["word"], row["version"]) for row in wire.rows(out)] == [("a", 1), ("c", 1), ("a", 2)]
+    # Nor is the marker of a transaction at the end: a region that has failed need not get further than that.
+    connection, behind = Connection.of(wire.bootstrap), Offset(wire.topics.end_positions(events)[0] - 1)
+    begin = {TopicPartition(topic=events, partition=0): Offset(0)}
+    assert due(wire.topics, connection, {LogId(events): {0: Offset(0)}}) == begin
+    assert due(wire.topics, connection, {LogId(events): {0: behind}}) == {}

@@ -1,6 +1,6 @@
 """Windows of event time: the same steps live and in micro-batches, over a stop in the middle.
 
-Both engines give what the model in plain Python gives: results when windows close, updates, and late records.
+Both engines give the results of the model in plain Python: results when windows close, updates, and late records.
 """
 
 import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT"
 RECORDS = 300
-#: A case costs up to a minute of processor time. One is enough before each merge.
+#: A case costs up to a minute of CPU time. One is enough before each merge.
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 WINDOWS: Mapping[str, Callable[[], "Column"]] = {
     "tumbling": lambda: F.window("at", f"{windows.SIZE_S} seconds"),

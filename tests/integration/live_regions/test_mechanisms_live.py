@@ -1,4 +1,4 @@
-"""The policies of live processors on real Spark: when results leave, and what is there after a failure."""
+"""The policies of live processors on real Spark: when results are published, and which exist after a failure."""
 
 import zlib
 from collections import defaultdict
@@ -59,7 +59,7 @@ class Run:
 def test_results_of_snapshots_come_out_behind_a_checkpoint(
     broker: Broker, spark: "SparkSession", home: Path, tag: str, policy: Policy, held: bool
 ) -> None:
-    """Twice each time the checkpoints stand still: `policy` decides whether results come out meanwhile."""
+    """Twice each time the checkpoints stand still: `policy` decides whether results are published meanwhile."""
     run = Run(broker, tag, home, lambda s: s.groupBy("word").agg(F.count("*").alias("version")), policy)
     try:
         wait_until(lambda: run.committed() >= 0, 120, "a checkpoint")
@@ -114,7 +114,7 @@ def test_snapshots_stand_on_what_is_taken_back(
 
 
 def chained(stream: fk.Stream) -> fk.Stream:
-    """Fold what was drawn into a state, so that each result tells of all draws before it."""
+    """Fold random values into a state, so that each result depends on all values before it."""
     return (
         stream.withColumn("lot", F.expr("uuid()"))
         .groupBy("word")
@@ -151,7 +151,7 @@ def test_what_is_drawn_has_one_outcome_when_it_is_logged_first(
 
 
 def lots(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
-    """Return the lots of each record, in the order of their partitions."""
+    """Return the random values of each record, in the order of their partitions."""
     found: dict[int, list[str]] = defaultdict(list)
     for row in rows:
         found[row["n"]].append(row["lot"])

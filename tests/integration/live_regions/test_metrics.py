@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.host.metrics import Metrics
-from falkirk.host.metrics_server import MetricsServer
+from falkirk.host.metrics_server import metrics_server
 from falkirk.host.pulse import Pulse
 from tests.integration.live import Wire, await_one, settle
 
@@ -36,7 +36,7 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
     pulse = Pulse(180.0)
     metrics = Metrics("shop", pulse)
     pulse.begin()
-    with MetricsServer(metrics, ("127.0.0.1", 0)) as server:
+    with metrics_server(metrics, ("127.0.0.1", 0)) as server:
 
         def scraped() -> dict[str, float]:
             """Return the samples of the only processor by their names; buckets are left out."""

@@ -15,7 +15,7 @@ from falkirk.local.broker import Broker
 from falkirk.protocol import rollback
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Decision
+from falkirk.protocol.rollback import RollbackDecision
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
 from tests.integration.tentative import COUNTS, DRAWN, REGIONS, Hop, application, expected, released
@@ -32,10 +32,10 @@ class Decided:
     """Every decision of a wheel, with the points that it was made from."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[RecoveryProtocol, Decision, Mapping[str, tuple[Point, ...]]]] = []
+        self.made: list[tuple[RecoveryProtocol, RollbackDecision, Mapping[str, tuple[Point, ...]]]] = []
         decide = RecoveryProtocol.decide
 
-        def remember(recovery: RecoveryProtocol, *arguments: Any, **options: Any) -> Decision:
+        def remember(recovery: RecoveryProtocol, *arguments: Any, **options: Any) -> RollbackDecision:
             decision = decide(recovery, *arguments, **options)
             if current_thread().name != WATCH:
                 return decision  # a test that asks
@@ -46,7 +46,7 @@ class Decided:
         patch.setattr(RecoveryProtocol, "decide", remember)
 
     def mistakes(self, restored: Mapping[str, int]) -> list[str]:
-        """Return which regions went on from another checkpoint than the solver's answer says."""
+        """Return the regions that resumed from another checkpoint than that of the solver's answer."""
         recovery, decision, points = self.made[-1]
         wrong = []
         for name, batch in restored.items():
@@ -74,7 +74,7 @@ class Run:
         self.query.stop()
 
     def let_the_reader_save_what_is_not_fixed(self) -> None:
-        """Wait until the second region has saved a state that rests on what the first would draw again."""
+        """Wait until the second region has saved a state that depends on unsaved random values of the first."""
         recovery = self.query._host._recovery
         assert recovery is not None
 
@@ -98,7 +98,7 @@ class Run:
         wait_until(back, 120, f"new incarnations: {self.query.status}")
 
     def take_back(self) -> None:
-        """Fail the first region when its reader has saved what is taken back with it.
+        """Fail the first region when its reader has saved records that become void with it.
 
         Between the look and the failure it may have saved that itself; then there was nothing to take back.
         """
@@ -125,11 +125,11 @@ class Run:
         self.query.stop()
 
     def restored(self) -> dict[str, int]:
-        """Return the checkpoint that each region last went on from."""
+        """Return the checkpoint from which each region last resumed."""
         return {n: self.store.incarnations(n)[-1].restored_batch for n in REGIONS}
 
     def is_contradicted(self) -> bool:
-        """Tell whether a result was released that what counts of the hop does not determine."""
+        """Return whether a result was released that the valid records of the hop do not determine."""
         assert self.query.isActive, self.query.exception()
         found = released(self.wire.bootstrap, self.counts)
         self.hop.take_down()
@@ -137,7 +137,7 @@ class Run:
         return any(rows != determined[word][: len(rows)] for word, rows in found.items())
 
     def _moves(self) -> bool:
-        """Tell whether the held log still has something that is not in the sink."""
+        """Return whether the held log still has results that are not in the sink."""
         recovery = self.query._host._recovery
         assert recovery is not None
         held = next(iter(recovery.layout.held))
@@ -177,7 +177,7 @@ def test_a_perturbed_answer_shows(
             run.fail_the_first()
             monkeypatch.setattr(rollback, "newest_within", newest_within)
             if decided.mistakes(run.restored()):
-                with suppress(AssertionError):  # no word that it had saved may come again
+                with suppress(AssertionError):  # a word that it had saved need not recur
                     wait_until(run.is_contradicted, 30, "a result that rests on what was taken back")
                     return
         raise AssertionError(f"nothing wrong was seen in 5 rollbacks; the last one restored {run.restored()}")

@@ -60,7 +60,7 @@ def file(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_uuid(printed: str) -> bool:
-    """Tell whether nothing but the program's own line was printed."""
+    """Return whether only the program's own line was printed."""
     return re.fullmatch(r"[\w-]{22}\n", printed) is not None
 
 

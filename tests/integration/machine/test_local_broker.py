@@ -40,7 +40,7 @@ def client(broker: Broker) -> AdminClient:
 
 
 def kill(broker: Broker) -> None:
-    """Kill a broker and wait until its process is gone."""
+    """Kill a broker and wait until its process has ended."""
     os.kill(broker.pid, signal.SIGKILL)
     wait_until(lambda: broker.process() is None, 10, "the broker is dead")
 

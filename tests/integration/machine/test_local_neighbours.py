@@ -1,7 +1,9 @@
-"""Other users of the machine: what a process that shares it may call in Spark's driver without the secret."""
+"""Other users of the machine: a process without the secret can call nothing in Spark's driver."""
 
+import os
 import socket
 import struct
+import tempfile
 from pathlib import Path
 
 from pyspark import SparkFiles
@@ -12,9 +14,9 @@ CALL, ANSWER, REFUSAL = 3, 4, 5
 
 
 def call_driver(spark: SparkSession, endpoint: str) -> tuple[int, bytes]:
-    """Call the driver as a stranger: ask whether it has an endpoint. Return the type of the answer, and what it says.
+    """Call the driver as a stranger: ask whether it has an endpoint. Return the type of the answer, and its content.
 
-    What the call holds is a serialized Java object: to read one that somebody made up is to run what he likes.
+    The call contains a serialized Java object: a driver that reads a forged one runs the attacker's code.
     """
     jvm = spark._jvm
     assert jvm is not None
@@ -36,7 +38,7 @@ def call_driver(spark: SparkSession, endpoint: str) -> tuple[int, bytes]:
 
 
 def test_a_stranger_on_this_machine_calls_nothing_in_the_driver(spark: SparkSession) -> None:
-    """Before, any user of the machine was answered, and what he sent was deserialized first."""
+    """Before, the driver answered any user of the machine, and deserialized the request first."""
     kind, said = call_driver(spark, "HeartbeatReceiver")
     assert kind == REFUSAL, said
     assert b"SaslMessage" in said or b"AuthMessage" in said, said
@@ -50,3 +52,12 @@ def test_sparks_own_calls_are_answered(spark: SparkSession, tmp_path: Path) -> N
     name = file.name
     read = spark.sparkContext.parallelize([1], 1).map(lambda _: Path(SparkFiles.get(name)).read_text())
     assert read.collect() == ["fetched"]
+
+
+def test_other_users_can_not_read_what_a_shuffle_writes(spark: SparkSession) -> None:
+    """With the usual umask, Spark's own folders in the temporary folder are readable by all. Before, it used these."""
+    assert spark.range(100).repartition(3).count() == 100
+    chosen = Path(str(spark.conf.get("spark.local.dir", tempfile.gettempdir())))
+    assert list(chosen.glob("blockmgr-*/*/shuffle_*")), "the session writes there"
+    found = chosen.stat()
+    assert (found.st_uid, found.st_mode & 0o077) == (os.geteuid(), 0)

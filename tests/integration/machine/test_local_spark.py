@@ -45,7 +45,7 @@ def files(spark: SparkSession, tmp_path: Path) -> Any:
 
 
 def write(files: Any, spark: SparkSession, file: Path, content: bytes, *, overwrite: bool = False) -> Any:
-    """Begin to write a checkpoint file; it is there once the result is closed."""
+    """Begin to write a checkpoint file; it exists when the caller has closed the result."""
     jvm: Any = spark._jvm
     stream = files.createAtomic(jvm.org.apache.hadoop.fs.Path(str(file)), overwrite)
     stream.write(content)
@@ -88,7 +88,7 @@ def test_a_crash_before_the_checksum_is_in_place_leaves_a_readable_file(
 
 
 def looked_through(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give what a worker was forked with: how many objects no collection looks at, and what it need not import."""
+    """Return the state at the fork of a worker: the objects that no collection visits, and the loaded modules."""
     import pyspark
 
     for _ in batches:

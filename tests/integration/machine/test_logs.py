@@ -9,18 +9,30 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import InternalError, LogError
+from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import NO_HEADER, Foreign, SigningKey, Verifier
 from falkirk.kafka.tail import read_tail
 from falkirk.kafka.topics import TopicFacts, Topics
 from falkirk.kafka.void import Void
+from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
+from falkirk.runtime.live.inputs import read_before
 from falkirk.theory.channel import Channel
+from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.stamp import Stamp
 from tests.support import suspend, wait_until
 
 #: (partition, header or None) of a record to be written.
 Written = tuple[int, str | None]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that these tests may stop."""
+    folder = tmp_path_factory.mktemp("broker")
+    yield local_broker.start(folder, java_options=local_broker.SHORT_RUN)
+    local_broker.stop(folder)
 
 
 @pytest.fixture
@@ -77,6 +89,7 @@ def test_the_facts_of_a_topic(topics: Topics, tag: str) -> None:
         max_message_bytes=5000,
         retention_ms=-1,
         message_timestamp_type="CreateTime",
+        timestamp_after_max_ms=3_600_000,
     )
     topics.delete(name)
     assert not topics.exists(name)
@@ -158,6 +171,10 @@ def test_gaps_that_transactions_leave_end_no_range_early_and_hold_none_open(
         for last in range(first, 10):
             read = places(read_range(broker.bootstrap, topic, {0: first}, {0: last}, stall_s=10))
             assert read == [(0, o) for o in everything if first <= o < last]
+    ends = topics.end_positions(topic)
+    start = dict.fromkeys(ends, Offset(0))
+    assert read_before(topics, Connection.of(broker.bootstrap), {LogId(topic): start}) == {(0, 0): 7}
+    assert read_before(topics, Connection.of(broker.bootstrap), {LogId(topic): {**start, 0: Offset(8)}}) == {}
 
 
 def test_a_range_must_name_its_partitions_twice(broker: Broker, topic: str) -> None:

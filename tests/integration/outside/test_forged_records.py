@@ -15,8 +15,10 @@ from falkirk.kafka.header import header_value
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
 from falkirk.local.broker import Broker
-from falkirk.runtime.signed import signed_header
-from tests.integration.live import Wire, settle
+from falkirk.runtime import foreign
+from falkirk.runtime.signed import header_text, signed_header
+from falkirk.theory.ids import Incarnation
+from tests.integration.live import Wire, await_one, settle
 from tests.integration.live_regions.test_live import counted, events_of, versions
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
         for partition in (0, 11)
     ]
     frame = spark.createDataFrame(records, "partition INT, offset LONG, key BINARY, value BINARY").coalesce(1)
-    text = F.concat(F.lit("deadbeef/2/0."), F.concat_ws(".", "partition", "offset"), F.lit("/3"))
+    text = header_text("deadbeef", Incarnation(2), [F.lit(0), F.col("partition"), F.col("offset")], F.lit(3))
     key = F.when(F.col("partition") == 0, F.lit(signing.of("out", 2))).otherwise(F.lit(signing.of("dead", 2)))
     header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value"))
     rows = frame.select("*", header.alias("header")).collect()
@@ -64,7 +66,10 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
     assert KEY_MARK.hex().upper() not in printed, "a plan shows a key"
 
 
-def test_a_restart_after_forged_records_gives_all_results(wire: Wire, home: Path) -> None:
+def test_a_restart_after_forged_records_gives_all_results(
+    wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreign, "LOOK_S", 0.5)
     events, out = wire.topic("events"), wire.topic("out")
     dead = f"{out}.dead-letters"
 
@@ -96,6 +101,10 @@ def test_a_restart_after_forged_records_gives_all_results(wire: Wire, home: Path
     assert {str(f["topic"]): f["count"] for f in query.foreign}[out] == number
     wire.await_count(dead, 4 + len(forged) * len(wire.topics.end_positions(dead)), query)
     settle(query)
+    known = {str(f["topic"]): f["count"] for f in query.foreign}[dead]
+    forge(wire, dead, [b"\xff"])  # this is named without another restart
+    more = len(wire.topics.end_positions(dead))
+    await_one(query, lambda: {f["topic"]: f["count"] for f in query.foreign}[dead] == known + more, "its name")
     query.stop()
     found = versions([row for row in wire.rows(out) if row["word"] != "forged"])
     assert found == {"a": [1, 2, 3, 4], "x": [1, 2, 3, 4], "b": [1, 2], "y": [1, 2]}

@@ -1,4 +1,4 @@
-"""Hostile event times: whoever may write a topic stops no epoch with them, and makes no honest record late."""
+"""Hostile event times: with them, a writer of a topic stops no epoch, and makes no honest record late."""
 
 import itertools
 import json
@@ -104,7 +104,7 @@ def test_a_far_future_time_ends_no_application_and_makes_nothing_late(
 
 
 def test_bounds_hold_wherever_a_slice_lies() -> None:
-    """Every epoch of a time that fits begins and ends at a time that Python can hold, whatever the durations."""
+    """Every epoch of a time that fits begins and ends at a time that Python can hold, for all durations."""
     longest_us = round(SPAN_S_MAX * 1_000_000)
     for every_us, over in ((MINUTE_US, 1), (longest_us, 1), (MINUTE_US, longest_us // MINUTE_US)):
         by = ByTime(column="at", every_us=every_us, over=over)
@@ -143,3 +143,58 @@ def test_a_time_that_no_database_takes_is_a_dead_letter(spark: "SparkSession", t
     ConsoleTarget(fk.Console(), "out", written.append).deliver(0, rows, few=True)
     assert "at=+294246-12-31 00:00:00" in written[0]
     assert "at=2026-03-01 12:00:00" in written[0]
+
+
+#: Timestamps of records that Kafka accepts and Spark's TIMESTAMP can't hold, and one near its bound.
+TIMESTAMPS_MS = (-(10**16), -(2**63), 2**63 - 1, 10**16, 9_223_372_036_854_775)
+
+
+def test_a_timestamp_that_spark_can_not_hold_is_read_as_a_near_one(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str
+) -> None:
+    """By default, Kafka 4 accepts any timestamp in the past. Spark's own source fails on such a record at each start.
+
+    With format("kafka"), the region restarts until `REGION_KEEPS_FAILING`, the batch until `EPOCH_KEEPS_FAILING`.
+    """
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    clicks = wire.topic("clicks", 1, message_timestamp_after_max_ms=str(2**63 - 1))
+    live, timed, batched = (wire.topic(name, 1) for name in ("live", "timed", "batched"))
+    app = fk.App(f"stamps-{tag}", home=home, state_partitions=1)
+    app.source("clicks", fk.Kafka(clicks, schema="user STRING, at TIMESTAMP", key="user"))
+    often = fk.Lazy("2 seconds")
+    app.add_processor("users", lambda s: s.select("user"), reads=("clicks",), policy=often)
+    app.add_processor(
+        "first", lambda s: s.withWatermark("at", "1 hour").dropDuplicates(["user"]).select("user"),
+        reads=("clicks",), policy=often,
+    )  # fmt: skip
+
+    @app.batch(every="1 second")
+    def counted(clicks: "DataFrame") -> "DataFrame":
+        return clicks.select("user")
+
+    for name, to in (("users", live), ("first", timed), ("counted", batched)):
+        app.sink(name, name, fk.Kafka(to))
+
+    def click(user: str, timestamp_ms: int | None = None) -> None:
+        value = json.dumps({"user": user, "at": NOW.isoformat()}).encode()
+        when = {} if timestamp_ms is None else {"timestamp": timestamp_ms}
+        wire.producer.produce(clicks, value=value, key=user, partition=0, **when)
+        assert wire.producer.flush(60) == 0
+
+    query = run_here(app, Connection.of(broker.bootstrap))
+    users = ["ann", *(f"mallory {i}" for i in range(len(TIMESTAMPS_MS))), "bob"]
+    try:
+        click("ann")
+        for i, timestamp_ms in enumerate(TIMESTAMPS_MS):
+            click(f"mallory {i}", timestamp_ms)
+        click("bob")
+        for topic in (live, batched):
+            wire.await_count(topic, len(users), query)
+        wire.await_count(timed, len(users) - 2, query)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert [row["user"] for row in wire.rows(live)] == users
+    assert [row["user"] for row in wire.rows(batched)] == users
+    # Far before 1970 is far before the time of the record, so this one is ahead of the clock.
+    assert [row["user"] for row in wire.rows(timed)] == [u for u in users if u not in ("mallory 0", "mallory 1")]

@@ -1,10 +1,12 @@
-"""A push source between HTTP's side and Kafka, without Spark: what is sent once, remembered, answered and dropped."""
+"""A push source between HTTP's side and Kafka, without Spark: requests are sent once, kept, answered and dropped."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
@@ -20,10 +22,10 @@ from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.push import bridge as line
 from falkirk.push import fits, sender
-from falkirk.push import service as desk
+from falkirk.push import service as service
 from falkirk.push.errors import RequestError
-from falkirk.push.registry import Entry, RequestRegistry
-from falkirk.push.sender import Sender
+from falkirk.push.registry import RequestEntry, RequestRegistry
+from falkirk.push.sender import RequestSender
 from falkirk.push.service import RequestService
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire
@@ -76,7 +78,7 @@ def test_answers_silence_and_retries_beyond_a_restart(gates: Callable[..., Gate]
 
 
 def test_a_forged_answer_is_told_to_nobody(gates: Callable[..., Gate]) -> None:
-    """Whoever may write the topic of answers, and read it, is faster than the application."""
+    """An attacker who can read and write the topic of answers is faster than the application."""
     gate = gates()
     mine, yours = gate.ask("mine"), gate.ask("yours")
     gate.await_sent(2)
@@ -98,7 +100,7 @@ def test_a_retry_after_a_restart_is_sent_once_because_the_topic_is_remembered(
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, remembers: bool
 ) -> None:
     if not remembers:
-        monkeypatch.setattr(line, "read_back", lambda records: RequestRegistry())
+        monkeypatch.setattr(line, "read_back", lambda records, now_ms: RequestRegistry())
     gate = gates()
     gate.ask("a", timeout_s=600)
     gate.await_sent(1)
@@ -147,10 +149,10 @@ def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
     """Both know of the same request: the former one began to send it, and the client asked the next one again."""
     topic = wire.topic("requests")
 
-    def begun(name: str) -> Sender:
+    def begun(name: str) -> RequestSender:
         if not fences:
             monkeypatch.setattr(sender, "Producer", lambda given: Producer({**given, "transactional.id": name}))
-        return Sender(Connection.of(wire.bootstrap), topic, lambda: False)
+        return RequestSender(Connection.of(wire.bootstrap), topic, b"the key", lambda: False)
 
     former = begun(f"one-{wire.tag}")
     former._producer.begin_transaction()
@@ -158,7 +160,7 @@ def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
     assert former._producer.flush(30) == 0
     latter = begun(f"two-{wire.tag}")
     now_ms = int(time.time() * 1000)
-    latter.send([(Entry(id="a", digest=b"", at_ms=now_ms, stamped_ms=now_ms), value("a"))])
+    latter.send([(RequestEntry(id="a", digest=b"", at_ms=now_ms, stamped_ms=now_ms), value("a"))])
     if fences:
         with pytest.raises(LogError):
             former._try("sending requests", lambda: former._producer.commit_transaction(10))
@@ -183,7 +185,11 @@ def test_only_what_is_acknowledged_and_old_is_dropped(
     assert gate.sent() == ["a"], "its readers may still ask for it"
     gate.progress(acknowledged=True)
     wait_until(lambda: not gate.sent(), 30, "it to be dropped")
-    wait_until(lambda: gate.desk._book is not None and gate.desk._book.newest_ms() is None, 30, "it to be forgotten")
+    wait_until(
+        lambda: gate.service._registry is not None and gate.service._registry.newest_ms() is None,
+        30,
+        "it to be forgotten",
+    )
     gate.ask("a", wants_answer=False)
     gate.await_sent(1)
 
@@ -215,11 +221,16 @@ def test_a_request_is_silent_when_all_answers_up_to_there_were_read(
 
 
 def test_while_the_broker_hangs_clients_are_told_and_nothing_is_sent_twice(
-    gates: Callable[..., Gate], broker: Broker, monkeypatch: pytest.MonkeyPatch
+    own_broker: Broker, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "AWAY_S", 0.3)
-    gate, process = gates(), broker.process()
+    monkeypatch.setattr(service, "AWAY_S", 0.3)
+    process = own_broker.process()
     assert process is not None
+    with closing(Gate(Wire(bootstrap=own_broker.bootstrap, tag=tag))) as gate:
+        _hang_while_clients_ask(gate, process)
+
+
+def _hang_while_clients_ask(gate: Gate, process: psutil.Process) -> None:
     suspend(process)
     try:
         for request_id in ("a", "a", "b"):
@@ -246,15 +257,15 @@ def test_a_line_that_fails_begins_again_and_nobody_waits_for_nothing(
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch, error: Exception, condition: str
 ) -> None:
     gate = gates()
-    real, failures = Sender.send, iter([True])
+    real, failures = RequestSender.send, iter([True])
 
-    def send(self: Sender, requests: Any) -> Any:
+    def send(self: RequestSender, requests: Any) -> Any:
         places = real(self, requests)
         if next(failures, False):
             raise error
         return places
 
-    monkeypatch.setattr(Sender, "send", send)
+    monkeypatch.setattr(RequestSender, "send", send)
     with pytest.raises(RequestError) as refused:
         gate.ask("a")()
     assert (refused.value.condition, refused.value.status) == (condition, 503)
@@ -266,7 +277,7 @@ def test_a_line_that_fails_begins_again_and_nobody_waits_for_nothing(
             return error.condition == "RESULT_AWAITED"
         return True
 
-    wait_until(asks_again, 60, "the desk to be opened again")
+    wait_until(asks_again, 60, "the service to be opened again")
     gate.answer("a")
     assert gate.ask("a")().answer is not None
     assert gate.sent() == ["a"], "it was sent, though nobody was told"

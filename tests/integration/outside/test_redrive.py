@@ -1,4 +1,4 @@
-"""Dead letters that are sent again: each input once, as it was, whatever is cut off; without the notes, twice."""
+"""Dead letters that are sent again: each input once and unchanged, after any interruption; without the notes, twice."""
 
 import json
 from collections import Counter
@@ -21,8 +21,8 @@ from falkirk.local.broker import Broker
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout
-from falkirk.redrive.sending import HEADER, Notes, Sender
-from falkirk.runtime.context import Place
+from falkirk.redrive.sending import HEADER, Notes, RedriveSender
+from falkirk.runtime.context import Storage
 from falkirk.runtime.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -82,9 +82,9 @@ class Stage:
         return send_again(self.app, self.home, self.shape, connection, **options)
 
     def inputs(self) -> Counter[Sent]:
-        """Return what an ordinary reader of committed records finds in the topic, without the notes of its origin."""
+        """Return the records that a reader of committed records finds in the topic, without notes of their origin."""
         topics = self.wire.topics
-        # A transaction's end reaches its partitions a moment after its producer is told.
+        # A transaction's end reaches its partitions a moment after its producer gets the answer.
         wait_until(
             lambda: topics.readable_positions(self.events) == topics.end_positions(self.events),
             30,
@@ -104,7 +104,7 @@ def stage(broker: Broker, home: Path, tag: str) -> Any:
 
 
 def _bury_some(stage: Stage) -> Counter[Sent]:
-    """Bury inputs in both dead letters, some in both; return what is there once they are sent again."""
+    """Bury inputs in both dead letters, some in both; return the input topic's records after they are sent again."""
     for i in range(12):
         partition, value = i % 2, None if i == 3 else b"\xff bytes, no text %d" % i
         offset = stage.put(partition, value, key=None if i % 3 else b"\xffkey %d" % i)
@@ -140,7 +140,7 @@ def test_each_input_is_sent_once_as_it_was(stage: Stage) -> None:
 
 
 def test_forged_letters_and_notes_are_named_and_change_nothing(stage: Stage) -> None:
-    """Whoever may write the dead letters, and read them, sends nothing again and keeps nothing from being sent."""
+    """An attacker who can read and write the dead letters sends nothing again, and prevents nothing from being sent."""
     for i in range(3):
         stage.put(0, b"%d" % i)
     stage.bury("left", 0, 0)
@@ -152,8 +152,8 @@ def test_forged_letters_and_notes_are_named_and_change_nothing(stage: Stage) -> 
     for header in (None, unsigned, b"\xff", unsigned + b"9" * 5_000, stage.last_header):
         for letter in (*letters, *hostile):
             stage.forge("left", letter, header)
-    stage.bury("left", 0, 10**6)  # of a source that was cut off since
-    notes = Notes(Place(home=stage.home, connection=Connection.of(stage.wire.bootstrap)))
+    stage.bury("left", 0, 10**6)  # for a source that was truncated since
+    notes = Notes(Storage(home=stage.home, connection=Connection.of(stage.wire.bootstrap)))
     notes.prepare()
     note = json.dumps([[stage.events, 0, 0]]).encode()
     for value in (note, *hostile):
@@ -169,9 +169,9 @@ def test_forged_letters_and_notes_are_named_and_change_nothing(stage: Stage) -> 
 
 #: Between which calls of the producer a process is killed.
 PLACES: dict[str, tuple[type, str, bool]] = {
-    "fenced, nothing begun": (Sender, "send", False),
+    "fenced, nothing begun": (RedriveSender, "send", False),
     "sent, not committed": (Producer, "commit_transaction", False),
-    "committed, not told": (Sender, "send", True),
+    "committed, not told": (RedriveSender, "send", True),
     "noted, not read": (Notes, "read", True),
 }
 
@@ -179,14 +179,14 @@ PLACES: dict[str, tuple[type, str, bool]] = {
 def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     before = _bury_some(stage)
     monkeypatch.setattr("falkirk.commands.redrive.AT_ONCE", 3)
-    left_alive: list[Sender] = []
-    real_init = Sender.__init__
+    left_alive: list[RedriveSender] = []
+    real_init = RedriveSender.__init__
 
-    def init(self: Sender, *arguments: Any) -> None:
+    def init(self: RedriveSender, *arguments: Any) -> None:
         real_init(self, *arguments)
         left_alive.append(self)
 
-    monkeypatch.setattr(Sender, "__init__", init)
+    monkeypatch.setattr(RedriveSender, "__init__", init)
     for place in PLACES:
         with monkeypatch.context() as patch:
             _cut_off_at(place, patch)
@@ -195,7 +195,7 @@ def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pyt
     stage.again()
     assert stage.again()["sent"] == 0
     assert stage.inputs() == before + Counter({s: n for s, n in before.items() if s[2] != b'{"id": 1}'})
-    for sender in left_alive[:-1]:  # what a dead process had on its way can't arrive, and what hangs can't go on
+    for sender in left_alive[:-1]:  # requests of a dead process can't arrive, and a hung process can't resume
         with pytest.raises(LogError) as fenced:
             sender._do(lambda sender=sender: sender._producer.commit_transaction(10))  # type: ignore[misc]
         assert fenced.value.condition in ("REDRIVE_TAKEN_OVER", "KAFKA_REFUSED")
@@ -205,7 +205,7 @@ def test_cut_off_anywhere_each_input_is_sent_once(stage: Stage, monkeypatch: pyt
 def _cut_off_at(place: str, patch: pytest.MonkeyPatch) -> None:
     owner, name, behind = PLACES[place]
     if owner is Producer:  # a class of C's, which can't be patched
-        owner, name = Sender, "_do"
+        owner, name = RedriveSender, "_do"
     real: Callable[..., Any] = getattr(owner, name)
     calls = 0
 

@@ -12,8 +12,8 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.redrive import sending
-from falkirk.redrive.sending import TRANSACTION_S, Notes, Sender
-from falkirk.runtime.context import Place
+from falkirk.redrive.sending import TRANSACTION_S, Notes, RedriveSender
+from falkirk.runtime.context import Storage
 from falkirk.store import Store
 from tests.integration.live import Wire
 from tests.support import wait_until
@@ -28,12 +28,12 @@ def wire(broker: Broker, tag: str) -> Wire:
     return Wire(bootstrap=broker.bootstrap, tag=tag)
 
 
-def _open_transaction(wire: Wire, home: Path, events: str) -> Sender:
+def _open_transaction(wire: Wire, home: Path, events: str) -> RedriveSender:
     """Leave a redrive as a kill does: records are in the topic, and nobody ends their transaction."""
     held = SimpleNamespace(application="again", identity=wire.tag, store=Store(home.with_name("decisions.db")))
-    notes = Notes(Place(home=cast(Home, held), connection=Connection.of(wire.bootstrap)))
+    notes = Notes(Storage(home=cast(Home, held), connection=Connection.of(wire.bootstrap)))
     notes.prepare()
-    sender = Sender(Connection.of(wire.bootstrap), notes, wire.tag)
+    sender = RedriveSender(Connection.of(wire.bootstrap), notes, wire.tag)
     sender._producer.begin_transaction()
     sender._began_s = time.monotonic()
     sender._producer.produce(events, partition=0, value=b"{}")

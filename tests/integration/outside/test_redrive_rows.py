@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def application(tag: str, home: Path, events: str, database: str, kind: str, *, mended: bool) -> fk.App:
-    app = fk.App(f"poisoned-{tag}", home=home)  # its dead letters have a topic of their own
+    app = fk.App(f"poisoned-{tag}", home=home)  # its dead letters have a separate topic
     app.source("clicks", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))
 
     def halved(row: Any, state: Any) -> Any:

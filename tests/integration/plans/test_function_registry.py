@@ -1,4 +1,4 @@
-"""The table of functions against the registry of the installed Spark: what a new version brings shows here."""
+"""The table of functions against the registry of the installed Spark: a function of a new version fails this test."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,7 @@ from falkirk.analysis.functions import Nature, entry_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What a builder makes, where that is not what it is called after.
+#: The class that a builder makes, if its name is another one.
 _MADE = {
     "Contains": "Contains", "CountMinSketchAgg": "CountMinSketchAgg", "CurDate": "CurrentDate", "DatePart": "Extract",
     "LPad": "StringLPad", "RPad": "StringRPad", "MakeTimestampLTZ": "MakeTimestamp",

@@ -251,7 +251,7 @@ def last_one(events: "DataFrame", last_one: "DataFrame") -> "DataFrame":
 
 
 def apart(keeps: Any, told: Any = None) -> Any:
-    """Keep what one function makes, and tell something else: what was there before, or what another function makes."""
+    """Keep the state of one function, and return another result: the last state, or the result of another function."""
 
     def both(events: "DataFrame", both: "DataFrame") -> tuple["DataFrame", "DataFrame"]:
         return both if told is None else told(events, both), keeps(events, both)

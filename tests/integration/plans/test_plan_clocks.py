@@ -1,4 +1,4 @@
-"""Constants that are another one on another day: which of them are known, whatever they are written like."""
+"""Constants that are another one on another day: which of them are known, in every spelling."""
 
 from datetime import date
 from typing import TYPE_CHECKING

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def whole(events: "DataFrame") -> "DataFrame":
-    """What leaves rows in no order, with a column and a condition behind it."""
+    """A step that leaves rows without an order, followed by a column and a condition."""
     return events.groupBy("word").agg(F.sum("n").alias("n")).where("n > 0").withColumn("loud", F.upper("word"))
 
 

@@ -1,4 +1,4 @@
-"""Planning: what a batch's function makes of rows that Python is handed is unknown, until its author says something."""
+"""Planning: results of rows that went through Python are unknown, until the author declares the function."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

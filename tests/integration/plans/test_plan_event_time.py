@@ -1,4 +1,4 @@
-"""Plans with event time: what Falkirk infers of `dropDuplicates`, and the mistakes that it reports."""
+"""Plans with event time: the inference for `dropDuplicates`, and the mistakes that Falkirk reports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,11 +32,11 @@ def test_results_leave_on_arrival_and_the_plan_says_why(first: Planned) -> None:
     made = first(lambda s: s.where("n > 1"))
     (region,) = made.regions
     (promise,) = promises_of(made)
-    assert promise.when == "on arrival"
+    assert promise.release == "on arrival"
     assert region.stateful
     assert region.deterministic
     (reason,) = [each for each in promise.reasons if each.kind == "event-time"]
-    assert "one partition has all records with the same id" in reason.text
+    assert "`id`" in reason.text
     assert "by 10 s" in reason.text
     assert not made.properties["counts"].differs
     assert made.properties["counts"].ordered == ("dropDuplicates() keeps the first record",)

@@ -1,4 +1,4 @@
-"""Fenced outputs in a plan: which regions are fenced, by default and on request, and what `falkirk plan` says."""
+"""Fenced outputs in a plan: which regions are fenced, by default and on request, and the output of `falkirk plan`."""
 
 import textwrap
 from pathlib import Path
@@ -47,12 +47,14 @@ def _app(*, fenced: bool | None) -> fk.App:
 def test_regions_that_write_a_topic_of_users_are_fenced(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, *, fenced: bool | None, cluster: bool
 ) -> None:
-    """Neither hops nor held logs: their readers skip late records."""
+    """Hops and held logs are not fenced: their readers skip late records. But the dead letters of all regions are."""
     monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: cluster)
     plan = plan_application(_app(fenced=fenced), spark, "deadbeef")
     found = {region.name for region in plan.regions if region.fenced}
     assert len(plan.regions) > 2
     assert found == ({"counts"} if (cluster if fenced is None else fenced) else set())
+    letters = {region.name for region in plan.regions if region.fenced_letters}
+    assert letters == ({r.name for r in plan.regions} - found if found else set())
 
 
 def daily(orders: DataFrame) -> DataFrame:
@@ -66,7 +68,7 @@ def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, fenc
     app.batch(every="1 minute")(daily)
     app.sink("days", "daily", fk.Kafka("days", key="id"))
     costs = {promise.sink: " ".join(promise.costs) for promise in promises_of(plan_application(app, spark, "deadbeef"))}
-    told = {sink for sink, text in costs.items() if f"{sink}: fenced: readers must use isolation" in text}
+    told = {sink for sink, text in costs.items() if f"{sink} is written in transactions" in text}
     assert told == ({"counts", "draws", "days"} if fenced else set())
     assert {sink for sink, text in costs.items() if "5 ms later" in text} == ({"counts"} if fenced else set())
 
@@ -78,7 +80,7 @@ def test_the_plan_says_that_an_output_is_fenced_and_what_it_costs(tmp_path: Path
     file.write_text(textwrap.dedent(PROGRAM).format(fenced=fenced))
     screen = CliRunner().invoke(main, ["plan", str(file)]).stdout
     why = CliRunner().invoke(main, ["plan", str(file), "--why", "out"]).stdout
-    assert ("live, fenced, checkpoint every 10 s" in screen) == fenced
+    assert ("live, transactional, checkpoint every 10 s" in screen) == fenced
     assert ("isolation.level=read_committed" in why) == fenced
 
 

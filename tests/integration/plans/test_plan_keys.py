@@ -63,6 +63,26 @@ def test_a_home_of_an_earlier_version_has_them_in_the_order_of_then(plan: Any) -
 
 
 @pytest.mark.parametrize(
+    ("body", "step", "keyed_by", "filters"),
+    [
+        (lambda s: s.groupBy("s").count(), "count", ("s",), False),
+        (lambda s: s.where("n > 1").withColumnRenamed("s", "k").groupBy("k").count(), "count", ("k",), False),
+        (lambda s: s.where("n > 1").groupBy("s", F.col("n")).agg(F.count("*").alias("c")), "agg", ("s", "n"), True),
+        (lambda s: s.withColumn("n", F.col("n") + 1).groupBy("s", "n").count(), "count", None, False),
+        (lambda s: s.groupBy("s", F.upper("s").alias("u")).count(), "count", None, False),
+        (lambda s: s.where("n > 1"), "", None, False),
+    ],
+    ids=["plain", "behind a hop", "several", "replaced", "computed", "none"],
+)
+def test_the_columns_of_the_log_by_which_a_step_groups_are_known_if_nothing_changes_them(
+    plan: Any, body: Body, step: str, keyed_by: tuple[str, ...] | None, filters: bool
+) -> None:
+    """`falkirk why` looks for the earlier records of a key by these columns."""
+    logs = plan(body, key="s").regions[-1].logs()
+    assert (logs.keyed_step, logs.keyed_by, logs.filters) == (step, keyed_by, filters)
+
+
+@pytest.mark.parametrize(
     ("text", "ordered"),
     [
         ("in(s, 'c', 'a, (b', 'b')", "in(s, 'a, (b', 'b', 'c')"),

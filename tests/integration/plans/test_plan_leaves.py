@@ -1,4 +1,4 @@
-"""What is known of a plan's leaves and of functions that Spark can't look into: nothing that the plan does not say."""
+"""A plan's leaves, and functions that Spark can't look into: Falkirk knows only the facts in the plan."""
 
 from typing import TYPE_CHECKING, Any
 

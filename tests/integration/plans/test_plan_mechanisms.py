@@ -1,4 +1,4 @@
-"""Planning: what each policy of a live processor makes of its regions, and which promises it can't keep."""
+"""Planning: the regions under each policy of a live processor, and the promises that the policy can't keep."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +97,7 @@ def logged_and_counted(stream: fk.Stream) -> fk.Stream:
     ],
 )
 def test_what_is_drawn_and_repeated_is_not_called_exact(spark: "SparkSession", body: Body, policy: Policy) -> None:
-    """Nothing waits for it, so that after a failure it is drawn anew, in a state, too, of which others were told."""
+    """Nothing waits for it. After a failure it has another value, also in a state on which published results depend."""
     (promise,) = promises_of(planned(spark, (body, policy), delivery="repeated"))
     assert (promise.delivery, promise.release, promise.awaits) == (fk.Delivery.REPEATED, "on arrival", ())
     assert promise.redrawn
@@ -114,7 +114,7 @@ def test_what_was_drawn_before_a_log_is_repeated_as_it_was(spark: "SparkSession"
     (promise,) = promises_of(plan)
     assert not promise.redrawn
     assert promise.promise == "repeated after a failure"
-    assert "the state is exact" in promise.meaning
+    assert "counts once in the state" in promise.meaning
     assert [each.operations for each in promise.reasons if each.kind == "independent"] == [("Uuid",)]
 
 
@@ -162,7 +162,7 @@ def test_what_a_keyed_step_reads_is_logged_unless_it_is_a_log(spark: "SparkSessi
 
 
 def test_what_is_logged_once_may_be_drawn(spark: "SparkSession") -> None:
-    """What a state keeps of it, it has from a log, which says the same on a replay."""
+    """A state keeps the value from a log, which has the same value in a replay."""
     *before, out = planned(spark, (kept, fk.LogSends())).regions
     assert [r.deterministic for r in before] == [True, True]
     assert (out.released_to, out.undetermined) == (None, None)
@@ -185,7 +185,7 @@ def test_what_is_acknowledged_is_at_least_once(spark: "SparkSession") -> None:
     assert (region.repeats, region.repeated_by, region.interval_s) == (True, "p0", 3)
     assert (region.delivery, region.released_to) == (fk.Delivery.AT_LEAST_ONCE, None)
     assert region.logs().repeats
-    assert "the 3 s before a failure may be published again" in mechanisms.consequence(region)
+    assert "results of the last 3 s may be published again" in mechanisms.consequence(region)
     (promise,) = promises_of(planned(spark, (passed, fk.Acknowledged("3 seconds")), delivery="at-least-once"))
     assert [each.kind for each in promise.reasons if each.processor == "p0"] == ["deterministic", "repeated"]
     assert promise.why == "fk.Acknowledged() on p0"
@@ -207,7 +207,7 @@ def test_a_count_behind_it_has_a_barrier_of_its_own(spark: "SparkSession") -> No
     assert [r.repeats for r in plan.regions] == [True, *[False for _ in others]]
     assert {r.repeated_by for r in plan.regions} == {"p0"}
     assert first.delivery is fk.Delivery.AT_LEAST_ONCE
-    assert "Records that p0 repeats count again." in mechanisms.consequence(others[-1])
+    assert "If p0 sends a record twice" in mechanisms.consequence(others[-1])
 
 
 def test_it_has_no_state(spark: "SparkSession") -> None:
@@ -267,8 +267,8 @@ def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSessio
 
     text = explained(planned(spark, (latest, fk.Lazy("1 minute")), key=None))
     assert "Every replay reads the records in the order in which the hop stores them." in text
-    assert "kept until the checkpoints of all readers cover it" in text
-    assert "so Falkirk fixes the order of each key's records" in text
+    assert "kept until the checkpoints of all readers cover that record" in text
+    assert "Falkirk fixes the order of each key's records" in text
     assert "p0-by-s: offsets in the home, every 1 min" in text
 
 
@@ -278,7 +278,7 @@ def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSessio
 @pytest.mark.parametrize("policy", [fk.Snapshots(), fk.Acknowledged()])
 def test_a_policy_of_live_processors_is_of_no_other(spark: "SparkSession", policy: Policy) -> None:
     def mapped(stream: fk.Stream) -> fk.Stream:
-        return stream.map_rows(lambda row: row, returns="s STRING")
+        return stream.join(stream.select("s"), "s")
 
     with pytest.raises(fk.DefinitionError) as caught:
         planned(spark, (mapped, policy), delivery="at-least-once")

@@ -1,4 +1,4 @@
-"""Planning: what can be promised and what not, over the functions that data engineers use."""
+"""Planning: the promises that Falkirk can give or not, over the functions that data engineers use."""
 
 from typing import Any
 

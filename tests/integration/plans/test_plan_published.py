@@ -1,4 +1,4 @@
-"""What a home records of where results go and in which form: a restart that would put them elsewhere is refused.
+"""The home's record of the place and the form of results: a restart that would change either is refused.
 
 A live region finds a released result on its channel, and an epoch's by its place in its partition. Under another key
 the same result is on another channel, so a replay would release it again.
@@ -52,7 +52,7 @@ def batch(session: "SparkSession", sink: Any) -> Batch:
 
 
 def changed(before: Region | Batch, after: Region | Batch) -> set[str]:
-    """Return what a restart is refused for."""
+    """Return the reason for which a restart is refused."""
     try:
         compare(after, RegionRecord(fingerprint=before.fingerprint, start_offsets={}, partitions={}), {})
     except HomeError as error:
@@ -161,7 +161,7 @@ def test_a_key_that_comes_of_an_explosion_is_the_same_each_time_and_short(spark:
 
 
 def test_a_key_that_is_drawn_is_the_same_each_time(spark: "SparkSession") -> None:
-    """PySpark draws a seed whenever a function is called."""
+    """PySpark chooses a random seed at each call of a function."""
 
     def drawn() -> Region:
         body = lambda s: s.withColumn("lot", (F.rand() * 9).cast("int")).withColumn("u", F.uuid())  # noqa: E731

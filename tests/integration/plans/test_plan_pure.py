@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.analysis.functions import ITSELF
-from falkirk.declare.stream import SourceNode
+from falkirk.declare.nodes import SourceNode
 from falkirk.plan.planner import plan_application
 from falkirk.plan.preview import preview
 from falkirk.reading import application_of

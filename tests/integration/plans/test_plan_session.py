@@ -1,4 +1,4 @@
-"""Planning: what of a session, and of a step's text, a checkpoint rests on: a restart under another one is refused."""
+"""Planning: a checkpoint depends on parts of the session and of a step's text: a restart with other ones is refused."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.declare.stream import ProcessorNode, Step, Stream
+from falkirk.declare.nodes import ProcessorNode, Step
+from falkirk.declare.stream import Stream
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import LANGUAGE, text_of
 from falkirk.plan.planner import plan_application
@@ -111,7 +112,7 @@ def test_a_home_that_has_not_recorded_them_goes_on(spark: "SparkSession", kind: 
 @pytest.mark.usefixtures("spark")
 def test_a_number_beside_a_seed_is_not_taken_for_one(column: Any) -> None:
     def text(n: int) -> str:
-        """Say what a step is. Spark refuses it in a keyed one, whose text is in the fingerprint."""
+        """Return the text of a step. Spark refuses it in a keyed one, whose text is in the fingerprint."""
         stream = Stream(ProcessorNode(name="events")).groupBy("s").agg(column(n), fk.latest_value(F.rand()))
         assert isinstance(stream.node, Step)
         return text_of(stream.node)

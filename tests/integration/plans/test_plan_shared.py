@@ -40,7 +40,7 @@ def test_what_is_drawn_for_several_readers_is_drawn_once(spark: "SparkSession", 
     log, *readers = read_twice(spark, body, then=then).regions
     assert (log.name, log.output.topic, log.processors) == ("ids-out", LOG, ("ids",))
     assert log.hop is not None
-    assert log.hop.reason.startswith("ids has several readers, and each would get another value of ")
+    assert log.hop.reason.startswith("ids has several readers, and each reader would compute another value of ")
     assert sum(reader.source.topic.topic == LOG for reader in readers) == 2
     assert not any(reader.drawn for reader in readers)
 
@@ -66,7 +66,9 @@ def test_an_order_that_is_recorded_is_recorded_once(spark: "SparkSession") -> No
     plan = read_twice(spark, firsts, key=None)
     assert names(plan) == ["ids-by-s", "ids-out", "one", "two"]
     assert plan.regions[1].hop is not None
-    assert plan.regions[1].hop.reason == ("ids has several readers, and each would get another order of ids-by-s")
+    assert plan.regions[1].hop.reason == (
+        "ids has several readers, and each reader would read ids-by-s in another order"
+    )
     assert names(read_twice(spark, firsts)) == ["one", "two"], "the source's own order is one"
 
 

@@ -1,4 +1,4 @@
-"""What stands for a batch's program while an epoch of it is out in part: another program never has the same.
+"""The text that identifies a batch's program while an epoch is published in part: another program never has the same.
 
 It decides whether a restart may go on with that epoch; see `falkirk/runtime/epochs/direct.py`.
 """
@@ -21,7 +21,7 @@ SCHEMA = "s STRING, n INT, tax_2024 INT, tax_2025 INT"
 
 
 def program(spark: "SparkSession", how: "How") -> str:
-    """Return what stands for a program of two inputs, `a` and `b`."""
+    """Return the text for a program of two inputs, `a` and `b`."""
     given = {name: spark.createDataFrame([], SCHEMA) for name in ("a", "b")}
     return digest(structure_of(how(given["a"], given["b"]), KnownLeaves.of(given)))
 
@@ -81,7 +81,7 @@ def test_another_program_is_told_apart(spark: "SparkSession", one: "How", other:
 
 
 def observed(a: "DataFrame", b: "DataFrame") -> "DataFrame":
-    """Return a plan with all that Spark and PySpark number or name anew: lambdas, observations, views, common parts."""
+    """Return a plan with lambdas, observations, views and common parts: Spark and PySpark number them each time."""
     text = "WITH q AS (SELECT s, n FROM {a}) SELECT x.s, y.n FROM q x JOIN q y USING (s) JOIN {b} USING (s)"
     rows: DataFrame = a.sparkSession.sql(text, a=a, b=b).observe(Observation(), F.count("*").alias("rows"))
     kept = F.filter(F.array("s"), lambda x: x != F.lit("x_1"))

@@ -1,4 +1,4 @@
-"""Planning: what may come out differently on a replay is held back, with all that is computed from it."""
+"""Planning: results that may differ in a replay are held, with all results that are computed from them."""
 
 import io
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HELD = "falkirk.planned.deadbeef.out-held"
-#: What is drawn is shared by all results of a record: it matters.
+#: All results of a record share the random value, so it matters.
 drawn: Body = lambda s: s.withColumn("r", F.rand()).explode("a", "part")  # noqa: E731  # drawn
 
 
@@ -183,9 +183,7 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert reason.where is not None
     assert reason.where.place == f"test_plan_tentative.py:{line}"
     assert promise.why == f"rand() in counts, line {line}"
-    assert "`rand()` differs on replay and several results share it, so they wait for a checkpoint of out" in explained(
-        held
-    )
+    assert "results wait for a checkpoint of out" in explained(held)
     assert HELD in explained(held)
 
     chain = plan(lambda s: drawn(s).groupBy("s").count())
@@ -194,13 +192,13 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert promise.when == "after 2 checkpoints, ≤ 10 s"
     text = explained(chain)
     assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
-    first = "counts-by-s (start of counts)"
+    first = "counts-by-s (counts up to groupBy)"
     assert f"If {first} fails, {first} and out (counts) restart from a checkpoint." in text
     assert "If out (counts) fails, only that region restarts, from its last checkpoint." in text
 
     plain = plan(lambda s: s)
     (promise,) = promises_of(plain)
-    assert (promise.when, promise.why, promise.held) == ("on arrival", "deterministic", None)
+    assert (promise.release, promise.why, promise.held) == ("on arrival", "deterministic", None)
     assert "held log" not in explained(plain)
 
 
@@ -210,8 +208,7 @@ def test_the_texts_of_a_repeated_output_do_not_contradict_its_promise(plan: Any)
     (promise,) = promises_of(repeated)
     assert "deterministic" not in {reason.kind for reason in promise.reasons}
     text = explained(repeated)
-    assert "A result is published on arrival" in text
-    assert "a result is published once a checkpoint covers it" not in text
+    assert "a result is published when a checkpoint covers it" not in text
     assert "exactly-once results that depend on them wait for a checkpoint of counts-by-s" in text
     assert "counts is deterministic" not in text
 

@@ -1,4 +1,4 @@
-"""Plans with windows of event time: what Falkirk infers of them, their columns, and the mistakes that it reports."""
+"""Plans with windows of event time: the inference, their columns, and the mistakes that Falkirk reports."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -36,8 +36,10 @@ def planned(plan: Planned) -> Callable[[Callable[[fk.Stream], fk.Stream]], Plan]
 def test_results_leave_on_arrival_and_the_plan_says_why(planned: Planned) -> None:
     made = planned(lambda s: timed(s).where("n > 1").groupBy("id", window()).agg(F.sum("n").alias("n")))
     (region,) = made.regions
+    logs = region.logs()
+    assert (logs.keyed_step, logs.keyed_by, logs.filters) == ("windows", ("id",), True)
     (promise,) = promises_of(made)
-    assert promise.when == "on arrival"
+    assert promise.release == "on arrival"
     assert region.stateful
     assert region.deterministic
     (reason,) = [each for each in promise.reasons if each.kind == "event-time"]

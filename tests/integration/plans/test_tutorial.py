@@ -1,4 +1,4 @@
-"""The tutorial, typed along: its programs run in order, and print what stands behind them."""
+"""The tutorial and two how-to pages, typed along: their programs run in order, and print the outputs on the page."""
 
 import codeop
 import contextlib
@@ -18,8 +18,11 @@ from falkirk.local.broker import Broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
-BLOCK = re.compile(r"^```(python|text|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "tutorial.md"
+BLOCK = re.compile(r"^```(python|text|sh)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+#: The part of a how-to page that does not run: it needs a database.
+ASIDE = re.compile(r"^## A table that is updated in batches\n.*?(?=^## Move)", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
 #: Runs until Ctrl-C. The test starts the same application in its own process, with its own broker.
 RUN = re.compile(r"falkirk run (\S+) --local\n")
@@ -29,10 +32,28 @@ def test_the_tutorial_does_what_it_says(
     spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = PAGE.read_text()
-    names: dict[str, Any] = {"__name__": "tutorial"}
+    _type_along(PAGE, PAGE.read_text(), broker, {"__name__": "tutorial"})
+
+
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
+@pytest.mark.parametrize("page", ["from-structured-streaming.md", "notebook.md"])
+def test_how_to_pages_do_what_they_say(
+    spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """They begin where the first section of the tutorial ends: with its two functions."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "notebook"}
+    helpers = BLOCK.findall(PAGE.read_text())[0][1].replace("localhost:9092", broker.bootstrap)
+    if page == "from-structured-streaming.md":
+        exec(helpers.replace('"tutorial"', '"how-to"').replace('"clicks"', '"how-to-unused"'), names)
+    path = DOCS / "how-to" / page
+    _type_along(path, ASIDE.sub("", path.read_text()), broker, names)
+
+
+def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) -> None:
+    """Run the blocks of a page in order, and compare their output with the block of text that follows."""
     blocks = [(m[1], m[2], text[: m.start(2)].count("\n")) for m in BLOCK.finditer(text)]
-    assert {kind for kind, _, _ in blocks} == {"python", "text", "sh"}
+    assert {kind for kind, _, _ in blocks} >= {"python", "text"}
     with contextlib.ExitStack() as stack:
         for number, (kind, block, line) in enumerate(blocks):
             code, printed = block.replace("localhost:9092", broker.bootstrap), ""
@@ -48,10 +69,10 @@ def test_the_tutorial_does_what_it_says(
             else:
                 out = io.StringIO()
                 with contextlib.redirect_stdout(out):
-                    exec(compile("\n" * line + code, str(PAGE), "exec"), names)
+                    exec(compile("\n" * line + code, str(page), "exec"), names)
                 printed = out.getvalue()
             following = blocks[number + 1] if number + 1 < len(blocks) else ("", "", 0)
-            assert printed == (following[1] if following[0] == "text" else ""), f"tutorial.md:{line}"
+            assert printed == (following[1] if following[0] == "text" else ""), f"{page.name}:{line}"
 
 
 def test_the_programs_of_the_tutorial_can_be_pasted() -> None:

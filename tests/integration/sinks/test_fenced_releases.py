@@ -33,7 +33,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: So many rows are released at once, and the task stands still at this one. Spark gives Python 100 rows at once.
+#: The number of rows of a release, and the row at which the task is suspended. Spark gives Python 100 rows at once.
 ROWS, STILL = 250, 150
 #: Python's answers leave its buffer of 64 KiB.
 PADDING = "x" * 1_000

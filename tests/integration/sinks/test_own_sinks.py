@@ -1,4 +1,4 @@
-"""A sink of a user's own on real Spark and Kafka: the documented one, which is cut off, and which fails at first."""
+"""A user's own sink on real Spark and Kafka: the documented one, an interrupted one, and one that fails at first."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 JsonLines: Any = documented().JsonLines
 ROWS = 10
-#: The last thing that happens: an epoch is there, and nobody has recorded that.
+#: The last call before the crash: the sink has an epoch, and nobody has recorded that.
 RELEASED: Place = (OwnTarget, "deliver", True)
 
 
@@ -41,7 +41,7 @@ class Refusing(JsonLines):  # type: ignore[misc]
 
 
 def application(tag: str, home: Path, sink: Any) -> fk.App:
-    """Return an application that passes the numbers of events on, and draws one for each."""
+    """Return an application that forwards the numbers of events, and adds a random one to each."""
     app = fk.App("numbers", home=home)
     app.source("events", fk.Kafka(f"events-{tag}", schema="n INT NOT NULL"))
 
@@ -82,7 +82,7 @@ def test_each_epoch_is_there_once_whatever_is_cut_off(
 def test_the_plan_says_who_promises_what(spark: "SparkSession") -> None:
     shown = Shown(plan=plan_application(documented().app, spark, "deadbeef"), slots=(), available=1)
     (promise,) = promises_of(shown.plan)
-    assert (promise.to, promise.promise) == ("JSON lines in prices", "exactly once, declared")
+    assert (promise.to, promise.promise) == ("JSON lines in prices", "exactly once, if your sink keeps its contract")
     assert [(r.processor, r.where is not None) for r in promise.reasons if r.kind == "sink"] == [("prices", True)]
     assert promise.as_json()["declared"] is True
     (batch,) = shown.plan.batches

@@ -1,5 +1,5 @@
-"""A producer gives up a record while those behind it are accepted: it is released all the same, also where nobody has
-seen the query fail."""
+"""A producer gives up a record, and the broker accepts later ones: Falkirk publishes the record all the same, also if
+nobody has seen the query fail."""
 
 import json
 from functools import partial
@@ -27,7 +27,7 @@ from tests.support import wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The record that is given up, of so many.
+#: The record that is given up, and the number of records.
 LARGE, COUNT = 5, 400
 LIMIT, LOWERED = 200_000, 20_000
 _END = Store.end_incarnation
@@ -42,11 +42,11 @@ def set_limit(wire: Wire, topic: str, size: int) -> None:
 
 
 def lose_a_record(wire: Wire, home: Path, patch: pytest.MonkeyPatch) -> list[int]:
-    """Let the broker refuse one record for good, so that the query fails, and let nobody record that; return what is
-    out once the region has come back.
+    """Let the broker refuse one record for good, so that the query fails, and let nobody record that. Return the
+    published results after the region's restart.
 
-    By then the topic takes that record again. On a busy machine Spark may hear of the refusal before it has sent any
-    record behind it: then there is no hole, and another try is made.
+    By then the topic takes that record again. On a busy machine Spark may learn of the refusal before it has sent any
+    later record: then there is no hole, and the test tries again.
     """
     for attempt in range(5):
         found, out = _refused(wire, home / str(attempt), patch, str(attempt))
@@ -56,7 +56,7 @@ def lose_a_record(wire: Wire, home: Path, patch: pytest.MonkeyPatch) -> list[int
 
 
 def _refused(wire: Wire, home: Path, patch: pytest.MonkeyPatch, name: str) -> tuple[list[int], list[int]]:
-    """Return what is out when the query fails, and what is in the end."""
+    """Return the results that are published when the query fails, and those in the end."""
     events, out = wire.topic(f"events{name}", 1), wire.topic(f"out{name}", 1, max_message_bytes=str(LIMIT))
     found: list[list[int]] = []
     real = _END
@@ -93,7 +93,7 @@ def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
 def test_a_record_that_was_given_up_is_released_though_nobody_saw_why(
     wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was lost: by the last record that is there, it was out already."""
+    """It was lost: the barrier took it as published, because of the last record in the topic."""
     assert sorted(lose_a_record(wire, home, monkeypatch)) == list(range(-1, COUNT))
 
 

@@ -13,7 +13,7 @@ from falkirk.errors import LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import tag_of
-from falkirk.runtime.context import Context, Place
+from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.outputs import last_records
 from falkirk.store import RegionRecord
 from tests.integration.live import Wire
@@ -69,7 +69,7 @@ def test_a_tag_that_may_be_of_a_newer_copy_is_refused_until_it_is_disowned(
     put(wire, sink, None, f"{old.identity}/1/0.0.7/0/".encode() + b"0" * 24)
 
     def find() -> object:
-        place = Place(home=old, connection=Connection.of(wire.bootstrap))
+        place = Storage(home=old, connection=Connection.of(wire.bootstrap))
         return list(last_records(place, sink, wire.topics.end_positions(sink)))
 
     with pytest.raises(LogError) as refused:

@@ -1,5 +1,5 @@
-"""Targets of batches: whatever an earlier try has left behind, an epoch is there once; without what sees to it,
-twice."""
+"""Targets of batches: an epoch is stored once, with any rest of an earlier try; without the mechanism for that, it is
+stored twice."""
 
 import json
 import shutil
@@ -23,6 +23,8 @@ from falkirk.runtime.sinks.topic import TopicTarget
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch, release_in_part
 from tests.postgres import Postgres
+from tests.unit.hostile.test_random_files import Decisions
+from tests.unit.kafka.test_folder_sinks import proofs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +37,7 @@ def test_an_epoch_is_there_once_whatever_was_there_of_it(
     out = place_of(kind)
     for number in range(EPOCHS):
         release_in_part(out, spark, number, monkeypatch)
-        again = out.make()  # it knows nothing but what is there
+        again = out.make()  # it knows only the stored epochs
         assert again.seen() == (number + 1 if kind == "topic" else number)
         for older in range(number):
             again.deliver(older, epoch(spark, older))  # nothing has been taken note of
@@ -155,12 +157,12 @@ def test_rows_with_a_key_replace_each_other(spark: "SparkSession", home: Path) -
 def test_what_a_table_does_not_take_becomes_a_dead_letter_and_the_rest_is_there(
     kind: str, spark: "SparkSession", home: Path, tag: str, postgres: Postgres
 ) -> None:
-    """Such a row would be refused for ever, or, in SQLite, get a key that nobody has given it."""
+    """The table would refuse this row for ever, or, in SQLite, give it a random key."""
     url = f"sqlite:///{home}.db" if kind == "sqlite" else postgres.url()
     to = fk.Sql(url, f"refused_{tag.replace('-', '_')}", key="id")
     rows = [(1, "one", 0), (None, "none", 1), (2, "t\0o", 2), (None, "none", 3), (3, "three", 4)]
     refused = {1, 3} if kind == "sqlite" else {1, 2, 3}
-    for _ in range(2):  # the second time all of it is there, and the dead letters may not be
+    for _ in range(2):  # the second time all rows are stored, and dead letters may be missing
         dead = TableTarget(to, "deadbeef", "refused").deliver(
             0, spark.createDataFrame(rows, f"id INT, text STRING, {ROW} LONG")
         )
@@ -183,7 +185,7 @@ def test_what_is_nested_or_binary_is_text_in_csv(place_of: Callable[[str], Place
 def test_a_job_that_was_given_up_still_writes_its_folder(
     apart: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it writes is not in the folder of the next try; in one of the same name it would be there twice."""
+    """Its files are not in the folder of the next try; in a folder of the same name, the rows would be there twice."""
     out = place_of("json")
     if not apart:
         monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._path / f".epoch-{number:010d}")
@@ -212,7 +214,7 @@ def test_a_folder_of_another_home_is_refused(home: Path) -> None:
     (home / "out").mkdir(parents=True)
     (home / "out" / "_falkirk.json").write_text('{"application": "cafecafe"}')
     with pytest.raises(HomeError) as refused:
-        FolderTarget(fk.Files(str(home / "out")), "deadbeef").seen()
+        FolderTarget(fk.Files(str(home / "out")), "deadbeef", proofs(Decisions())).seen()
     assert refused.value.condition == "FOLDER_OF_ANOTHER"
 
 

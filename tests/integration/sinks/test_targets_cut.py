@@ -1,9 +1,10 @@
-"""Releasing an epoch is cut off before and behind each thing that it does, in each kind of sink: nobody ever sees what
-is not so, and the next try makes it whole."""
+"""The release of an epoch is interrupted before and after each of its steps, in each kind of sink: nobody ever sees a
+false state, and the next try completes the epoch."""
 
 import json
 import os
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -26,14 +27,14 @@ from tests.integration.targets import FORMATS, ROWS, CutOff, Place, deliver, epo
 if TYPE_CHECKING:
     from falkirk.kafka.topics import TopicFacts
 
-#: A release does more than so many things, and no more than so many.
+#: The least and the greatest number of calls in a release.
 POINTS_MIN, POINTS_MAX = 4, 60
 #: So many drawn parts of an epoch are in a topic when it is cut off.
 DRAWS = 4
 
 
 class Points:
-    """Counts what a release does, and cuts it off at one point.
+    """Counts the calls of a release, and interrupts it at one point.
 
     Args: at: the number of that point; None: only count.
     """
@@ -49,7 +50,7 @@ class Points:
             raise CutOff
 
     def around(self, real: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """Return a call with a point before it and one behind it."""
+        """Return a call with a point before it and one after it."""
 
         def call(*arguments: Any, **options: Any) -> Any:
             self.pass_by(f"before {name}")
@@ -62,11 +63,13 @@ class Points:
 
 @contextmanager
 def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each statement, and the commit; three statements for an epoch's rows."""
+    """Each statement of this thread, and the commit; three statements for an epoch's rows."""
+    mine = threading.get_ident()  # threads of former tests may still use a database
 
     def listens(name: str, point: str) -> Callable[..., None]:
         def listen(*arguments: Any) -> None:
-            points.pass_by(point)
+            if threading.get_ident() == mine:
+                points.pass_by(point)
 
         event.listen(sql.Engine, name, listen)
         return listen
@@ -142,7 +145,7 @@ CUTTING = {
     "topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, "own": in_a_sink_of_a_user,
     **dict.fromkeys(FORMATS, in_a_folder),
 }  # fmt: skip
-#: A folder is released in the same way whatever its format is. `FALKIRK_STRIKES` cuts off the other formats, too.
+#: The release of a folder is the same for all formats. `FALKIRK_STRIKES` cuts off the other formats, too.
 KINDS = [kind for kind in CUTTING if kind not in FORMATS[1:] or "FALKIRK_STRIKES" in os.environ]
 
 
@@ -150,7 +153,7 @@ KINDS = [kind for kind in CUTTING if kind not in FORMATS[1:] or "FALKIRK_STRIKES
 def test_the_first_epoch_at_each_point(
     kind: str, place_of: Callable[..., Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new place for each point, since the first epoch makes what the others find."""
+    """A new place for each point, since the first epoch makes the table or folder that the others find."""
     for at in range(POINTS_MAX):
         out = place_of(kind, name=f"out{at}")
         if not is_cut_off(out, Points(at), spark, 0, monkeypatch):
@@ -175,8 +178,8 @@ def test_a_later_epoch_at_each_point(
 
 
 def is_cut_off(out: Place, points: Points, spark: "SparkSession", number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Release an epoch, the ones before it being there, until a point; check what can be seen then. Tell whether there
-    is such a point."""
+    """Release an epoch after the ones before it, until a point; check the visible rows then. Return whether the
+    point exists."""
     with monkeypatch.context() as patch, CUTTING[out.kind](points, patch):
         try:
             deliver(out, number, epoch(spark, number))
@@ -193,7 +196,7 @@ def is_cut_off(out: Place, points: Points, spark: "SparkSession", number: int, m
 
 
 def make_whole(out: Place, spark: "SparkSession", number: int) -> None:
-    """Try again, and once more as if nobody had taken note, and check what is there."""
+    """Try again, and a third time as if nobody had recorded it, and check the stored rows."""
     for _ in range(2):
         out.make().deliver(number, epoch(spark, number))
     assert sorted(out.read()) == list(range((number + 1) * ROWS))
@@ -225,7 +228,7 @@ def test_without_one_transaction_half_an_epoch_shows_and_is_there_twice(
 def test_what_a_task_that_was_cancelled_has_not_sent_yet(
     settled: bool, place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows wait in its lane. They are sent before the next try looks what is there; else they are there twice."""
+    """Its rows wait in its lane. They are sent before the next try reads the sink; otherwise there are duplicates."""
     monkeypatch.setitem(fence._PRODUCER, "kafka.linger.ms", "600000")  # longer than anything here takes
     out = place_of("topic")
     out.make().deliver(0, epoch(spark, 0))

@@ -14,7 +14,7 @@ from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
 from falkirk.plan.region import RegionLogs
 from falkirk.redrive.sending import Notes
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.outputs import last_records
 from falkirk.store import RegionRecord
@@ -73,17 +73,17 @@ def test_a_live_region_does_not_go_on_with_another_topic_of_the_same_name(
 
 def test_each_look_at_a_topic_tells_that_it_is_another_one(wire: Wire, opened: Home) -> None:
     topic = wire.topic("held")
-    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     place.hold((topic,))
     place.hold((topic,))
     _replace(wire, topic)
-    looks: list[Callable[[Place], object]] = [
+    looks: list[Callable[[Storage], object]] = [
         lambda p: p.hold((topic,)),
         lambda p: p.topics.facts(topic),
         lambda p: p.topics.end_positions(topic),
         lambda p: p.topics.exists(topic),
     ]
-    for again in (place, Place(home=opened, connection=Connection.of(wire.bootstrap))):
+    for again in (place, Storage(home=opened, connection=Connection.of(wire.bootstrap))):
         for look in looks:
             with pytest.raises(LogError) as told:
                 look(again)
@@ -91,13 +91,13 @@ def test_each_look_at_a_topic_tells_that_it_is_another_one(wire: Wire, opened: H
 
 
 def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire: Wire, opened: Home) -> None:
-    """Kafka has lost what it had acknowledged: by its end the topic has nothing that was released since."""
+    """Kafka has lost records that it had acknowledged: by its end the topic has nothing that was released since."""
     out, dead = wire.topic("out"), wire.topic("dead", 1)
     _send(wire, out, 3)
     record = RegionRecord(fingerprint={}, start_offsets={}, partitions={})
     logs = RegionLogs(name="counted", source="events", output=out, dead_letters=dead, repeats=False)
     opened.store.create_region("counted", record, {out: {0: 0, 1: 0}, dead: {0: 9}})
-    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     RegionAtRest(logs, place).fence()  # dead letters may be deleted
     number = opened.store.open_incarnation("counted", -1)
     opened.store.record_fence("counted", number, fence={out: {0: 5, 1: 0}}, replayed_from={}, suppressible=0)
@@ -109,7 +109,7 @@ def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire:
 
 def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, opened: Home) -> None:
     sink = wire.topic("sink")
-    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     assert list(last_records(place, sink, {0: 7, 1: 0})) == []
     with pytest.raises(LogError) as told:
         list(last_records(place, sink, {0: 6, 1: 0}))
@@ -117,8 +117,8 @@ def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, 
 
 
 def test_the_notes_of_what_was_sent_again_are_missed(wire: Wire, opened: Home) -> None:
-    """Without them every dead letter would be sent once more."""
-    place = Place(home=opened, connection=Connection.of(wire.bootstrap))
+    """Without them every dead letter would be sent a second time."""
+    place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     notes = Notes(place)
     notes.prepare()
     place.hold((notes.topic,))

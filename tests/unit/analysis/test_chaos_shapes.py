@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import Record
+from falkirk.check import TopicRecord
 from tests.chaos.shapes import expected_of_extra, found_of_extra, judge_extra, judge_regrouped
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,9 +25,11 @@ class Fake:
     def rows(self, name: str) -> Rows:
         return self._topics[name]
 
-    def records(self, name: str) -> list[Record]:
+    def records(self, name: str) -> list[TopicRecord]:
         return [
-            Record(topic=name, partition=0, offset=offset, timestamp_ms=None, key=None, value=json.dumps(row).encode())
+            TopicRecord(
+                topic=name, partition=0, offset=offset, timestamp_ms=None, key=None, value=json.dumps(row).encode()
+            )
             for offset, row in enumerate(self._topics[name])
         ]
 

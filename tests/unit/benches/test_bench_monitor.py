@@ -3,9 +3,8 @@
 import random
 from pathlib import Path
 
-from benchmarks.monitor import Drawn, MonitorSettings, drawn_edges, read_edges, run_monitor
-from falkirk.theory.constraints import violations
-from falkirk.theory.monitor import Monitor
+from benchmarks.monitor import Drawn, MonitorSettings, ReachingMonitor, drawn_edges, read_edges, run_monitor
+from tests.theory.consistent import violations
 
 
 def test_drawn_applications_mix_domains_and_move() -> None:
@@ -13,7 +12,7 @@ def test_drawn_applications_mix_domains_and_move() -> None:
     drawn = Drawn(random.Random(1), pairs)
     assert drawn.counting
     assert len(set(map(id, drawn.policies.values()))) == 4
-    monitor = Monitor(drawn.graph, drawn.available())
+    monitor = ReachingMonitor(drawn.graph, drawn.available())
     for name in drawn.durable:
         if name in drawn.saving:
             monitor.add_checkpoint(name, drawn.checkpoint(name, 0))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from demo.search_judge import Flaw, Run, judge, ranking
-from falkirk.check import Output, Place
+from falkirk.check import OutputRow, RowPlace
 
 Rows = list[dict[str, Any]]
 
@@ -84,7 +84,8 @@ def good_run() -> dict[str, Any]:
 def flaws(run: dict[str, Any]) -> set[tuple[str, Flaw]]:
     """Return the judge's findings: each output and its flaw."""
     index = tuple(
-        Output(key=row["word"], place=Place("index", 0, offset), values=row) for offset, row in enumerate(run["index"])
+        OutputRow(key=row["word"], place=RowPlace("index", 0, offset), values=row)
+        for offset, row in enumerate(run["index"])
     )
     return {(f.output, fault.flaw) for f in judge(Run(**{**run, "index": index})) for fault in f.faults}
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from falkirk.check import (
     AggregateModel,
     Count,
-    Input,
+    InputRow,
     Kind,
     Latest,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     Space,
     Sum,
     check_keyed,
@@ -31,14 +31,14 @@ MODEL = AggregateModel(["user"], {"version": Count(), "total": Sum("amount"), "p
 ADA = (("a0", 0), ("b0", 1), ("a1", 0), ("b1", 1), ("a2", 0), ("a3", 0))
 
 
-def inputs() -> list[Input]:
+def inputs() -> list[InputRow]:
     """Return rows of two partitions, in the order in which they were applied. Every tenth is Ada's."""
     offsets, rows = [0, 0], []
     for number in range(60):
         page, partition = ADA[number // 10] if number % 10 == 5 else (f"p{number}", number % 2)
         user = "ada" if number % 10 == 5 else f"user{number % 7}"
-        place = Place("in", partition, offsets[partition])
-        rows.append(Input(key=user, place=place, row={"user": user, "amount": number, "page": page}))
+        place = RowPlace("in", partition, offsets[partition])
+        rows.append(InputRow(key=user, place=place, row={"user": user, "amount": number, "page": page}))
         offsets[partition] += 1
     return rows
 
@@ -48,43 +48,43 @@ CLEAN = apply(MODEL, INPUTS)
 MINE = [index for index, output in enumerate(CLEAN) if output.key == "ada"]
 
 
-def source(page: str) -> Place:
+def source(page: str) -> RowPlace:
     """Return the place of Ada's input with this page."""
     return next(row.place for row in INPUTS if row.row["page"] == page)
 
 
-def without(index: int) -> list[Output]:
+def without(index: int) -> list[OutputRow]:
     return [*CLEAN[:index], *CLEAN[index + 1 :]]
 
 
-def with_values(index: int, **values: object) -> Output:
+def with_values(index: int, **values: object) -> OutputRow:
     return replace(CLEAN[index], values={**CLEAN[index].values, **values})
 
 
-def lost_output() -> list[Output]:
+def lost_output() -> list[OutputRow]:
     return without(MINE[3])
 
 
-def lost_input() -> list[Output]:
+def lost_input() -> list[OutputRow]:
     return apply(MODEL, [row for row in INPUTS if row.row["page"] != "b1"])
 
 
-def doubled_output() -> list[Output]:
+def doubled_output() -> list[OutputRow]:
     return [*CLEAN[: MINE[2] + 2], CLEAN[MINE[2]], *CLEAN[MINE[2] + 2 :]]
 
 
-def doubled_input() -> list[Output]:
+def doubled_input() -> list[OutputRow]:
     again = next(row for row in INPUTS if row.row["page"] == "a1")
     return apply(MODEL, [*INPUTS[: MINE[3]], again, *INPUTS[MINE[3] :]])
 
 
-def reordered() -> list[Output]:
+def reordered() -> list[OutputRow]:
     found = list(CLEAN)
     found[MINE[2]], found[MINE[3]] = found[MINE[3]], found[MINE[2]]
     return found
 
 
-def split_in_two() -> list[Output]:
+def split_in_two() -> list[OutputRow]:
     """One change gives two outputs: first with half of the amount, then with all of it."""
     before, whole = CLEAN[MINE[1]].values["total"], CLEAN[MINE[2]].values["total"]
     assert isinstance(before, int)
@@ -93,7 +93,7 @@ def split_in_two() -> list[Output]:
     return [*CLEAN[: MINE[2]], half, *CLEAN[MINE[2] :]]
 
 
-def forgotten_incarnation() -> list[Output]:
+def forgotten_incarnation() -> list[OutputRow]:
     """An incarnation took b0 second and released the result. Its state was rolled back, and the next one took a1
     second."""
     order = list(INPUTS)
@@ -101,7 +101,7 @@ def forgotten_incarnation() -> list[Output]:
     return [*CLEAN[: MINE[1] + 1], *apply(MODEL, order)[MINE[1] :]]
 
 
-def wrong_content() -> list[Output]:
+def wrong_content() -> list[OutputRow]:
     return [*CLEAN[: MINE[4]], with_values(MINE[4], page="z"), *CLEAN[MINE[4] + 1 :]]
 
 
@@ -110,11 +110,11 @@ class Told:
     """The expected findings: kinds with the inputs and the offsets of the outputs; the first inconsistent output."""
 
     guarantee: str
-    anomalies: dict[Kind, tuple[list[Place], list[int]]]
+    anomalies: dict[Kind, tuple[list[RowPlace], list[int]]]
     inconsistent: int | None = None
 
 
-CASES: dict[str, tuple[Callable[[], list[Output]], Told]] = {
+CASES: dict[str, tuple[Callable[[], list[OutputRow]], Told]] = {
     "clean": (lambda: CLEAN, Told("exactly-once", {})),
     "lost output": (
         lost_output,
@@ -165,15 +165,15 @@ CASES: dict[str, tuple[Callable[[], list[Output]], Told]] = {
 }
 
 
-def in_memory(found: list[Output], folder: Path) -> Any:
+def in_memory(found: list[OutputRow], folder: Path) -> Any:
     return to_json(check_keyed(INPUTS, found, MODEL))
 
 
-def divided(found: list[Output], folder: Path) -> Any:
+def divided(found: list[OutputRow], folder: Path) -> Any:
     return to_json(check_keyed(INPUTS, found, MODEL, space=Space(memory_bytes=1 << 12, parts=3, linked_rows=1000)))
 
 
-def by_command(found: list[Output], folder: Path) -> Any:
+def by_command(found: list[OutputRow], folder: Path) -> Any:
     for partition in (0, 1):
         rows = sorted((row for row in INPUTS if row.place.partition == partition), key=lambda row: row.place)
         write(folder / "in" / f"{partition}.jsonl", (row.row for row in rows))
@@ -209,7 +209,7 @@ def where(place: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("how", [in_memory, divided, by_command])
 @pytest.mark.parametrize("case", CASES)
 def test_what_was_broken_is_told_with_its_place(
-    case: str, how: Callable[[list[Output], Path], Any], tmp_path: Path
+    case: str, how: Callable[[list[OutputRow], Path], Any], tmp_path: Path
 ) -> None:
     breaking, told = CASES[case]
     verdict = how(placed(breaking()), tmp_path)

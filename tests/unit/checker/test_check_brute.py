@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, Input, Model, Output, Space, check_keyed
+from falkirk.check import Guarantee, InputRow, Model, OutputRow, Space, check_keyed
 from falkirk.check.content import content
 from tests.check_runs import CORRUPTIONS, MODELS, apply, placed, runs
 from tests.strategies import examples
 
-Rows = tuple[Input, ...]
+Rows = tuple[InputRow, ...]
 
 
 def orders(sources: tuple[Rows, ...]) -> Iterator[Rows]:
@@ -26,9 +26,9 @@ def orders(sources: tuple[Rows, ...]) -> Iterator[Rows]:
                 yield (rows[0], *rest)
 
 
-def sequences(rows: Iterable[Input], model: Model[Any]) -> set[tuple[Hashable, ...]]:
+def sequences(rows: Iterable[InputRow], model: Model[Any]) -> set[tuple[Hashable, ...]]:
     """Return every sequence of outputs that rows of one key can give."""
-    partitions: dict[int, list[Input]] = {}
+    partitions: dict[int, list[InputRow]] = {}
     for row in sorted(rows, key=lambda row: row.place):
         partitions.setdefault(row.place.partition, []).append(row)
     return {
@@ -37,7 +37,7 @@ def sequences(rows: Iterable[Input], model: Model[Any]) -> set[tuple[Hashable, .
     }
 
 
-def explained(rows: list[Input], found: list[Output], model: Model[Any], *, cut: bool = False) -> bool:
+def explained(rows: list[InputRow], found: list[OutputRow], model: Model[Any], *, cut: bool = False) -> bool:
     """Return whether some order explains the outputs of each key; with `cut`, as the first of its outputs."""
     for key in {row.key for row in rows} | {output.key for output in found}:
         mine = tuple(content(output.values) for output in found if output.key == key)
@@ -47,7 +47,7 @@ def explained(rows: list[Input], found: list[Output], model: Model[Any], *, cut:
     return True
 
 
-def part_of_inputs(rows: list[Input], found: list[Output], model: Model[Any]) -> bool:
+def part_of_inputs(rows: list[InputRow], found: list[OutputRow], model: Model[Any]) -> bool:
     """Return whether the outputs are those of some of the records, each with all its rows."""
     records = sorted({row.place.record for row in rows})
     return any(

@@ -7,13 +7,13 @@ from falkirk.check import (
     Count,
     DistinctModel,
     Guarantee,
-    Input,
+    InputRow,
     Kind,
     Latest,
     Max,
     Min,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     StatelessModel,
     Sum,
     Verdict,
@@ -26,27 +26,27 @@ INDEX = AggregateModel(["word"], {"version": Count(), "page": Latest("page")})
 COUNTS = AggregateModel(["word"], {"count": Count()})
 
 
-def pages(*names: str, word: str = "spark", partition: int = 0, first: int = 0) -> list[Input]:
+def pages(*names: str, word: str = "spark", partition: int = 0, first: int = 0) -> list[InputRow]:
     return [
-        Input(key=word, place=Place("pages", partition, first + index), row={"word": word, "page": name})
+        InputRow(key=word, place=RowPlace("pages", partition, first + index), row={"word": word, "page": name})
         for index, name in enumerate(names)
     ]
 
 
-def changes(*versions: tuple[int, str], word: str = "spark", partition: int = 0, first: int = 0) -> list[Output]:
+def changes(*versions: tuple[int, str], word: str = "spark", partition: int = 0, first: int = 0) -> list[OutputRow]:
     return [
-        Output(
+        OutputRow(
             key=word,
-            place=Place("index", partition, first + index),
+            place=RowPlace("index", partition, first + index),
             values={"word": word, "version": version, "page": page},
         )
         for index, (version, page) in enumerate(versions)
     ]
 
 
-def counts(*values: int, word: str = "spark", first: int = 0) -> list[Output]:
+def counts(*values: int, word: str = "spark", first: int = 0) -> list[OutputRow]:
     return [
-        Output(key=word, place=Place("counts", 0, first + index), values={"word": word, "count": value})
+        OutputRow(key=word, place=RowPlace("counts", 0, first + index), values={"word": word, "count": value})
         for index, value in enumerate(values)
     ]
 
@@ -81,7 +81,7 @@ def test_a_duplicate_is_named_with_both_offsets() -> None:
     assert verdict.guarantee is Guarantee.REPEATED_DELIVERY
     [anomaly] = verdict.anomalies
     assert anomaly.kind is Kind.DUPLICATE
-    assert anomaly.outputs == (Place("index", 0, 1), Place("index", 0, 2))
+    assert anomaly.outputs == (RowPlace("index", 0, 1), RowPlace("index", 0, 2))
 
 
 def test_counts_that_step_back_are_exact_state_with_repeated_delivery() -> None:
@@ -97,14 +97,14 @@ def test_an_input_applied_twice_is_at_least_once() -> None:
     verdict = check_keyed(pages("a", "b"), changes((1, "a"), (2, "b"), (3, "b")), INDEX)
     assert verdict.guarantee is Guarantee.AT_LEAST_ONCE
     assert kinds(verdict) == [Kind.REPEATED_INPUT]
-    assert verdict.anomalies[0].inputs == (Place("pages", 0, 1),)
+    assert verdict.anomalies[0].inputs == (RowPlace("pages", 0, 1),)
 
 
 def test_an_input_that_never_was_is_at_most_once() -> None:
     verdict = check_keyed(pages("a", "b", "c"), changes((1, "a"), (2, "c")), INDEX)
     assert verdict.guarantee is Guarantee.AT_MOST_ONCE
     assert kinds(verdict) == [Kind.LOST]
-    assert verdict.anomalies[0].inputs == (Place("pages", 0, 1),)
+    assert verdict.anomalies[0].inputs == (RowPlace("pages", 0, 1),)
 
 
 def test_a_gap_in_the_versions_is_a_broken_sequence() -> None:
@@ -112,7 +112,7 @@ def test_a_gap_in_the_versions_is_a_broken_sequence() -> None:
     assert verdict.guarantee is Guarantee.BROKEN
     assert sorted(kinds(verdict)) == [Kind.BROKEN_SEQUENCE, Kind.LOST]
     lost = next(each for each in verdict.anomalies if each.kind is Kind.LOST)
-    assert lost.inputs == (Place("pages", 0, 2),)
+    assert lost.inputs == (RowPlace("pages", 0, 2),)
     assert lost.expected == {"word": "spark", "version": 3, "page": "c"}
 
 
@@ -152,17 +152,17 @@ def test_outputs_of_a_key_in_two_partitions_are_a_broken_sequence() -> None:
 
 
 def test_true_is_not_one_and_an_absent_field_is_null() -> None:
-    row = Input(key="k", place=Place("in", 0, 0), row={"flag": True, "note": None})
-    place = Place("out", 0, 0)
-    same = Output(key="k", place=place, values={"flag": True})
-    other = Output(key="k", place=place, values={"flag": 1})
+    row = InputRow(key="k", place=RowPlace("in", 0, 0), row={"flag": True, "note": None})
+    place = RowPlace("out", 0, 0)
+    same = OutputRow(key="k", place=place, values={"flag": True})
+    other = OutputRow(key="k", place=place, values={"flag": 1})
     assert check_stateless([row], [same]).guarantee is Guarantee.EXACTLY_ONCE
     assert check_stateless([row], [other]).guarantee is Guarantee.BROKEN
 
 
-def derivatives(*keys: str, offset: int) -> list[Input]:
+def derivatives(*keys: str, offset: int) -> list[InputRow]:
     return [
-        Input(key=key, place=Place("pages", 0, offset, index), row={"word": key, "page": f"p{offset}"})
+        InputRow(key=key, place=RowPlace("pages", 0, offset, index), row={"word": key, "page": f"p{offset}"})
         for index, key in enumerate(keys)
     ]
 
@@ -183,19 +183,19 @@ def test_an_input_lost_with_some_of_its_derivatives_is_partial() -> None:
     assert verdict.guarantee is Guarantee.BROKEN
     assert sorted(kinds(verdict)) == [Kind.LOST, Kind.PARTIAL]
     partial = next(each for each in verdict.anomalies if each.kind is Kind.PARTIAL)
-    assert partial.inputs == (Place("pages", 0, 0, 0),)
+    assert partial.inputs == (RowPlace("pages", 0, 0, 0),)
 
 
 def test_which_row_a_count_lost_is_chosen_so_that_inputs_are_whole() -> None:
     # The count of "a" shows that one of three rows is missing. The index of "b" shows that it was the first.
     model = AggregateModel(["word"], {"count": Count(), "page": Latest("tag")})
     rows = [
-        Input(key=key, place=Place("pages", 0, offset, sub), row={"word": key, "tag": tag})
+        InputRow(key=key, place=RowPlace("pages", 0, offset, sub), row={"word": key, "tag": tag})
         for offset in range(3)
         for sub, (key, tag) in enumerate([("a", "-"), ("b", str(offset))])
     ]
     found = [
-        Output(key=key, place=Place("out", 0, index), values={"word": key, "count": count, "page": page})
+        OutputRow(key=key, place=RowPlace("out", 0, index), values={"word": key, "count": count, "page": page})
         for index, (key, count, page) in enumerate([("a", 1, "-"), ("a", 2, "-"), ("b", 1, "1"), ("b", 2, "2")])
     ]
     verdict = check_keyed(rows, found, model)
@@ -214,7 +214,7 @@ def test_a_choice_that_no_key_can_make_is_partial() -> None:
 
 def test_a_row_that_distinct_drops_does_not_make_its_input_partial() -> None:
     rows = derivatives("a", offset=0) + derivatives("a", "b", offset=1)
-    found = [Output(key="a", place=Place("out", 0, 0), values={"word": "a", "page": "p0"})]
+    found = [OutputRow(key="a", place=RowPlace("out", 0, 0), values={"word": "a", "page": "p0"})]
     verdict = check_keyed(rows, found, DistinctModel())
     assert verdict.guarantee is Guarantee.AT_MOST_ONCE
     assert verdict.counts.partial == 0
@@ -223,15 +223,15 @@ def test_a_row_that_distinct_drops_does_not_make_its_input_partial() -> None:
 
 def test_distinct_lets_one_through() -> None:
     rows = pages("a", "b") + pages("x", partition=1)
-    output = [Output(key="spark", place=Place("out", 0, 0), values={"word": "spark", "page": "x"})]
+    output = [OutputRow(key="spark", place=RowPlace("out", 0, 0), values={"word": "spark", "page": "x"})]
     assert check_keyed(rows, output, DistinctModel()).guarantee is Guarantee.EXACTLY_ONCE
-    late = [Output(key="spark", place=Place("out", 0, 0), values={"word": "spark", "page": "b"})]
+    late = [OutputRow(key="spark", place=RowPlace("out", 0, 0), values={"word": "spark", "page": "b"})]
     assert check_keyed(rows, late, DistinctModel()).guarantee is not Guarantee.EXACTLY_ONCE
 
 
 def test_stateless_outputs_without_a_key_come_in_any_order() -> None:
-    rows = [Input(key=None, place=Place("in", 0, offset), row={"n": offset % 2}) for offset in range(6)]
-    found = [Output(key=None, place=Place("out", n, n), values={"n": n % 2}) for n in (5, 3, 1, 0, 2, 4)]
+    rows = [InputRow(key=None, place=RowPlace("in", 0, offset), row={"n": offset % 2}) for offset in range(6)]
+    found = [OutputRow(key=None, place=RowPlace("out", n, n), values={"n": n % 2}) for n in (5, 3, 1, 0, 2, 4)]
     assert check_stateless(rows, found).guarantee is Guarantee.EXACTLY_ONCE
     verdict = check_stateless(rows, found[1:])
     assert verdict.guarantee is Guarantee.AT_MOST_ONCE
@@ -241,7 +241,7 @@ def test_stateless_outputs_without_a_key_come_in_any_order() -> None:
 def test_stateless_repeats_satisfy_repeated_delivery_and_at_least_once() -> None:
     rows = pages("a", "b")
     found = [
-        Output(key="spark", place=Place("out", 0, index), values=rows[row].row)
+        OutputRow(key="spark", place=RowPlace("out", 0, index), values=rows[row].row)
         for index, row in enumerate((0, 1, 0, 1))
     ]
     verdict = check_keyed(rows, found, StatelessModel())
@@ -262,14 +262,17 @@ def test_all_aggregates_with_nulls() -> None:
         },
     )
     rows = [
-        Input(key="k", place=Place("in", 0, offset), row={"k": "k", "x": x}) for offset, x in enumerate([None, 3, 1])
+        InputRow(key="k", place=RowPlace("in", 0, offset), row={"k": "k", "x": x})
+        for offset, x in enumerate([None, 3, 1])
     ]
     expected = [
         {"k": "k", "n": 1, "some": 0},
         {"k": "k", "n": 2, "some": 1, "sum": 3, "low": 3, "high": 3, "x": 3},
         {"k": "k", "n": 3, "some": 2, "sum": 4, "low": 1, "high": 3, "x": 1},
     ]
-    found = [Output(key="k", place=Place("out", 0, offset), values=values) for offset, values in enumerate(expected)]
+    found = [
+        OutputRow(key="k", place=RowPlace("out", 0, offset), values=values) for offset, values in enumerate(expected)
+    ]
     assert check_keyed(rows, found, model).guarantee is Guarantee.EXACTLY_ONCE
 
 
@@ -277,12 +280,12 @@ def test_a_search_that_is_given_up_is_undecided_never_passed() -> None:
     # After the least value, every order gives the same outputs. So a wrong last one refutes millions of orders.
     model = AggregateModel(["k"], {"low": Min("x")})
     rows = [
-        Input(key="k", place=Place("in", partition, offset), row={"k": "k", "x": partition})
+        InputRow(key="k", place=RowPlace("in", partition, offset), row={"k": "k", "x": partition})
         for partition in range(6)
         for offset in range(10)
     ]
     found = [
-        Output(key="k", place=Place("out", 0, offset), values={"k": "k", "low": 7 if offset == 59 else 0})
+        OutputRow(key="k", place=RowPlace("out", 0, offset), values={"k": "k", "low": 7 if offset == 59 else 0})
         for offset in range(60)
     ]
     verdict = check_keyed(rows, found, model, nodes_max=1000)
@@ -312,9 +315,9 @@ def test_only_the_first_anomalies_are_carried_but_all_are_counted() -> None:
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_wide_gap_and_a_replay_in_one_key_are_counted_in_full(partitions: int) -> None:
     rows = [
-        Input(
+        InputRow(
             key="spark",
-            place=Place("pages", number % partitions, number),
+            place=RowPlace("pages", number % partitions, number),
             row={"word": "spark", "page": str(number)},
         )
         for number in range(400)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from falkirk.check import AggregateModel, Consistency, Count, Input, Latest, Output, Place, Values, check_keyed
+from falkirk.check import AggregateModel, Consistency, Count, InputRow, Latest, OutputRow, RowPlace, Values, check_keyed
 from falkirk.check.consistency import check_consistency
 from falkirk.check.run import group_by_key
 
@@ -30,16 +30,16 @@ class Concatenation:
         return str(output["text"])[-1:]
 
 
-def letters(*each: str) -> list[Input]:
+def letters(*each: str) -> list[InputRow]:
     """Return one letter from each channel. Channels have no order."""
-    return [Input(key=None, place=Place("in", n, 0), row={"letter": letter}) for n, letter in enumerate(each)]
+    return [InputRow(key=None, place=RowPlace("in", n, 0), row={"letter": letter}) for n, letter in enumerate(each)]
 
 
-def texts(*each: str) -> list[Output]:
-    return [Output(key=None, place=Place("out", 0, n), values={"text": text}) for n, text in enumerate(each)]
+def texts(*each: str) -> list[OutputRow]:
+    return [OutputRow(key=None, place=RowPlace("out", 0, n), values={"text": text}) for n, text in enumerate(each)]
 
 
-def consistency(inputs: list[Input], outputs: list[Output]) -> Consistency:
+def consistency(inputs: list[InputRow], outputs: list[OutputRow]) -> Consistency:
     return check_keyed(inputs, outputs, Concatenation()).consistency
 
 
@@ -50,7 +50,7 @@ def test_the_papers_example_is_consistent_with_the_reference_recovery_and_not_af
     found = consistency(inputs, texts("a", "ac", "cd", "db", "de"))
     assert found.holds is False
     assert found.first is not None
-    assert found.first.outputs == (Place("out", 0, 3), Place("out", 0, 4))
+    assert found.first.outputs == (RowPlace("out", 0, 3), RowPlace("out", 0, 4))
     assert found.first.expected == {"text": "be"}
 
 
@@ -59,10 +59,11 @@ COUNTS = AggregateModel(["k"], {"n": Count(), "page": Latest("page")})
 
 def run(*outputs: tuple[int, str], pages: str = "abcd", partitions: int = 1) -> Consistency:
     rows = [
-        Input(key="k", place=Place("in", n % partitions, n), row={"k": "k", "page": p}) for n, p in enumerate(pages)
+        InputRow(key="k", place=RowPlace("in", n % partitions, n), row={"k": "k", "page": p})
+        for n, p in enumerate(pages)
     ]
     found = [
-        Output(key="k", place=Place("out", 0, offset), values={"k": "k", "n": n, "page": page})
+        OutputRow(key="k", place=RowPlace("out", 0, offset), values={"k": "k", "n": n, "page": page})
         for offset, (n, page) in enumerate(outputs)
     ]
     return check_keyed(rows, found, COUNTS).consistency
@@ -95,8 +96,10 @@ def test_another_order_of_two_partitions_is_consistent_until_it_is_contradicted(
 
 
 def test_the_first_of_all_keys_is_the_first_by_place() -> None:
-    rows = [Input(key=k, place=Place("in", 0, n), row={"k": k, "page": "p"}) for n, k in enumerate("ab")]
-    found = [Output(key=k, place=Place("out", 0, n), values={"k": k, "n": 7, "page": "p"}) for n, k in enumerate("ba")]
+    rows = [InputRow(key=k, place=RowPlace("in", 0, n), row={"k": k, "page": "p"}) for n, k in enumerate("ab")]
+    found = [
+        OutputRow(key=k, place=RowPlace("out", 0, n), values={"k": k, "n": 7, "page": "p"}) for n, k in enumerate("ba")
+    ]
     consistency = check_keyed(rows, found, COUNTS).consistency
     assert consistency.keys == 2
     assert consistency.first is not None
@@ -104,20 +107,22 @@ def test_the_first_of_all_keys_is_the_first_by_place() -> None:
 
 
 def test_outputs_that_nothing_orders_are_named() -> None:
-    rows = [Input(key="k", place=Place("in", 0, n), row={"k": "k", "page": "p"}) for n in range(2)]
-    found = [Output(key="k", place=Place("out", n, 0), values={"k": "k", "n": n + 1, "page": "p"}) for n in range(2)]
+    rows = [InputRow(key="k", place=RowPlace("in", 0, n), row={"k": "k", "page": "p"}) for n in range(2)]
+    found = [
+        OutputRow(key="k", place=RowPlace("out", n, 0), values={"k": "k", "n": n + 1, "page": "p"}) for n in range(2)
+    ]
     first = check_keyed(rows, found, COUNTS).consistency.first
     assert first is not None
-    assert first.outputs == (Place("out", 0, 0), Place("out", 1, 0))
+    assert first.outputs == (RowPlace("out", 0, 0), RowPlace("out", 1, 0))
 
 
 def test_a_search_that_is_given_up_says_neither() -> None:
     # Every output except the last is "p", from any partition. Too many orders lead to the last output.
-    rows = [Input(key="k", place=Place("in", n % 8, n), row={"k": "k", "page": "p", "n": n}) for n in range(64)]
+    rows = [InputRow(key="k", place=RowPlace("in", n % 8, n), row={"k": "k", "page": "p", "n": n}) for n in range(64)]
     model = AggregateModel([], {"page": Latest("page"), "n": Latest("n")})
     silent = AggregateModel([], {"page": Latest("page")})
-    found = [Output(key="k", place=Place("out", 0, n), values={"page": "p"}) for n in range(63)]
-    wrong = [*found, Output(key="k", place=Place("out", 0, 63), values={"page": "q"})]
+    found = [OutputRow(key="k", place=RowPlace("out", 0, n), values={"page": "p"}) for n in range(63)]
+    wrong = [*found, OutputRow(key="k", place=RowPlace("out", 0, 63), values={"page": "q"})]
     [keyed] = group_by_key(rows, wrong)
     assert check_consistency(keyed, silent, 1000).holds is None
     [keyed] = group_by_key(rows[:8], wrong[:1])

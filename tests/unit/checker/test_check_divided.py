@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, Input, Kind, Model, Output, Place, Space, Verdict, check_keyed
+from falkirk.check import Guarantee, InputRow, Kind, Model, OutputRow, RowPlace, Space, Verdict, check_keyed
 from falkirk.check.divide import divide
 from falkirk.check.spill import SpillFiles
 from falkirk.errors import MachineError
@@ -21,7 +21,7 @@ from tests.strategies import examples
 TINY = Space(memory_bytes=1 << 12, parts=2, linked_rows=1000)
 
 
-def assert_agree(inputs: list[Input], outputs: list[Output], model: Model[Any], space: Space) -> Verdict:
+def assert_agree(inputs: list[InputRow], outputs: list[OutputRow], model: Model[Any], space: Space) -> Verdict:
     """Check that the divided checker and the simple one agree in every respect; return the verdict."""
     verdict = check_keyed(inputs, outputs, model, space=space, anomalies_shown=1000)
     whole = check_whole(inputs, outputs, model)
@@ -43,7 +43,7 @@ def assert_agree(inputs: list[Input], outputs: list[Output], model: Model[Any], 
 
 
 @st.composite
-def broken_runs(draw: st.DrawFn, model: Model[Any]) -> tuple[Run, list[Output]]:
+def broken_runs(draw: st.DrawFn, model: Model[Any]) -> tuple[Run, list[OutputRow]]:
     """Draw a run with additional inputs that were never applied, and with corrupted outputs."""
     run = draw(runs(model, keys="abcd", records_min=1))
     records = sorted({row.place.record for row in run.inputs})
@@ -65,11 +65,11 @@ def test_a_divided_run_has_the_verdict_of_the_whole(name: str, data: st.DataObje
     assert_agree(run.inputs, found, MODELS[name], TINY)
 
 
-def rows_of(records: int, keys: int, seed: int) -> list[Input]:
+def rows_of(records: int, keys: int, seed: int) -> list[InputRow]:
     """Return records of one partition with up to three derivatives each."""
     dice = random.Random(seed)
     return [
-        Input(key=f"k{key}", place=Place("in", 0, offset, sub), row={"k": f"k{key}", "page": f"{offset}"})
+        InputRow(key=f"k{key}", place=RowPlace("in", 0, offset, sub), row={"k": f"k{key}", "page": f"{offset}"})
         for offset in range(records)
         for sub, key in enumerate(dice.sample(range(keys), dice.randint(1, 3)))
     ]
@@ -79,7 +79,7 @@ def rows_of(records: int, keys: int, seed: int) -> list[Input]:
 def test_inputs_lost_and_parts_of_inputs_lost_are_told_apart_across_parts(seed: int) -> None:
     # Outputs show only the count. It is open which row of a key was lost, and the choice connects keys.
     model, dice = MODELS["count"], random.Random(seed)
-    rows = [Input(key=r.key, place=r.place, row={**r.row, "x": 1}) for r in rows_of(120, 40, seed)]
+    rows = [InputRow(key=r.key, place=r.place, row={**r.row, "x": 1}) for r in rows_of(120, 40, seed)]
     gone = set(dice.sample(range(120), 4))
     whole = [row for row in rows if row.place.offset not in gone]
     verdict = assert_agree(rows, apply(model, whole), model, TINY)
@@ -102,7 +102,7 @@ def test_a_part_of_an_input_that_is_lost_is_named_across_parts() -> None:
 
 def test_what_is_linked_and_has_no_room_stays_open_and_does_not_pass() -> None:
     model = MODELS["count"]
-    rows = [Input(key=r.key, place=r.place, row={**r.row, "x": 1}) for r in rows_of(60, 10, seed=5)]
+    rows = [InputRow(key=r.key, place=r.place, row={**r.row, "x": 1}) for r in rows_of(60, 10, seed=5)]
     found = apply(model, [row for row in rows if row.place.offset != 20])
     assert check_keyed(rows, found, model, space=TINY).guarantee is Guarantee.AT_MOST_ONCE
     verdict = check_keyed(rows, found, model, space=replace(TINY, linked_rows=10))
@@ -139,7 +139,7 @@ def test_a_pile_is_read_whole_while_others_are_written() -> None:
 
 
 def test_one_key_that_is_too_large_is_judged_all_the_same() -> None:
-    rows = [Input(key="k", place=Place("in", 0, n), row={"k": "k", "page": str(n)}) for n in range(500)]
+    rows = [InputRow(key="k", place=RowPlace("in", 0, n), row={"k": "k", "page": str(n)}) for n in range(500)]
     verdict = check_keyed(rows, apply(INDEX, rows), INDEX, space=TINY)
     assert verdict.guarantee == "exactly-once"
     assert verdict.counts.keys == 1

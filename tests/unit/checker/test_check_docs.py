@@ -1,4 +1,4 @@
-"""Runs the command lines of docs/check.md on the run that the page describes, and checks what the page says."""
+"""Runs the command lines of docs/check.md on the run that the page describes, and checks the statements of the page."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Epochs are compared with a place: each kind of fault is named, and what can't be judged is not passed as fine."""
+"""Epochs are compared with a place: each fault is named, and an epoch that can't be judged does not count as right."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -8,11 +8,11 @@ from falkirk.check import (
     AggregateModel,
     Count,
     Guarantee,
-    Input,
+    InputRow,
     Kind,
     Latest,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     Sum,
     Verdict,
     check_keyed,
@@ -23,9 +23,9 @@ TOTALS = AggregateModel(["k"], {"n": Count(), "total": Sum("x"), "page": Latest(
 
 def judged(rows: list[tuple[str, int, int]], table: list[tuple[str, int, int, int]]) -> Verdict:
     """Return the verdict. Rows are (key, partition, x), in order; the table's are (key, count, sum, latest)."""
-    inputs = [Input(key=k, place=Place("in", p, n), row={"k": k, "x": x}) for n, (k, p, x) in enumerate(rows)]
+    inputs = [InputRow(key=k, place=RowPlace("in", p, n), row={"k": k, "x": x}) for n, (k, p, x) in enumerate(rows)]
     outputs = [
-        Output(key=k, place=Place("totals", 0, n), values={"k": k, "n": count, "total": total, "page": page})
+        OutputRow(key=k, place=RowPlace("totals", 0, n), values={"k": k, "n": count, "total": total, "page": page})
         for n, (k, count, total, page) in enumerate(table)
     ]
     return check_keyed(inputs, outputs, TOTALS, final=True)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, Kind, Output, Verdict, check_keyed
+from falkirk.check import Guarantee, Kind, OutputRow, Verdict, check_keyed
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, SUMMARY, apply, placed, runs
 from tests.strategies import examples
 
@@ -21,7 +21,7 @@ def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.Data
     assert not verdict.anomalies
 
 
-def assert_sound(verdict: Verdict, found: list[Output], *, every_row_answers: bool = True) -> None:
+def assert_sound(verdict: Verdict, found: list[OutputRow], *, every_row_answers: bool = True) -> None:
     """Check the conditions that hold for every verdict on a run that is not exact."""
     counts = verdict.counts
     assert not verdict.satisfies(Guarantee.EXACTLY_ONCE)

@@ -8,10 +8,10 @@ from rich.console import Console
 from falkirk.check import (
     AggregateModel,
     Count,
-    Input,
+    InputRow,
     NoGaps,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     Sum,
     Unique,
     Verdict,
@@ -26,9 +26,11 @@ COUNTS = AggregateModel(["k"], {"n": Count(), "total": Sum("x")})
 
 def judged(*found: tuple[int, str]) -> Verdict:
     """Return the verdict on two input rows of 1.5 and these outputs (count, total)."""
-    inputs = [Input(key="[red]", place=Place("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)]
+    inputs = [
+        InputRow(key="[red]", place=RowPlace("in", 0, n), row={"k": "[red]", "x": Decimal("1.5")}) for n in range(2)
+    ]
     outputs = [
-        Output(key="[red]", place=Place("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)})
+        OutputRow(key="[red]", place=RowPlace("out", 0, n), values={"k": "[red]", "n": count, "total": Decimal(total)})
         for n, (count, total) in enumerate(found)
     ]
     return check_keyed(inputs, outputs, COUNTS)
@@ -64,7 +66,7 @@ def test_consistency_is_shown_and_so_is_what_breaks_it() -> None:
 
 
 def test_rules_are_shown_below_the_verdict() -> None:
-    outputs = [Output(key="k", place=Place("out", 0, n), values={"n": 1}) for n in range(2)]
+    outputs = [OutputRow(key="k", place=RowPlace("out", 0, n), values={"n": 1}) for n in range(2)]
     text = shown(check_keyed([], outputs, COUNTS, rules=[NoGaps("n"), Unique("id")]))
     assert "rule no gaps in n is broken" in text
     assert "1 came after 1, at out/0@0 and out/0@1" in text.replace("\n", " ")
@@ -88,7 +90,7 @@ def test_json_has_plain_values_only() -> None:
 
 
 def test_an_output_without_a_key_is_shown_by_its_content() -> None:
-    verdict = check_stateless([], [Output(key=None, place=Place("out", 0, 0), values={"text": "hello"})])
+    verdict = check_stateless([], [OutputRow(key=None, place=RowPlace("out", 0, 0), values={"text": "hello"})])
     assert verdict.anomalies[0].key is None
     assert "text=hello" in shown(verdict)
     json.dumps(to_json(verdict))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import AggregateModel, DistinctModel, Input, Place, Reading, StatelessModel, check_keyed
+from falkirk.check import AggregateModel, DistinctModel, InputRow, Reading, RowPlace, StatelessModel, check_keyed
 from falkirk.check.described import model_of
 from falkirk.cli import main
 from falkirk.errors import DefinitionError, FalkirkError, LogError
@@ -37,7 +37,7 @@ def test_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     path.write_text('{"n": 1, "x": 1.10}\n\nno object\n[1]\n')
     rows = list(Reading().rows(str(path)))
-    assert [place for place, _ in rows] == [Place(str(path), 0, offset) for offset in range(3)]
+    assert [place for place, _ in rows] == [RowPlace(str(path), 0, offset) for offset in range(3)]
     assert rows[0][1] == {"n": 1, "x": 1.1}
     assert rows[1][1] == {"(not a JSON object)": b"no object"}
     [(_, exact), *_] = Reading(decimal=True, ignored=frozenset({"n"})).rows(str(path))
@@ -48,7 +48,7 @@ def test_fields_of_csv_are_numbers_where_they_are_written_as_such(tmp_path: Path
     path = tmp_path / "in.csv"
     path.write_text("a,b,c,d,e,f\n7,007,-1.5,,1e3,1.2.3\n")
     [(place, values)] = Reading().rows(str(path))
-    assert place == Place(str(path), 0, 0)
+    assert place == RowPlace(str(path), 0, 0)
     assert values == {"a": 7, "b": "007", "c": -1.5, "d": None, "e": "1e3", "f": "1.2.3"}
     [(_, values)] = Reading(decimal=True).rows(str(path))
     assert values["c"] == Decimal("-1.5")
@@ -72,14 +72,14 @@ def test_a_folder_is_its_files_each_a_log_of_its_own(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.jsonl"):
         lines(tmp_path / name, {"n": name}, {"n": name})
     places = [place for place, _ in Reading().rows(f"{tmp_path}/")]
-    assert places == [Place(f"{tmp_path}/{name}", 0, n) for name in ("a.jsonl", "b.jsonl") for n in (0, 1)]
+    assert places == [RowPlace(f"{tmp_path}/{name}", 0, n) for name in ("a.jsonl", "b.jsonl") for n in (0, 1)]
 
 
 def test_a_table_in_the_order_of_a_column(tmp_path: Path) -> None:
     where = table(tmp_path / "shop.db", (2, "b", 1.5), (1, "a", 7))
     assert [(place, values["user"]) for place, values in Reading().rows(f"{where}:id")] == [
-        (Place("totals", 0, 0), "a"),
-        (Place("totals", 0, 1), "b"),
+        (RowPlace("totals", 0, 0), "a"),
+        (RowPlace("totals", 0, 1), "b"),
     ]
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_is_said(where: str, condition: str, tmp_path: Path)
 def test_a_model_is_described_by_name() -> None:
     model = model_of("count, count(x), n = count(*), sum(x), low=min(x), latest(page)", ["user"])
     assert isinstance(model, AggregateModel)
-    row = Input(key="u", place=Place("in", 0, 0), row={"user": "u", "x": 3, "page": "p"})
+    row = InputRow(key="u", place=RowPlace("in", 0, 0), row={"user": "u", "x": 3, "page": "p"})
     [output] = apply(model, [row])
     assert output.values == {"user": "u", "count": 1, "count(x)": 1, "n": 1, "sum(x)": 3, "low": 3, "page": "p"}
     assert isinstance(model_of(None, []), StatelessModel)
@@ -153,7 +153,7 @@ unfinished = object()
 def test_a_model_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    rows = [Input(key="u", place=Place("in", 0, n), row={"user": "u", "x": n}) for n in range(3)]
+    rows = [InputRow(key="u", place=RowPlace("in", 0, n), row={"user": "u", "x": n}) for n in range(3)]
     for name in ("Doubled", "ready"):
         model = model_of(f"{file}:{name}", ["user"])
         assert check_keyed(rows, apply(model, rows), model).guarantee == "exactly-once"

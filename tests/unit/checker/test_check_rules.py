@@ -9,11 +9,11 @@ from falkirk.check import (
     AggregateModel,
     Count,
     Increasing,
-    Input,
+    InputRow,
     Kind,
     NoGaps,
-    Output,
-    Place,
+    OutputRow,
+    RowPlace,
     Rule,
     RuleVerdict,
     Space,
@@ -26,9 +26,9 @@ from falkirk.check import (
 from falkirk.errors import DefinitionError
 
 
-def outputs(*rows: tuple[str, Any], column: str = "v", partition: int = 0) -> list[Output]:
+def outputs(*rows: tuple[str, Any], column: str = "v", partition: int = 0) -> list[OutputRow]:
     return [
-        Output(key=key, place=Place("out", partition, offset), values={column: value})
+        OutputRow(key=key, place=RowPlace("out", partition, offset), values={column: value})
         for offset, (key, value) in enumerate(rows)
     ]
 
@@ -89,8 +89,8 @@ def test_all_breaks_are_counted_and_the_first_are_shown_whatever_the_parts() -> 
 
 
 def test_rules_stand_beside_the_guarantee() -> None:
-    rows = [Input(key="k", place=Place("in", 0, n), row={"k": "k"}) for n in range(3)]
-    found = [Output(key="k", place=Place("out", 0, n), values={"k": "k", "v": n + 1}) for n in range(3)]
+    rows = [InputRow(key="k", place=RowPlace("in", 0, n), row={"k": "k"}) for n in range(3)]
+    found = [OutputRow(key="k", place=RowPlace("out", 0, n), values={"k": "k", "v": n + 1}) for n in range(3)]
     model = AggregateModel(["k"], {"v": Count()})
     verdict = check_keyed(rows, found, model, rules=[NoGaps("v"), Transitions.of("v:1>2")])
     assert verdict.guarantee == "exactly-once"

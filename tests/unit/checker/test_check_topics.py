@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from falkirk.check import Output, Place, Record, decode_json, outputs_of, read_topic
+from falkirk.check import OutputRow, RowPlace, TopicRecord, decode_json, outputs_of, read_topic
 from falkirk.cli import main
 from falkirk.errors import LogError
 
@@ -61,14 +61,14 @@ def test_a_missing_topic_is_named(broker: dict[str, str]) -> None:
     assert refusal.value.parameters["topic"] == "nowhere"
 
 
-def record(value: bytes | None, key: bytes | None = b"spark") -> Record:
-    return Record(topic="out", partition=1, offset=7, timestamp_ms=None, key=key, value=value)
+def record(value: bytes | None, key: bytes | None = b"spark") -> TopicRecord:
+    return TopicRecord(topic="out", partition=1, offset=7, timestamp_ms=None, key=key, value=value)
 
 
 def test_outputs_carry_the_fields_of_the_value_and_the_place() -> None:
     values = {"word": "spark", "positions": [1, 2]}
     [output] = outputs_of([record(json.dumps(values).encode())])
-    assert output == Output(key="spark", place=Place("out", 1, 7), values=values)
+    assert output == OutputRow(key="spark", place=RowPlace("out", 1, 7), values=values)
 
 
 def test_a_key_that_is_no_text_is_not_taken_for_one() -> None:
@@ -97,7 +97,7 @@ def test_the_command_judges_topics_of_any_system(broker: dict[str, str]) -> None
         totals.append((0, json.dumps({"user": user, "total": due[user]})))
     produce(broker, "totals", totals)
     arguments = ["--input", "kafka:orders", "--output", "kafka:totals", "--key", "user", "--model", "total=sum(amount)"]
-    client = ["--client", "client.id=judge", "--broker", broker["bootstrap.servers"]]
+    client = ["--client", "client.id=judge", "--kafka", broker["bootstrap.servers"]]
     assert CliRunner().invoke(main, ["verify", "run", *arguments, *client]).exit_code == 0
     produce(broker, "totals", totals[4:5])
     refused = CliRunner().invoke(main, ["verify", "run", *arguments, *client, "--json"])

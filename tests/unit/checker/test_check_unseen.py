@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import Described, Place, Reading, Space, Unique, Verdict, check_described
+from falkirk.check import Described, Reading, RowPlace, Space, Unique, Verdict, check_described
 from falkirk.check.rows_read import RowsRead
 from falkirk.cli import main
 from falkirk.errors import FalkirkError
@@ -68,7 +68,7 @@ def test_a_folder_of_epochs_is_read_below_its_folders(went_in: Path, tmp_path: P
     lines(out / "epoch=0000000003" / "part-00000.json", [ROWS[0]])
     verdict = judged(Reading(ignored=ignored), out, inputs=(went_in,))
     assert verdict.counts.duplicates == 1
-    assert verdict.anomalies[0].outputs[-1] == Place(f"{out}/epoch=0000000003/part-00000.json", 0, 0)
+    assert verdict.anomalies[0].outputs[-1] == RowPlace(f"{out}/epoch=0000000003/part-00000.json", 0, 0)
     assert judged(Reading(), out, inputs=(went_in,)).counts.unexplained == 4  # with the column of the folders
     lines(out / "_epoch=0000000004-0a1b2c3d" / "part-00000.json", [ROWS[0]])  # an earlier version's, which Spark reads
     assert judged(Reading(ignored=ignored | {"_epoch"}), out, inputs=(went_in,)).counts.duplicates == 2

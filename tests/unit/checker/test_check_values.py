@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from falkirk.check import (
-    Aggregate,
+    AggregateFunction,
     AggregateModel,
     Guarantee,
-    Input,
+    InputRow,
     Max,
     Min,
     NoGaps,
-    Output,
-    Place,
+    OutputRow,
     Reading,
+    RowPlace,
     Sum,
     Unique,
     Verdict,
@@ -33,11 +33,11 @@ from falkirk.errors import DefinitionError
 
 def compared(went_in: Any, came_out: Any) -> Guarantee:
     """Return the verdict on an input row whose output is another row."""
-    row = Input(key=None, place=Place("in", 0, 0), row=went_in)
-    return check_stateless([row], [Output(key=None, place=Place("out", 0, 0), values=came_out)]).guarantee
+    row = InputRow(key=None, place=RowPlace("in", 0, 0), row=went_in)
+    return check_stateless([row], [OutputRow(key=None, place=RowPlace("out", 0, 0), values=came_out)]).guarantee
 
 
-def folded(function: Aggregate, values: list[Any]) -> Any:
+def folded(function: AggregateFunction, values: list[Any]) -> Any:
     """Return the aggregate of the values, in their order."""
     state = None
     for value in values:
@@ -136,10 +136,12 @@ def test_nan_is_the_greatest_as_in_spark(order: list[float]) -> None:
 
 
 def test_a_wrong_minimum_beside_nan_is_told() -> None:
-    rows = [Input(key="k", place=Place("in", 0, n), row={"k": "k", "x": x}) for n, x in enumerate([1.0, math.nan])]
+    rows = [
+        InputRow(key="k", place=RowPlace("in", 0, n), row={"k": "k", "x": x}) for n, x in enumerate([1.0, math.nan])
+    ]
     for low, high, guarantee in ((1.0, math.nan, Guarantee.EXACTLY_ONCE), (math.nan, 1.0, Guarantee.BROKEN)):
         values = [{"k": "k", "low": 1.0, "high": 1.0}, {"k": "k", "low": low, "high": high}]
-        outputs = [Output(key="k", place=Place("out", 0, n), values=each) for n, each in enumerate(values)]
+        outputs = [OutputRow(key="k", place=RowPlace("out", 0, n), values=each) for n, each in enumerate(values)]
         model = AggregateModel(["k"], {"low": Min("x"), "high": Max("x")})
         assert check_keyed(rows, outputs, model).guarantee is guarantee
 
@@ -181,8 +183,8 @@ def test_a_sum_of_decimals_keeps_all_digits() -> None:
 
 def grouped(key: Any, values: Any, went_in: Any) -> Verdict:
     model = AggregateModel(["k"], {"n": Sum("x")})
-    rows = [Input(key="g", place=Place("in", 0, 0), row={"k": went_in, "x": 1})]
-    return check_keyed(rows, [Output(key=key, place=Place("out", 0, 0), values=values)], model)
+    rows = [InputRow(key="g", place=RowPlace("in", 0, 0), row={"k": went_in, "x": 1})]
+    return check_keyed(rows, [OutputRow(key=key, place=RowPlace("out", 0, 0), values=values)], model)
 
 
 def test_the_key_of_a_group_has_one_zero_as_in_spark() -> None:
@@ -275,7 +277,7 @@ def test_nothing_in_and_nothing_out_is_no_verdict() -> None:
 
 
 def test_a_rule_about_a_column_that_no_output_has_does_not_hold() -> None:
-    outputs = [Output(key=n, place=Place("out", 0, n), values={"id": n}) for n in range(3)]
+    outputs = [OutputRow(key=n, place=RowPlace("out", 0, n), values={"id": n}) for n in range(3)]
     named = check_rules(outputs, [Unique("id"), Unique("di"), NoGaps("di")])
     assert [(rule.holds, rule.broken) for rule in named] == [(True, 0), (False, 0), (False, 0)]
     assert [rule.holds for rule in check_rules([], [Unique("id")])] == [False]

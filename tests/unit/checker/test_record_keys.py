@@ -1,4 +1,4 @@
-"""Record keys: a result whose record has a wrong key is told, and the right keys of any writer are not."""
+"""Record keys: a result whose record has a wrong key is reported, and the right keys of any writer are not."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def judge(broker: str, folder: Path, tag: str, keys: Sequence[str | None], *opti
     assert producer.flush(10) == 0
     file = folder / "in.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in INPUTS))
-    places = ["--input", str(file), "--output", f"kafka:out-{tag}", "--broker", broker]
+    places = ["--input", str(file), "--output", f"kafka:out-{tag}", "--kafka", broker]
     found = CliRunner().invoke(main, ["verify", "run", *places, *options, "--json"], catch_exceptions=False)
     return found.exit_code, json.loads(found.stdout)
 
@@ -83,7 +83,7 @@ def test_right_keys_pass_and_one_wrong_key_does_not(
     ("value", "key", "is_right"),
     [
         ("ada", b"ada", True),
-        ("ada", b'"ada"', True),  # of a writer that writes all keys as JSON
+        ("ada", b'"ada"', True),  # from a writer that writes all keys as JSON
         ("7", b"7", True),
         (7, b"7", True),
         (7, b"7.5", False),

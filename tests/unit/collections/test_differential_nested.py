@@ -18,12 +18,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.differential import Collection, operators, runs
 from falkirk.differential import schedule as turns
 from falkirk.differential.expressions import Expression, Steps
-from falkirk.differential.expressions import Step as Done
+from falkirk.differential.expressions import RowStep as Done
 from falkirk.differential.graph import Mapped, Scope, Source
 from falkirk.differential.rows import DIFFERENCE, rounds
 from falkirk.differential.schedule import Rounds, Schedule, Waiting
 from falkirk.differential.schemas import arrow_of
-from falkirk.differential.single_task import Outcome, SingleTask
+from falkirk.differential.single_task import SingleTask, TaskOutcome
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
 #: Set `FALKIRK_LOOPS=100:900` for other seeds.
@@ -112,7 +112,7 @@ class Alones:
         ends = {loop: left.name for loop, left in self.built.loops.items()}
         return {loop: done.rounds[name] for loop, name in ends.items() if name in done.rounds}
 
-    def _take(self, done: Outcome) -> None:
+    def _take(self, done: TaskOutcome) -> None:
         for trace, files in done.traces.items():
             merged = done.merged.get(trace, ())
             self.traces[trace] = (*(f for f in self.traces.get(trace, ()) if f not in merged), *files)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from falkirk.differential import operators
 from falkirk.differential.operators import Aggregate, Group, Join, Kind, Reduce, Top
-from falkirk.differential.ordered import First, Order, first_of, in_order
+from falkirk.differential.ordered import FirstRows, Order, first_of, in_order
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, distinct, hashes, rounds
 from tests.strategies import examples
 
@@ -68,7 +68,7 @@ class Memory:
     def __init__(self, like: pa.Schema, order: Order | None = None) -> None:
         self.all, self._order, self._runs = like.empty_table(), order, list[pa.Table]()
 
-    def first(self, keys: Hashes, order: Order, most: int) -> First:
+    def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
         assert order == self._order
         return first_of(self._runs, keys, order, most, self.all.schema)
 

@@ -1,4 +1,4 @@
-"""Residues: 0 once all rows that were left out have cancelled, in whichever order, and otherwise another number."""
+"""Residues: 0 once all rows that were left out have cancelled, in any order, and otherwise another number."""
 
 import random
 from datetime import date, datetime, timedelta

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from falkirk.differential import runs
 from falkirk.differential.rows import DIFFERENCE, HASH, consolidate, joined, lub, rounds, split_by_time
+from falkirk.differential.schemas import arrow_of
 from falkirk.differential.state import State, sweep
 from falkirk.differential.task import FileName
 from falkirk.errors import HomeError
@@ -130,3 +132,9 @@ def test_what_no_state_needs_is_swept(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     sweep(tmp_path, state.files())
     assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")} == {"a", "a/x.arrow", "b", "b/y.arrow"}
+
+
+def test_a_column_can_be_a_time() -> None:
+    """Arrow needs a time zone for it, and PySpark gives it none unless it is asked to."""
+    schema = arrow_of(StructType([StructField("at", TimestampType())]), 0)
+    assert schema.field("at").type == pa.timestamp("us", tz="UTC")

@@ -1,15 +1,20 @@
 """`falkirk status`: the last status of the host, and whether the host still updates it."""
 
+import io
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
+from falkirk.commands.status import see, watch
+from falkirk.declare.load import load_application
 from falkirk.errors import SparkError
 from falkirk.runtime.status import RegionStatus
+from falkirk.system.terminal import Terminal
 
 APP = """
 import falkirk as fk
@@ -48,8 +53,8 @@ def test_what_others_have_written_is_named(shop: Path) -> None:
     foreign = {"topic": "out", "count": 1234, "partition": 1, "offset": 56, "reason": "a tag that does not fit"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"foreign": [foreign]}))
     shown = " ".join(ask(shop).output.split())
-    assert "out has 1,234 records that this home did not write" in shown
-    assert "(partition 1, offset 56: a tag that does not fit)" in shown
+    assert "out has 1,234 records that this application did not write" in shown
+    assert "(first: partition 1, offset 56, a tag that does not fit)" in shown
 
 
 def test_a_running_application_shows_its_regions(shop: Path) -> None:
@@ -83,3 +88,53 @@ def test_falkirk_status_says_what_is_down_and_why(shop: Path, state: str) -> Non
     )
     assert shown.exit_code == (0 if state == "failed" else 1)
     assert json.loads(ask(shop, "--json").output)["regions"][0]["condition"] == "FUNCTION_FAILED"
+
+
+def watched(shop: Path, *changes: Callable[[], None], as_json: bool = False, is_terminal: bool = False) -> str:
+    """Watch an application that changes so between two looks; then Ctrl-C ends the watch."""
+    out, coming = io.StringIO(), list(changes)
+
+    def wait(seconds: float) -> None:
+        if not coming:
+            raise KeyboardInterrupt
+        coming.pop(0)()
+
+    app = load_application(shop)
+    terminal = Terminal(file=out, width=100, force_terminal=is_terminal)
+    watch(lambda: see(app, shop.parent / "home"), as_json=as_json, terminal=terminal, wait=wait)
+    return out.getvalue()
+
+
+def test_a_watch_outside_a_terminal_prints_a_line_for_each_change(shop: Path) -> None:
+    publish(shop)
+    lines = watched(
+        shop, lambda: publish(shop), lambda: publish(shop, state="recovering"), lambda: publish(shop, state="stopped")
+    ).splitlines()
+    assert [line.partition(" ")[2] for line in lines] == [
+        "shop: sales running, checkpoint 4 s ago, 1,200 dead letters",
+        "shop: sales recovering, checkpoint 4 s ago, 1,200 dead letters",
+        "shop: does not run",
+    ]
+
+
+def test_a_watch_in_a_terminal_redraws_a_table_with_the_figures(shop: Path) -> None:
+    publish(shop)
+    file = shop.parent / "home" / "status.json"
+    figures = {
+        "name": "sales",
+        "sources": {"orders": {"lag": 1234}, "prices": {"lag": None}},
+        "outputs": {"sales": {"records": 5000}},
+    }
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"figures": [figures]}))
+    shown = watched(shop, lambda: publish(shop, state="stopped"), is_terminal=True)
+    for text in ("sales", "running", "1,234", "5,000", "1,200", "shop: does not run; its last status is of"):
+        assert text in shown
+    assert "\x1b[" in shown, "it moves the cursor back"
+
+
+def test_a_watch_with_json_prints_an_object_for_each_status(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(shop, at_s=time.time() - 2)
+    watched(shop, lambda: None, lambda: publish(shop), as_json=True)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [each["runs"] for each in told] == [True, True]
+    assert told[0]["at_s"] < told[1]["at_s"]

@@ -19,7 +19,7 @@ from falkirk.cli import main
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.redaction import HIDDEN, redact
-from falkirk.operators.python import LETTER, RESULT, Sender, mapping
+from falkirk.operators.python import LETTER, RESULT, RowCollector, mapping
 
 SECRET = "open-sesame"
 #: Ten ways to write a secret into a line that an error quotes. Before, six of them were shown.
@@ -106,7 +106,9 @@ def test_a_dead_letter_quotes_no_secret_of_the_function() -> None:
     result = pa.struct([("n", pa.int64())])
     schema = pa.schema([("__falkirk_kind", pa.string()), (RESULT, result), (LETTER, letter)])
     rows = pa.RecordBatch.from_pylist([{"n": 1}])
-    batches: Iterator[pa.RecordBatch] = mapping(_fails, ["n"], lambda: Sender(schema, "r", fails=False))(iter([rows]))
+    batches: Iterator[pa.RecordBatch] = mapping(_fails, ["n"], lambda: RowCollector(schema, "r", fails=False))(
+        iter([rows])
+    )
     [told] = [row[LETTER] for batch in batches for row in batch.to_pylist()]
     text = json.loads(told["value"])["traceback"]
     assert SECRET not in told["value"]
@@ -127,8 +129,8 @@ def test_redaction_imports_nothing_of_falkirk() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--output", "kafka:out", "--broker", "b:1", "--client", f"sasl.password={SECRET}"],
-        ["--output", "kafka:out", "--broker", "b:1", "--client", f"ssl.key.pem={SECRET}"],
+        ["--output", "kafka:out", "--kafka", "b:1", "--client", f"sasl.password={SECRET}"],
+        ["--output", "kafka:out", "--kafka", "b:1", "--client", f"ssl.key.pem={SECRET}"],
         ["--output", f"postgresql://shop:{SECRET}@db/shop#out"],
         ["--input", f"postgresql://db/shop?user=shop&password={SECRET}#in", "--output", "out.jsonl"],
     ],

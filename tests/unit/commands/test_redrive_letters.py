@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from falkirk.kafka.signing import VerifiedHeader
+from falkirk.plan.fingerprint import KEYED_STEP, places_of_keyed_step
 from falkirk.redrive.letters import Letter, _of_time, letter_of
 from falkirk.redrive.sending import counted, waiting
 from falkirk.runtime.rows import RAW_BYTES_MAX
@@ -100,10 +101,22 @@ def test_a_live_record_with_an_unsuitable_time_is_read_from_its_topic(reason: st
     """The letter has the columns that the step got, which need not be those of the record."""
     letter = said(reason=reason, value="{}")
     assert letter.is_of_time
-    one = _of_time(letter, VerifiedHeader(1, (0, 1, 7), "0", signed=True))
+    one = _of_time(letter, VerifiedHeader(1, (0, 1, 7), "0", signed=True), 0)
     assert (one.kind, one.origin, one.is_whole) == ("input", ("events", 1, 7), False)
-    made = _of_time(letter, VerifiedHeader(1, (0, 1, 7, 2), "0", signed=True))
+    made = _of_time(letter, VerifiedHeader(1, (0, 1, 7, 2), "0", signed=True), 0)
     assert made.kind == "result", "other records of the same input have had an effect"
+
+
+@pytest.mark.parametrize(
+    ("keyed", "own"),
+    [("windows((id), ...)", (0,)), ("join(left join of shown ...)", (0, 0)), ("dropDuplicates(id)", ()), ("none", ())],
+)
+def test_sub_indexes_of_a_keyed_step_do_not_make_a_late_record_a_result(keyed: str, own: tuple[int, ...]) -> None:
+    added, letter = places_of_keyed_step({KEYED_STEP: keyed}), said(reason="late", value="{}")
+    assert added == len(own)
+    assert _of_time(letter, VerifiedHeader(1, (0, 1, 7, *own), "0", signed=True), added).kind == "input"
+    exploded = _of_time(letter, VerifiedHeader(1, (0, 1, 7, *own, 0), "0", signed=True), added)
+    assert exploded.kind == "result"
 
 
 def test_other_reasons_are_not_of_time() -> None:

@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from falkirk.cli import main
 from falkirk.commands import rollback as command
-from falkirk.commands.offline import Move, PastCut, Preview
-from falkirk.commands.targets import Target, target_of
+from falkirk.commands.offline import PastCut, Preview, RollbackMove
+from falkirk.commands.targets import RollbackTarget, target_of
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
 from falkirk.protocol.ports import Point
@@ -44,7 +44,7 @@ START = cut(-math.inf, sales=-1, audit=-1)
 
 
 class Visit:
-    """What the commands ask a visit for."""
+    """The part of a visit that the commands use."""
 
     def __init__(self, cuts: tuple[ConsistentCut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
         self.found, self.previewed = cuts, dict[str, int]()
@@ -62,11 +62,13 @@ class Visit:
 
     def preview(self, asked: Mapping[str, int]) -> Preview:
         self.previewed = dict(asked)
-        move = Move(region="sales", newest=point(5, 0), to=point(2, NOON_S), again=7, taken_back=3, why="asked for")
+        move = RollbackMove(
+            region="sales", newest=point(5, 0), to=point(2, NOON_S), again=7, taken_back=3, why="asked for"
+        )
         return Preview(moves=(move,), stays=(), outside={})
 
 
-def at(text: str, visit: Visit | None = None) -> Target:
+def at(text: str, visit: Visit | None = None) -> RollbackTarget:
     return target_of(cast(Any, visit or Visit()), text, NOON_S + 30)
 
 
@@ -92,7 +94,7 @@ def test_a_time_with_a_zone_is_of_that_zone() -> None:
 
 
 def test_a_point_names_no_cut() -> None:
-    assert at("sales@2") == Target(asked={"sales": 2}, cut=None)
+    assert at("sales@2") == RollbackTarget(asked={"sales": 2}, cut=None)
 
 
 def test_before_everything_was_the_start_if_it_is_kept() -> None:
@@ -107,7 +109,7 @@ def test_before_everything_was_the_start_if_it_is_kept() -> None:
         ("2 hours ago", "CUT_TOO_OLD", "The oldest is 2 of 2026-11-24 11:00:00"),
         ("5", "CUT_UNKNOWN", "from 2 to 10"),
         ("9" * 5000, "CUT_UNKNOWN", "from 2 to 10"),
-        ("yesterday", "POINT_INVALID", "10 minutes ago.*number of a consistent cut.*PROCESSOR@POINT"),
+        ("yesterday", "POINT_INVALID", "10 minutes ago.*number of a state.*PROCESSOR@POINT"),
         ("10 minutes", "POINT_INVALID", "10 minutes ago"),
         ("many minutes ago", "POINT_INVALID", "10 minutes ago"),
         ("0 s ago", "POINT_INVALID", "10 minutes ago"),
@@ -183,7 +185,7 @@ def test_the_preview_says_which_cut_it_takes(monkeypatch: pytest.MonkeyPatch) ->
     visit = Visit()
     result = run(monkeypatch, visit, "rollback", "--to", "2026-11-24 11:59:30", "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "Back to consistent cut 7 of 2026-11-24 11:59:00" in result.stdout
+    assert "Back to state 7 of 2026-11-24 11:59:00" in result.stdout
     assert visit.previewed == {"sales": 2, "audit": 3}
     told = json.loads(run(monkeypatch, visit, "rollback", "--to", "7", "--dry-run", "--json").stdout)
     assert (told["cut"], told["cut_made_at_s"]) == (7, NOON_S - 60)

@@ -79,7 +79,7 @@ class _HostileRun:
         region = {"name": "words", "state": "restarting", "detail": HOSTILE, "checkpoint_age_s": 1.0,
                   "suppressed": 0, "dead_letters": 0}  # fmt: skip
         self._on_status({"regions": [region]})
-        self._say(f"the Spark application is gone ({HOSTILE}); starting it again")
+        self._say(f"the Spark application ended ({HOSTILE}); starting it again")
         raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
 
 
@@ -101,7 +101,7 @@ def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pyte
 
     out = io.StringIO()
     monkeypatch.setattr(group, "_console", Terminal(file=out, width=200))
-    monkeypatch.setattr(cli, "load_application", fail)
+    monkeypatch.setattr("falkirk.commands.status.load_application", fail)
     done = CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert done.exit_code == 1
     assert done.exception is None or isinstance(done.exception, SystemExit)

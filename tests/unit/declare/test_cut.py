@@ -121,7 +121,7 @@ def test_windows_that_slide_go_on_until_their_last_row_has_left() -> None:
 def test_every_complete_slice_is_read_while_it_is_kept(
     present: dict[int, frozenset[int]], over: int, upto: int
 ) -> None:
-    """Records are deleted by what each epoch says later epochs need. None that they need was deleted."""
+    """Each epoch names the records that later epochs need. All others are deleted. None that they need was deleted."""
     by = ByTime(column="at", every_us=10, over=over)
     kept, before, read = dict(present), None, []
     while (found := by.next_slice({"a": kept}, {"a": upto}, before)) is not None:

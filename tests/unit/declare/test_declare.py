@@ -37,7 +37,7 @@ def test_public_names() -> None:
         "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError",
         "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Sink", "Snapshots", "SparkError", "Sql", "Stamped",
         "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch", "deterministic",
-        "join", "latest_value", "map_rows", "read", "sessions", "stateful",
+        "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 

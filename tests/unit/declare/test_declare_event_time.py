@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.declare.stream import Step
+from falkirk.declare.nodes import Step
 
 
 def test_event_time_is_declared_before_the_step_that_needs_it() -> None:

@@ -1,4 +1,4 @@
-"""Marks of a batch's parameters: each way to write one, and what is refused because Falkirk does not know it."""
+"""Marks of a batch's parameters: each way to write one, and the unknown ones that Falkirk refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import falkirk as fk
 import falkirk as renamed
 from falkirk import View as Newest
-from falkirk.declare.parts import Processor
+from falkirk.declare.parts import DeclaredProcessor
 
 #: The alias of a marked type.
 Weights = Annotated[Any, "of words", fk.View]
@@ -20,7 +20,7 @@ DataFrame = Any
 Body = Callable[..., Any]
 
 
-def declared(body: Body, *, batch: bool = True) -> Processor:
+def declared(body: Body, *, batch: bool = True) -> DeclaredProcessor:
     """Declare a function as a batch or a stream, and return its processor."""
     app = fk.App("shop")
     (app.batch(rows=3) if batch else app.stream())(body)

@@ -30,8 +30,12 @@ def pairs(events: fk.Stream, orders: fk.Stream) -> fk.Stream:
     return events.join(orders.where("n > 1"), "n")
 
 
-def counted(events: fk.Stream) -> fk.Stream:
-    return events.map_rows(double, returns="n INT").groupBy("n").count()
+def counted(events: fk.Stream, orders: fk.Stream) -> fk.Stream:
+    return pairs(events, orders).groupBy("n").count()
+
+
+def summed(events: fk.Stream) -> fk.Stream:
+    return events.stateful(fk.deterministic(lambda row, state: (row, state)), key="n", state="s INT", returns="n INT")
 
 
 def shop(*bodies: Any, **options: Any) -> fk.App:
@@ -81,9 +85,9 @@ def test_the_declaration_stays_as_it_was() -> None:
 def test_a_user_may_choose() -> None:
     assert in_engines(shop(plain, engine="micro-batch")).processors["plain"].cut == OnArrival()
     with pytest.raises(DefinitionError) as caught:
-        in_engines(shop(doubled, engine="live"))
+        in_engines(shop(pairs, engine="live"))
     assert caught.value.condition == "ENGINE_UNSUITABLE"
-    assert caught.value.parameters["processor"] == "doubled"
+    assert caught.value.parameters["processor"] == "pairs"
     with pytest.raises(DefinitionError) as caught:
         shop(plain, engine="fast")
     assert caught.value.condition == "OPTION_UNKNOWN"
@@ -94,6 +98,40 @@ def test_what_only_live_regions_do_is_refused_in_micro_batches() -> None:
         in_engines(shop(counted))
     assert caught.value.condition == "ENGINE_UNSUITABLE"
     assert "groupBy" in str(caught.value.where)
+
+
+def _of_python(body: Any, *, elsewhere: bool = False, **options: Any) -> str:
+    """Return why a processor that calls Python does not run live; "" if it does."""
+    app = shop(body, **options)
+    return str(in_engines(app, elsewhere=elsewhere).processors[body.__name__].engine_reason)
+
+
+def test_a_declared_function_runs_live() -> None:
+    def declared(events: fk.Stream) -> fk.Stream:
+        return events.map_rows(fk.deterministic(lambda row: {"n": row.n}), returns="n INT")
+
+    @fk.deterministic
+    def covered(events: fk.Stream) -> fk.Stream:
+        return doubled(events)
+
+    def grouped(events: fk.Stream) -> fk.Stream:
+        return doubled(events).groupBy("n").count()
+
+    def joined(events: fk.Stream, orders: fk.Stream) -> fk.Stream:
+        left, right = (each.withWatermark("at", "1 s") for each in (events, orders))
+        return left.join(right, "n", within="1 s").map_rows(fk.deterministic(lambda row: row), returns="n INT")
+
+    assert _of_python(declared) == ""
+    assert _of_python(summed) == ""
+    assert _of_python(covered) == "", "the declaration of the processor covers its functions"
+    reason = _of_python(doubled)
+    assert "double() is not declared" in reason
+    assert "test_engines.py" in reason, "it names the line"
+    assert _of_python(doubled, engine="live") == "", "the user accepts that results wait"
+    assert _of_python(grouped) == "", "micro-batches have no groupBy()"
+    assert "driver's machine" in _of_python(declared, elsewhere=True)
+    assert "with a join()" in _of_python(joined)
+    assert 'engine="micro-batch"' in _of_python(declared, engine="micro-batch")
 
 
 def first(events: fk.Stream) -> fk.Stream:
@@ -127,9 +165,10 @@ def test_duplicates_are_dropped_live_where_a_partition_has_all_records_of_a_key(
     [
         (lambda s: first(s.withColumns({"ID": "upper(id)"})), "partitioned by id"),
         (lambda s: first(s.selectExpr("upper(id) AS id", "at")), "partitioned by id"),
+        (lambda s: first(s.map_rows(fk.deterministic(double), returns="id STRING, at TIMESTAMP")), "partitioned by id"),
         (lambda s: first(s.withColumnRenamed("n", "Id")), "partitioned by id"),
         (lambda s: s.withWatermark("at", "1 day").dropDuplicates(["n"]), "partitioned by id"),
-        (lambda s: first(s.withWatermark("at", "1 day").dropDuplicates(["id", "n"])), "another step with a state"),
+        (lambda s: first(s.withWatermark("at", "1 day").dropDuplicates(["id", "n"])), "another step with state"),
     ],
 )
 def test_duplicates_are_dropped_in_micro_batches_if_a_key_may_come_from_several_partitions(

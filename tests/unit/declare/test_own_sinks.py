@@ -1,4 +1,4 @@
-"""Sinks of the user's own: what is refused when they are declared, and what is done when their code misbehaves."""
+"""Sinks of the user: the refusals of their declaration, and the effects of errors in their code."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -112,7 +112,7 @@ class RecoveryProtocol:
 
 def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> None:
     host, recovery, stopping = Host.__new__(Host), RecoveryProtocol(), threading.Event()
-    host._recovery, host._completed = cast(Any, recovery), queue.SimpleQueue()
+    host._recovery, host._completed, host._once = cast(Any, recovery), queue.SimpleQueue(), None
     for name in ("a", "b"):
         host._completed.put(name)
     assert not host.wait(0.05, stopping)
@@ -137,7 +137,7 @@ class Cutter:
         self.detail, self.waits_for = "", ""
         self._releaser = SimpleNamespace(behind=lambda: self.waits)
 
-    is_ahead = EpochJobs.is_ahead
+    until, cut, is_ahead = None, EpochJobs.cut, EpochJobs.is_ahead
 
     def began_s(self) -> float:
         return 5.0

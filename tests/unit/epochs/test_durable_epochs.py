@@ -13,18 +13,24 @@ from typing import Any, cast
 import pytest
 from pyspark.sql.types import StructType
 
+import falkirk as fk
 from falkirk.errors import HomeError
 from falkirk.operators import iteration
 from falkirk.operators.iteration import Iterating
+from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.sinks import folder as folders
+from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system import durable
 from falkirk.theory.ids import EpochNumber
-from tests.disks import ForgetfulDisk
+from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import Sink, session
+from tests.unit.hostile.test_random_files import Decisions
+from tests.unit.kafka.test_folder_sinks import proofs
 
 CONTENT = b"PAR1" + bytes(range(256)) * 4 + b"PAR1"
 
@@ -73,6 +79,109 @@ def test_what_is_recorded_is_there_after_a_loss_of_power(
     assert disk.lose_power(tmp_path / "regions") == ["regions/b/2-aa"]
     assert epochs.results(epoch).name == "0-aa"
     assert [epochs.state(e).name for e in epochs.epochs()] == ["0-aa-state", "later-state"]
+
+
+def _epoch(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    complete(epochs)
+
+
+def _state(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    complete(epochs, state="0-aa-state")
+
+
+def _later_state(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    complete(epochs)
+    write(epochs.path("later-state"), "own/part-0.parquet")
+    epochs.record_state(0, "later-state")
+
+
+def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """An epoch of an iteration writes a run, and a note that names it."""
+    notes = dict[str, str]()
+
+    class Computing:
+        """A flow that has computed an epoch."""
+
+        def __init__(self, graph: object, session: object, folder: Path, partitions: int) -> None:
+            self._folder = folder
+
+        def advance(self, state: object, taken: object, tag: str) -> Any:
+            write(self._folder, "0-aa/run.arrow")
+            found = SimpleNamespace(files=lambda: {"0-aa/run.arrow"}, text=lambda: "{}")
+            changes = SimpleNamespace(withColumnRenamed=lambda before, after: None)
+            return SimpleNamespace(state=found, rounds=(), jobs=1, changes=changes)
+
+    frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]")))
+    frame.columns, frame.select = ["difference", iteration.CHANGE], lambda *columns: frame
+    frame.persist, frame.unpersist = lambda: frame, lambda: None
+    call = SimpleNamespace(
+        slot=lambda name: "iterate-1", folder=lambda slot: epochs.files() / slot, noted=lambda slot: None,
+        note=notes.__setitem__, told={}, epoch=SimpleNamespace(number=0),
+    )  # fmt: skip
+    patch.setattr(iteration, "current", lambda name: call)
+    patch.setattr(iteration, "Flow", Computing)
+    patch.setattr(iteration, "batch_partitions", lambda session: 1)
+    patch.setattr(iteration, "_changes", lambda frame: frame)
+    processor = SimpleNamespace(iteration=SimpleNamespace(sends="changes"), reads=("events",), name="b")
+    iterating = Iterating(cast(Any, processor))
+    iterating._graph, iterating._made_for = cast(Any, object()), frame.sparkSession.sparkContext
+    iterating(frame)
+    state = epochs.path("0-aa-state")
+    state.mkdir(parents=True)
+    (state / "iterate-1.json").write_text(notes["iterate-1"])
+    complete(epochs, state="0-aa-state")
+
+
+def _folder(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """A folder sink gets an epoch."""
+    rows: Any = SimpleNamespace(columns=["n"])
+    rows.select = lambda *columns: rows
+    rows.write = rows
+    rows.format = rows.options = lambda *arguments, **more: rows
+    rows.save = lambda path: write(Path(path), "part-0.json")
+    patch.setattr(folders, "in_order", lambda data, few: rows)
+    patch.setattr(folders, "_written", lambda data, name, form: name)
+    FolderTarget(fk.Files(str(folder), "json"), "deadbeef", proofs(Decisions())).deliver(EpochNumber(0), rows)
+
+
+#: Of each writer: what it records, and the modules whose `sync` it needs.
+WRITERS = {
+    _epoch: ("epochs", epoch_log), _state: ("states", epoch_log), _later_state: ("states", epoch_log),
+    _runs: ("runs", iteration), _folder: ("folders", folders),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("off", [None, "the files", "their folder"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_each_writer_syncs_before_the_record(
+    writer: Callable[[EpochLog, Path, pytest.MonkeyPatch], None],
+    off: str | None,
+    epochs: EpochLog,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the moment of the record, nothing to which it refers would be lost. With one sync off, something would."""
+    disk = ForgetfulDisk(tmp_path, monkeypatch)
+    durable.make_folder(home)
+    durable.sync_folder(home.parent)
+    records = SyncedBefore(disk, monkeypatch, home.parent)
+    kind, module = WRITERS[writer]
+    if off is not None:
+        real = durable.sync
+
+        def without(folder: Path, *names: Any) -> durable.Manifest:
+            with monkeypatch.context() as patch:
+                if off == "the files":
+                    patch.setattr(durable, "_sync_file", lambda path: [path.stat().st_size, 0])
+                else:
+                    patch.setattr(durable, "sync_folder", lambda folder: None)
+                return real(folder, *names)
+
+        monkeypatch.setattr(module, "sync", without)
+    writer(epochs, tmp_path / "out", monkeypatch)
+    assert records.seen[kind] == 1
+    assert bool(records.early) == (off is not None), records.early
 
 
 def test_without_a_sync_what_is_lost_is_found(

@@ -188,6 +188,25 @@ def test_a_link_that_was_there_while_the_file_was_read_is_found_out(folder: Path
     assert list(orders.paths(0, 1)) == [folder / "a"], "a retry reads it"
 
 
+def test_a_change_is_found_by_each_reader_whatever_the_others_have_found(
+    folder: Path, store: Store, private: Path
+) -> None:
+    """Two batches read one folder. The retry of one of them must not hide the change from the other."""
+    put(folder, "a")
+    orders = log(folder, store)
+    orders.end()
+    for reader in ("one", "other"):
+        orders.paths(0, 1, reader=reader)
+    (folder / "a").rename(folder / ".aside")
+    (folder / "a").symlink_to(private)  # at this point both read it
+    (folder / ".aside").rename(folder / "a")
+    for reader in ("one", "other"):
+        with pytest.raises(LogError) as told:
+            orders.paths(0, 1, reader=reader)
+        assert told.value.condition == "INPUT_CHANGED"
+        assert list(orders.paths(0, 1, reader=reader)) == [folder / "a"], "a retry reads it"
+
+
 def test_a_file_that_may_not_be_read_is_skipped(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rights are faked, because tests may run as root, who may read everything."""
     put(folder, "a")

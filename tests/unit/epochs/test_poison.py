@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from falkirk.errors import SparkError
-from falkirk.operators.python import KIND, Poison, Sender, folding, mapping
+from falkirk.operators.python import KIND, Poison, RowCollector, folding, mapping
 from falkirk.runtime.epochs.run import Run
 
 RESULT = pa.struct([("n", pa.int32())])
@@ -20,8 +20,8 @@ LETTER = pa.struct([("key", pa.string()), ("value", pa.string())])
 SCHEMA = pa.schema([(KIND, pa.string()), ("result", RESULT), ("state", STATE), ("letter", LETTER)])
 
 
-def sender(*, fails: bool = False) -> Sender:
-    return Sender(SCHEMA, "here", fails=fails)
+def sender(*, fails: bool = False) -> RowCollector:
+    return RowCollector(SCHEMA, "here", fails=fails)
 
 
 def done(work: Any, rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def test_a_state_is_of_its_key_alone_and_stays_as_it_was_before_a_bad_row() -> N
 
 
 def test_what_goes_back_goes_in_portions() -> None:
-    small = partial(Sender, SCHEMA, "here", fails=False, rows_at_once=3)
+    small = partial(RowCollector, SCHEMA, "here", fails=False, rows_at_once=3)
     work = mapping(lambda row: [{"n": row.n}, {"n": -row.n}], ["n"], small)
     sizes = [batch.num_rows for batch in work(iter([pa.RecordBatch.from_pylist([{"n": i} for i in range(5)])]))]
     assert sizes == [4, 4, 2]

@@ -209,7 +209,7 @@ def test_what_is_lost_is_a_file_or_its_folder_and_no_topic(folder: Path, store: 
 def test_a_pipe_in_the_place_of_a_parquet_file_holds_nobody_up(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever swaps the two between two looks would hold up all that ask what there is. Opening a pipe waits."""
+    """A writer that exchanges the two between two looks would block all readers: opening a pipe waits."""
     put(folder, "a.parquet", "PAR1 and a row group PAR1")
     orders, real = log(folder, store, format="parquet"), os.access
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from falkirk.declare.cut import OnArrival
-from falkirk.errors import HomeError, SparkError, StoreError
+from falkirk.errors import HomeError, LogError, SparkError, StoreError
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.results import Written
@@ -23,7 +23,9 @@ class Region:
 
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.away, self.is_told, self.broken = log, False, True, 0
-        self.reads = SimpleNamespace(refuse_changed=lambda epoch: None)
+        self.reads = SimpleNamespace(refuse_changed=lambda epoch: None, check=self._check)
+        #: Somebody changes the file that an epoch reads while the state after it is computed.
+        self.is_swapped, self.was_swapped = False, False
         self.batch = SimpleNamespace(
             name="b", cut=OnArrival(records_max=10), is_stateful=True, is_direct=False, iteration=None,
             state=None, notes=(), saves=lambda epoch, since_s: epoch == 1,
@@ -33,7 +35,12 @@ class Region:
             read=lambda folder, is_result: {"s": (self.epochs.folder / folder).read_text()}, write=self._write
         )
 
+    def _check(self, epoch: Epoch, refused: object) -> None:
+        if self.was_swapped:
+            raise LogError("INPUT_CHANGED", "the file has changed.", file="a")
+
     def _write(self, epoch: Epoch, state: dict[str, str]) -> str:
+        self.was_swapped = self.is_swapped
         (self.epochs.folder / f"{epoch.number}-state").write_text(state["s"])
         return f"{epoch.number}-state"
 
@@ -132,7 +139,7 @@ def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) ->
 def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
     region: Region, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it reads may be put back at any moment. Before, the first error ended the application."""
+    """A missing file may be restored at any moment. Before, the first error ended the application."""
     monkeypatch.setattr(run._stopping, "wait", lambda timeout_s: False)
     run._restored, region.broken = False, FAILURES_MAX - 1
     for _ in range(FAILURES_MAX - 1):
@@ -145,3 +152,33 @@ def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
         run._restore()
     with pytest.raises(AnalysisException):
         run._restore()
+
+
+def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: Store, tmp_path: Path) -> None:
+    """The results and the state of an epoch are computed one after the other, each from the files.
+
+    With a check between the two alone, whoever changes a file for that moment would have a state that no replay has.
+    """
+    region = Region(EpochLog("epochs of b", "b", tmp_path, store))
+    run = Run(cast(EpochJobs, region), -1)
+    run._restore()
+    for n in range(2):
+        region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
+        if n == 1:
+            region.is_swapped = True
+            with pytest.raises(LogError):
+                run._complete(region.epochs.epochs()[-1], None)
+            assert [e.is_complete for e in region.epochs.epochs()] == [True, False]
+            region.is_swapped = region.was_swapped = False
+        run._complete(region.epochs.epochs()[-1], None)
+    assert run._states == {1: {"s": " 0 1"}}
+
+
+def test_a_state_that_was_computed_again_counts_only_if_its_files_are_the_same(region: Region, run: Run) -> None:
+    run._restored, region.was_swapped = False, True
+    with pytest.raises(LogError):
+        run._restore()
+    assert (run._restored, run._states) == (False, {1: {"s": " 0 1"}})
+    region.was_swapped = False
+    run._restore()
+    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})

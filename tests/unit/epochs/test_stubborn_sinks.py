@@ -62,15 +62,15 @@ def releaser(sink: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_sink_that_does_not_answer_in_time_delays_nobody_else(sink: Stubborn, releaser: EpochReleaser) -> None:
-    """With the limit that users have. Whoever asks the release how far it has come gets an answer meanwhile: all that
-    is complete counts as seen. Then the sink answers, and has its epoch once."""
+    """With the users' limit. The release answers questions about its progress meanwhile: all complete epochs count as
+    seen. Then the sink answers, and has its epoch once."""
     spark, began_s = session(), time.monotonic()
     assert releaser.release(spark, 0, 1) == 0
     assert releaser.seen() == 1
     assert time.monotonic() < began_s + ANSWER_S, "whoever asked has waited for the sink"
     wait_until(lambda: releaser.detail, 30, "the failure in the status")
     assert time.monotonic() >= began_s + ANSWER_S
-    assert "'out' (a store) does not take results: it has not answered delivered() within 5 s" in releaser.detail
+    assert "'out' (a store) does not accept results: it has not answered delivered() within 5 s" in releaser.detail
     assert (releaser.seen(), releaser.behind()) == (1, 1)
     sink.released.set()
     wait_until(lambda: releaser.release(spark, 0, 1) == 1, 30, "the release")
@@ -110,7 +110,7 @@ def test_a_sink_that_fails_for_good_is_named_and_asked_less_and_less_often(
         now_s = releaser._not_before_s
     assert pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0, 10.0]
     assert releaser.detail == (
-        "sink 'out' (a store) does not take results: deliver(0, …) raised PermissionError: 403 Forbidden."
+        "sink 'out' (a store) does not accept results: deliver(0, …) raised PermissionError: 403 Forbidden."
     )
     assert len([r for r in caplog.records if "403" in r.getMessage()]) <= 2, "the log repeats it"
     sink.fails = False

@@ -217,7 +217,7 @@ def test_a_newcomer_waits_as_for_an_unknown_owner_where_records_may_hide_one(
 def test_a_home_of_an_earlier_version_believes_any_claim(
     copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its copies may have got secrets of their own."""
+    """Its copies may have other secrets."""
     home = copies.open("first")
     key = replace(home.store.signing_key(), since_birth=False)
     monkeypatch.setattr(home.store, "signing_key", lambda: key)

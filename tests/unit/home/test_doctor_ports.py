@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from falkirk.commands import machine as commands
 from falkirk.local import doctor
-from falkirk.local.doctor import Finding
+from falkirk.local.doctor import CheckResult
 
 
-def has(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> Finding:
+def has(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> CheckResult:
     """Return the finding on a machine with these addresses."""
 
     def family(address: str) -> int:
@@ -37,7 +37,7 @@ def test_a_machine_of_its_own_has_nothing_to_note(monkeypatch: pytest.MonkeyPatc
 
 def test_a_note_is_shown_with_its_advice_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     note = has(monkeypatch, "192.0.2.7")
-    well = Finding(name="disk", ok=True, detail="free", fix="free some")
+    well = CheckResult(name="disk", ok=True, detail="free", fix="free some")
     monkeypatch.setattr(commands, "diagnose", lambda kafka: (note, well))
     done = CliRunner().invoke(commands.doctor)
     assert done.exit_code == 0

@@ -21,6 +21,7 @@ from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition
 from tests.unit.home.stand_ins import host_process
 
@@ -129,7 +130,7 @@ def test_lost_executors_are_no_failures_of_a_query(tmp_path: Path, monkeypatch: 
     """A query that fails with its executor is not counted itself, because the executor's machine may be the cause.
 
     The end of the Spark application is counted, for each region without progress: see test_lost_executors.py. (Before,
-    this test was of regions and of both counts: such an end was never counted.)
+    this test covered regions and both counts: an end of the Spark application was never counted.)
     """
     cluster = Cluster(tmp_path / "home", "a", commits=True, cause=Cause.LOSS)
     run(cluster, tmp_path / "home", monkeypatch)
@@ -160,7 +161,36 @@ def test_a_checkpoint_without_input_is_no_progress(
         Point(number=number, read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
         for number, upto in zip(numbers, read, strict=True)
     ]
-    assert has_progressed(points, 4, ran_s) is further
+    assert has_progressed(points, 4, {}, ran_s) is further
+
+
+#: The input of a region that failed: partition 1 had none behind the checkpoint.
+DUE = {TopicPartition(topic="events", partition=p): Offset(o) for p, o in ((0, 7), (2, 30))}
+
+
+@pytest.mark.parametrize(
+    ("read", "ran_s", "further"),
+    [
+        ((7, 20, 31), 9.0, False),  # the value on which it failed may be in partition 0
+        ((8, 20, 30), 9.0, False),
+        ((8, 20, 31), 9.0, True),
+        ((7, 25, 30), 9.0, False),
+        ((7, 20, 31), IDLE_S + 1, True),
+    ],
+)
+def test_progress_of_some_partitions_does_not_clear_the_count(
+    read: tuple[int, ...], ran_s: float, further: bool
+) -> None:
+    """Before, a region with several partitions was hardly ever counted: any partition's progress cleared it."""
+    points = [
+        Point(
+            number=number,
+            read=OffsetFrontier.of({TopicPartition(topic="events", partition=p): o for p, o in enumerate(upto)}),
+            sent=OffsetFrontier.of({}),
+        )
+        for number, upto in ((4, (7, 20, 30)), (5, read))
+    ]
+    assert has_progressed(points, 4, DUE, ran_s) is further
 
 
 def test_a_checkpoint_and_a_rollback_give_all_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

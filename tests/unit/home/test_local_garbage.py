@@ -5,7 +5,7 @@ from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 
-from falkirk.local.garbage import Garbage
+from falkirk.local.garbage import JvmGarbage
 from tests.support import wait_until
 
 OBJECTS = 1000
@@ -20,7 +20,7 @@ class Client:
 
 def test_a_batch_has_each_object_once() -> None:
     client, batches = Client(), list[str]()
-    garbage = Garbage(client, "gateway", lambda gateway, ids: batches.append(ids))
+    garbage = JvmGarbage(client, "gateway", lambda gateway, ids: batches.append(ids))
     for number in range(OBJECTS):
         garbage.appendleft((client, f"o{number}"))
     wait_until(lambda: len(" ".join(batches).split()) >= OBJECTS, 10, "all objects")
@@ -31,7 +31,7 @@ def test_a_batch_has_each_object_once() -> None:
 
 def test_the_end_of_the_gateway_ends_it() -> None:
     client, sent = Client(), list[str]()
-    garbage = Garbage(client, "gateway", lambda gateway, ids: sent.append(ids))
+    garbage = JvmGarbage(client, "gateway", lambda gateway, ids: sent.append(ids))
     garbage.appendleft("end")
     garbage.appendleft((client, "late"))
     assert [*client.finalizer_deque] == [(client, "late"), "end"]
@@ -39,13 +39,13 @@ def test_the_end_of_the_gateway_ends_it() -> None:
 
 
 def test_after_an_error_py4j_goes_on() -> None:
-    """Its own worker ignores errors of a JVM that is gone."""
+    """Its own worker ignores errors of a JVM that has ended."""
 
     def fail(gateway: object, ids: str) -> None:
         raise Py4JNetworkError
 
     client = Client()
-    garbage = Garbage(client, "gateway", fail)
+    garbage = JvmGarbage(client, "gateway", fail)
     garbage.appendleft((client, "lost"))
     wait_until(lambda: garbage.has_ended, 10, "the error")
     garbage.appendleft((client, "late"))

@@ -32,7 +32,9 @@ class FakeSession:
         self.conf = SimpleNamespace(get=lambda name, default: self.settings.get(name, default), set=self.set)
         utils = SimpleNamespace(classForName=self.find_class)
         spark = SimpleNamespace(util=SimpleNamespace(Utils=utils))
-        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)))
+        self.properties: dict[str, str] = {}
+        system = SimpleNamespace(getProperty=self.properties.get, setProperty=self.properties.__setitem__)
+        self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)), System=system)
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
         self._package = SimpleNamespace(getImplementationVersion=lambda: module)
 
@@ -93,6 +95,7 @@ def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: 
     active: Any = FakeSession(WELL)
     there_is(active, monkeypatch)
     assert session("application", state_partitions=3) is active
+    assert active.properties == local_spark._AVRO_LIMITS
     assert active.settings["spark.sql.shuffle.partitions"] == "3"
 
 
@@ -181,6 +184,7 @@ def test_executors_of_a_cluster_end_themselves_and_a_local_one_is_the_driver(
         ("local", {}, "true", []),
         ("local[*,3]", {}, "true", []),
         ("local[4]", {"spark.authenticate": "false"}, "false", ["run code"]),
+        ("local[4]", {"spark.shuffle.manager.incremental": "streaming"}, "true", ["streaming shuffle"]),
         ("local-cluster[2,1,1024]", {}, None, ["run code", "unencrypted"]),
         ("spark://a:7077", {}, None, ["run code", "unencrypted"]),
         ("spark://a:7077", {"spark.authenticate": "true"}, "true", ["unencrypted"]),

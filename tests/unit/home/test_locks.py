@@ -1,4 +1,4 @@
-"""Locks: a process that only looks whether a lock is held shares it for an instant, in which nobody can take it."""
+"""Locks: a process that only tests a lock shares it for an instant, in which nobody can take it."""
 
 import fcntl
 import os

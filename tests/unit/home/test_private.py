@@ -19,6 +19,8 @@ from falkirk.local.spark import _launch_settings
 from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.store import Store
 from falkirk.system import private
+from tests.unit.hostile.test_random_files import Decisions
+from tests.unit.kafka.test_folder_sinks import proofs
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +142,7 @@ def test_a_folder_for_sockets_that_somebody_else_has_made_is_not_used(
             os.chown(taken, 12_345, -1)
         else:
             monkeypatch.setattr(private, "require_ours", _refuse)
-    found = private.socket_folder()
+    found = private.temporary_folder()
     assert found != taken
     assert found.resolve().parent != base
     assert rights(found) == 0o700
@@ -157,7 +159,7 @@ def test_a_command_writes_for_its_user_alone(tmp_path: Path, monkeypatch: pytest
         written.touch()
         return fk.App("shop", home=tmp_path / "home")
 
-    monkeypatch.setattr(cli, "load_application", load)
+    monkeypatch.setattr("falkirk.commands.status.load_application", load)
     CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert rights(written) == 0o600
     assert os.umask(0o022) == 0o022, "the caller's umask is restored"
@@ -172,7 +174,7 @@ def test_what_a_sink_writes_has_the_rights_that_the_shell_gives(
     os.umask(umask)
     out = tmp_path / "out"
     with private.entered():
-        FolderTarget(Files(str(out), "json"), "deadbeef").seen()
+        FolderTarget(Files(str(out), "json"), "deadbeef", proofs(Decisions())).seen()
         epoch = out / "epoch=0"
         epoch.mkdir()
         (epoch / "part.json").touch()

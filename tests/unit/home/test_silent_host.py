@@ -1,4 +1,4 @@
-"""A host that hangs is told from one whose coordinator was kept waiting by the store."""
+"""A host that hangs is distinguished from one whose coordinator had to wait for the store."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ class Host:
         self.killed = True
 
     def is_stop_asked(self, _store: object) -> bool:
-        """The store answers the coordinator late. Meanwhile the host goes on."""
+        """The store answers the coordinator late. Meanwhile the host continues."""
         self.asked += 1
         for _ in range(4):
             threading.Event().wait(SILENT_S / 2)  # the time is what it is about

@@ -1,4 +1,4 @@
-"""Suspects: what counts as progress of a processor that may kill executors, and how it waits for its trial."""
+"""Suspects: the progress of a processor that may kill executors, and its wait for its trial."""
 
 import random
 from functools import partial
@@ -11,15 +11,16 @@ from falkirk.errors.location import SourceLocation
 from falkirk.host import supervised_region
 from falkirk.host.failures import IDLE_S, LOSSES_MAX, Failures
 from falkirk.host.host import Host
-from falkirk.host.supervised import Supervised, Watch
+from falkirk.host.supervised import Supervised, Supervision
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
+from falkirk.runtime.live import inputs
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.ids import LogId, Offset, PointNumber
 from falkirk.theory.times import TopicPartition
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
@@ -53,10 +54,12 @@ def test_progress_of_a_live_region(
         points=lambda: points,
         observations=SimpleNamespace(was_lost=lambda: was_lost),
     )
-    watched = SupervisedRegion(live, Watch(context=cast(Any, None), failures=failures, say=lambda line: None))
+    context: Any = SimpleNamespace(topics=None, connection=None)
+    watched = SupervisedRegion(live, Supervision(context=context, failures=failures, say=lambda line: None))
     monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: ran_s))
+    monkeypatch.setattr(inputs, "due", lambda *arguments: {partition: Offset(7)})
     watched._started_at_s = 0.0
-    watched._note_progress(cast(Any, SimpleNamespace(restored_batch=0)))
+    watched._note_progress(cast(Any, SimpleNamespace(restored_batch=0, start={})))
     assert failures.of("a").losses == left
     failures.add_loss("a", "died")
     assert failures.of("a").losses == (left + 1 if left else 0), "progress holds until the next Spark application"
@@ -72,7 +75,7 @@ def test_progress_of_a_batch(keeps: bool, left: int) -> None:
         epochs=SimpleNamespace(epochs=lambda: tuple(epochs)), jobs=SimpleNamespace(detail=""), releaser=None,
         health=lambda: SimpleNamespace(runs=True),
     )  # fmt: skip
-    watched = SupervisedBatch(region, Watch(context=cast(Any, None), failures=failures, say=lambda line: None))
+    watched = SupervisedBatch(region, Supervision(context=cast(Any, None), failures=failures, say=lambda line: None))
     watched._dead_letters = lambda: 0  # type: ignore[method-assign]
     for number in range(2):
         epochs.append(SimpleNamespace(number=number, is_complete=False, saved=False, made_at_s=0.0))

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, Sender, folding, mapping
+from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, RowCollector, folding, mapping
 
 FAR_US = 9 * 10**18  # about the year 287,000
 ROWS = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
@@ -17,8 +17,8 @@ BACK = pa.schema([(KIND, pa.string()), (RESULT, NUMBER), (STATE, pa.struct([("k"
                   (LETTER, TOLD)])  # fmt: skip
 
 
-def sender(*, fails: bool = False) -> Callable[[], Sender]:
-    return lambda: Sender(BACK, "r", fails=fails)
+def sender(*, fails: bool = False) -> Callable[[], RowCollector]:
+    return lambda: RowCollector(BACK, "r", fails=fails)
 
 
 def of_kind(rows: list[dict[str, Any]], kind: str) -> list[Any]:

@@ -31,6 +31,7 @@ from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.store.values import DamagedValue, load, load_positions
 from tests.strategies import DEEP, HUGE, documents, objects, values
 from tests.support import outcome
+from tests.unit.kafka.test_folder_sinks import proofs
 
 WHERE = SourceLocation(file="shop.py", line=1)
 quick = settings(max_examples=50, deadline=None)
@@ -44,6 +45,9 @@ class Decisions:
 
     def decisions(self, kind: str, name: str) -> tuple[()]:
         return ()
+
+    def decision(self, kind: str, name: str, number: int) -> None:
+        return None
 
     def record_decision(self, kind: str, name: str, number: int, content: Any) -> None:
         json.dumps(content).encode()
@@ -141,7 +145,7 @@ def test_a_folder_that_is_written_is_known_or_refused(content: bytes, names: lis
     def seen(path: Path) -> int:
         for name in names:
             Path(os.fsdecode(os.fsencode(path) + b"/" + name)).mkdir(exist_ok=True)
-        target = FolderTarget(fk.Files(str(path), where=WHERE), "me")
+        target = FolderTarget(fk.Files(str(path), where=WHERE), "me", proofs(Decisions()))
         return max(target.seen(), target.delivered() or 0)
 
     found = home(content, "_falkirk.json", seen)

@@ -165,9 +165,9 @@ def port() -> Iterator[int]:
     found: list[int] = []
 
     async def serve() -> None:
-        desk = RequestService(lambda entry, value: None)
-        desk.open(RequestRegistry(), Elapsed(0))
-        app = application({"/queries": Counter(http=http, desk=desk, schema=SCHEMA)}, "secret")
+        service = RequestService(lambda entry, value: None)
+        service.open(RequestRegistry(), Elapsed(0))
+        app = application({"/queries": Counter(http=http, service=service, schema=SCHEMA)}, "secret")
         runner = web.AppRunner(app, access_log=None, logger=QuietLogger())
         await runner.setup()
         listening = await loop.create_server(cast(Any, runner.server), "127.0.0.1", 0)
@@ -218,6 +218,7 @@ def requests(draw: st.DrawFn) -> bytes:
 @quick
 @given(requests() | st.binary(max_size=80))
 @example(b"POST /queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 100000\r\n\r\n" + DEEP)
+@example(b"POST /%00 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: \x93\r\n\r\n{}")
 def test_a_request_is_answered_by_a_refusal_or_not_at_all(
     port: int, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:

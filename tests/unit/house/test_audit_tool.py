@@ -49,7 +49,7 @@ def test_an_answer_that_lacks_packages_is_none() -> None:
 
 
 def report(*dependencies: dict[str, Any]) -> dict[str, Any]:
-    """Return what pip-audit reports."""
+    """Return the report of pip-audit."""
     return {"dependencies": list(dependencies), "fixes": []}
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from string import Formatter
 
@@ -12,11 +13,12 @@ from falkirk import errors
 from falkirk.errors import FalkirkError, LogError
 from falkirk.errors.condition import Condition
 from falkirk.errors.conditions import catalogue
+from tests.unit.house.parsed import nodes
 
 ROOT = Path(__file__).parents[3]
 CATALOGUE = list(catalogue())
-#: The files that make an error with a text of their own, because Spark, Kafka, another process or a function of the
-#: caller gives the text. The rest of the package may not. (`push/` has a class of its own for answers over HTTP.)
+#: The files that make an error with a text outside the catalogue, because Spark, Kafka, another process or a function
+#: of the caller gives the text. The rest of the package may not. (`push/` has a separate class for answers over HTTP.)
 OWN_TEXTS = {
     "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py",
     "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",
@@ -27,14 +29,19 @@ OWN_TEXTS = {
 
 def made(file: Path) -> Iterator[tuple[str, ast.Call]]:
     """Yield the calls in a file that make an error of the catalogue, with the constant's name."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes(file):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="error")) if name.isupper():
                 yield name, node
 
 
 FILES = [file for file in sorted((ROOT / "falkirk").rglob("*.py")) if "conditions" not in file.parts]
-RAISED = [(file, name, call) for file in FILES for name, call in made(file)]
+
+
+@cache
+def raised() -> list[tuple[Path, str, ast.Call]]:
+    """Return all such calls of the package. Parsing it takes a second, which only the worker with these tests needs."""
+    return [(file, name, call) for file in FILES for name, call in made(file)]
 
 
 @pytest.mark.parametrize(("name", "condition"), CATALOGUE)
@@ -51,12 +58,12 @@ def test_no_two_constants_have_the_same_name_or_the_same_texts() -> None:
 
 
 def test_every_text_is_raised_and_every_raised_condition_is_listed() -> None:
-    assert {name for _, name, _ in RAISED} == {name for name, _ in CATALOGUE}
+    assert {name for _, name, _ in raised()} == {name for name, _ in CATALOGUE}
 
 
 def test_a_raise_site_gives_all_fields() -> None:
     known = dict(CATALOGUE)
-    for file, name, call in RAISED:
+    for file, name, call in raised():
         given = {keyword.arg for keyword in call.keywords}
         missing = set() if None in given else known[name].fields - given
         assert not missing, f"{file}:{call.lineno}: {name} has no {sorted(missing)}"
@@ -68,7 +75,7 @@ def test_only_listed_files_make_errors_with_texts_of_their_own() -> None:
     found = {
         str(file.relative_to(ROOT / "falkirk"))
         for file in FILES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes(file)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds and node.args
     }
     assert found == OWN_TEXTS

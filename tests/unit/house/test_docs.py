@@ -1,11 +1,15 @@
 """The docs are correct: their programs compile, imports and names exist, declarations work, links resolve."""
 
 import ast
+import configparser
 import functools
 import importlib
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -15,10 +19,15 @@ from pyspark import SparkContext
 import falkirk as fk
 from falkirk import cli
 from falkirk.errors.conditions import catalogue
+from tests.unit.house.parsed import nodes
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS_A_BROKER = "# needs a broker"
+#: Pages whose programs run in order: tests/integration/plans/test_tutorial.py, tests/integration/kit/test_page.py.
+IN_FULL = {"tutorial.md", "notebook.md", "testing.md"}
+#: Kinds of code blocks. All but `text`, which is output, and drawings have a check here or in test_site.py.
+KINDS = {"ini", "mermaid", "python", "sh", "text", "yaml"}
 #: Calls that run a program, which would need a broker.
 RUNNING = {"write", "run", "awaitTermination"}
 CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
@@ -26,7 +35,7 @@ CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
 OTHER_CAPITALS = {
     "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_BUILD_PYTHON", "FALKIRK_CACHE", "FALKIRK_HTTP_TOKEN",
     "FALKIRK_IVY_SETTINGS", "FALKIRK_LOOPS", "FALKIRK_STANDBY", "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD",
-    "SASL_PLAINTEXT", "SASL_SSL",
+    "SASL_PLAINTEXT", "SASL_SSL", "SPARK_CONF_DIR",
 }  # fmt: skip
 
 
@@ -38,7 +47,7 @@ def name(path: Path) -> str:
 def blocks(page: Path) -> Iterator[tuple[int, str]]:
     """Yield the Python programs of a page, with the line at which each begins."""
     text = page.read_text()
-    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+    for match in re.finditer(r"^```python[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         yield text[: match.start(1)].count("\n"), match[1]
 
 
@@ -49,22 +58,27 @@ def compiled(page: Path, line: int, code: str) -> Any:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_programs_compile_and_import_what_there_is(page: Path) -> None:
+    own = set(re.findall(r"^# file: (\w+)\.py$", page.read_text(), re.MULTILINE))
     for line, code in blocks(page):
         compiled(page, line, code)
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     importlib.import_module(alias.name)
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module not in own:
                 module = importlib.import_module(node.module)
                 missing = [a.name for a in node.names if not hasattr(module, a.name)]
                 assert not missing, f"{name(page)}:{line + node.lineno}: {node.module} has no {missing}"
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "tutorial.md"], ids=name)  # that one runs in full
-def test_programs_that_declare_do_so_without_spark(page: Path) -> None:
-    """The programs of a page build on one another. The part that is guarded as main program is not run."""
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in IN_FULL], ids=name)
+def test_programs_that_declare_do_so_without_spark(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs of a page build on one another. The part that is guarded as main program is not run.
+
+    A program that begins with the comment `# file: NAME.py` can be imported by those after it.
+    """
     before = SparkContext._active_spark_context
+    monkeypatch.setenv("KAFKA_PASSWORD", "for the programs that read it")
     space: dict[str, Any] = {"__name__": "__docs__"}
     for line, code in blocks(page):
         if NEEDS_A_BROKER in code:
@@ -72,6 +86,10 @@ def test_programs_that_declare_do_so_without_spark(page: Path) -> None:
         runs = sorted(_called_at_top_level(ast.parse(code)) & RUNNING)
         assert not runs, f"{name(page)}:{line}: {runs} wants the comment {NEEDS_A_BROKER!r}, or a guard as main program"
         exec(compiled(page, line, code), space)
+        if file := re.match(r"# file: (\w+)\.py\n", code):
+            module = ModuleType(file[1])
+            vars(module).update(space)
+            monkeypatch.setitem(sys.modules, file[1], module)
     assert SparkContext._active_spark_context is before
 
 
@@ -104,7 +122,7 @@ def raised_conditions() -> frozenset[str]:
     """Return the conditions of all errors that the package can raise."""
     found = {condition.name for _, condition in catalogue() if CONDITION.fullmatch(condition.name)}
     for file in (ROOT / "falkirk").glob("**/*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes(file):
             values: list[ast.expr] = []
             if isinstance(node, ast.Call):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -139,12 +157,45 @@ def test_commands_in_the_docs_exist(page: Path) -> None:
     assert not missing, f"{name(page)} names commands that don't exist"
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "status.md"], ids=name)
+def test_command_lines_have_options_that_exist(page: Path) -> None:
+    wrong = []
+    for line in re.findall(r"^(?: {4,})?falkirk ([a-z].*)$", page.read_text(), re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        command: click.Command = cli.main
+        while isinstance(command, click.Group) and words:
+            found = command.get_command(click.Context(command), words.pop(0))
+            assert found is not None, f"{name(page)}: falkirk {line}"
+            command = found
+        known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)} | {"--help"}
+        given = {word.partition("=")[0] for word in words if word.startswith("--")}
+        wrong += [f"falkirk {line}: {option}" for option in sorted(given - known)]
+    assert not wrong, f"{name(page)} has options that don't exist"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
+    text = page.read_text()
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert text.count("\n```") == 2 * len(fences), f"{name(page)}: a block has no end"
+    assert {re.split(r"\W", kind)[0] for kind, _ in fences} <= KINDS
+    for kind, code in fences:
+        if kind == "ini":
+            configparser.ConfigParser().read_string(code)
+
+
+def test_alerts_on_the_page_about_monitoring_exist() -> None:
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
+    rules = (ROOT / "deploy" / "prometheus" / "falkirk.rules.yml").read_text()
+    assert set(re.findall(r"`(Falkirk[A-Z]\w+)`", page)) == set(re.findall(r"alert: (\w+)", rules))
+
+
 def test_commands_in_the_package_exist() -> None:
     """Messages, hints, warnings and docstrings name no command that does not exist."""
     missing = [
         f"{name(file)}:{node.lineno}: falkirk {command}"
         for file in sorted((ROOT / "falkirk").glob("**/*.py"))
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes(file)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         for command in unknown_commands(node.value, r"(?<![\w./-])falkirk ([a-z]+)(?: ([a-z]+)\b(?![.:/]))?")
     ]

@@ -5,25 +5,39 @@ All imports count: those inside functions and those for type checkers, too.
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.unit.house.parsed import nodes
+
 ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "falkirk"
-#: The packages, each above those that it may import. `check` shares no code with what it judges: see test_tidy.py.
+#: The packages, each above those that it may import. `check` shares no code with the judged parts: see test_tidy.py.
 LAYERS = (
     "errors", "system", "check", "theory", "kafka", "declare", "store", "home", "local", "protocol", "frames",
-    "analysis", "push", "differential", "operators", "plan", "runtime", "host", "audit", "redrive", "commands", "api",
-    "cli",
+    "analysis", "push", "differential", "operators", "plan", "runtime", "host", "audit", "redrive", "commands", "kit",
+    "api", "cli",
 )  # fmt: skip
-#: The modules that users import, and what only they lead to.
+#: The modules that users import, and those that only they import.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 #: Java files import these packages alone.
-JAVA_IMPORTS = ("java.", "org.falkirk.", "org.apache.spark.", "org.apache.kafka.", "org.slf4j.", "py4j.", "scala.")
-#: What is in the repository and not in the package. It may import all of the package.
-OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples")
+JAVA_IMPORTS = (
+    "io.netty.",
+    "java.",
+    "org.falkirk.",
+    "org.apache.spark.",
+    "org.apache.kafka.",
+    "org.slf4j.",
+    "py4j.",
+    "scala.",
+)
+#: The folders of the repository outside the package. They may import all of the package.
+OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples", "tools")
+#: The imports that the protocol may have: it knows Spark, Kafka and files by its ports alone.
+OF_THE_PROTOCOL = {"errors", "protocol", "store", "theory"}
 
 
 def modules() -> dict[str, Path]:
@@ -40,7 +54,7 @@ MODULES = modules()
 
 def imported(path: Path, known: Mapping[str, object]) -> Iterator[str]:
     """Yield the modules of the package that a file imports anywhere, and all others by their first name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -59,7 +73,7 @@ def layer(module: str) -> str:
 
 
 def upwards(module: str, imports: Iterator[str]) -> list[str]:
-    """Return what a module imports from a higher layer."""
+    """Return the imports of a module from a higher layer."""
     level = LAYERS.index(layer(module))
     return sorted({i for i in imports if i in MODULES and LAYERS.index(layer(i)) > level})
 
@@ -69,6 +83,17 @@ def test_a_module_imports_only_what_is_below_it(module: str) -> None:
     found = set(imported(MODULES[module], MODULES))
     assert not upwards(module, iter(found))
     assert not found & set(OUTSIDE)
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if layer(m) == "protocol"])
+def test_the_protocol_knows_the_outside_by_its_ports_alone(module: str) -> None:
+    ours = {i for i in imported(MODULES[module], MODULES) if i in MODULES}
+    assert {layer(i) for i in ours} <= OF_THE_PROTOCOL
+
+
+def test_imports_are_absolute() -> None:
+    relative = [m for m, p in MODULES.items() for n in nodes(p) if isinstance(n, ast.ImportFrom) and n.level]
+    assert relative == []
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
@@ -125,9 +150,9 @@ def test_a_java_file_is_ours_and_imports_what_each_machine_has(path: Path) -> No
     assert not {name for name in java_imports(path) if not name.startswith(JAVA_IMPORTS)}
 
 
-def test_java_is_beside_the_package_and_the_architecture_page_names_its_classes() -> None:
+def test_java_is_beside_the_package_and_the_page_of_internals_names_its_classes() -> None:
     assert not list(PACKAGE.rglob("*.java"))
-    page = (ROOT / "docs" / "architecture.md").read_text()
+    page = (ROOT / "docs" / "internals.md").read_text()
     table = page.partition("## The Java module")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
@@ -137,3 +162,26 @@ def test_java_is_beside_the_package_and_the_architecture_page_names_its_classes(
 def test_these_tests_can_fail() -> None:
     assert upwards("falkirk.theory.times", iter(("falkirk.plan.planner", "falkirk.errors"))) == ["falkirk.plan.planner"]
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
+#: The definition of the barrier. The code that runs is the same as a column of Spark (runtime/rows.py).
+DEFINITIONS = {"is_released"}
+
+
+def public_functions() -> list[tuple[str, str]]:
+    """Return the public functions, classes and methods of the theory and the protocol, each with its module."""
+    found = []
+    for module, path in MODULES.items():
+        if layer(module) in ("theory", "protocol"):
+            kinds = (ast.FunctionDef, ast.ClassDef)
+            found += [(module, n.name) for n in nodes(path) if isinstance(n, kinds) and not n.name.startswith("_")]
+    return found
+
+
+def test_the_theory_and_the_protocol_are_what_runs() -> None:
+    """A function that only tests or benchmarks use belongs to them. The search is by name."""
+    words = Counter[str]()
+    for path in MODULES.values():
+        words.update(re.findall(r"\w+", path.read_text()))
+    defined = Counter(name for _, name in public_functions())
+    assert [f"{m}.{n}" for m, n in public_functions() if words[n] <= defined[n] and n not in DEFINITIONS] == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import falkirk
+from tests.unit.house.parsed import nodes
 
 ROOT = Path(__file__).parents[3]
 LINES_MAX = 400
@@ -52,7 +53,7 @@ def name(path: Path) -> str:
 def imports(path: Path) -> Iterator[str]:
     """Yield the full names of a module's imports, at any depth."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -129,7 +130,47 @@ def test_tracked_files_name_no(what: str) -> None:
     assert not found, "\n".join([f"{what}:", *found])
 
 
+#: The options of Spark's Kafka source. `frames/reads.py` alone writes them.
+OF_READS = {
+    "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
+    "includeHeaders", "failOnDataLoss", "kafka.isolation.level",
+}  # fmt: skip
+
+
+def reads_of_topics(path: Path) -> list[int]:
+    """Return the lines of a module that build a read or write of Kafka by Spark."""
+    found = []
+    for node in nodes(path):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+            names = [a.value for a in [*node.args, *(k.value for k in node.keywords)] if isinstance(a, ast.Constant)]
+            found += [node.lineno] if names == ["kafka"] else []
+        elif isinstance(node, ast.Constant) and node.value in OF_READS:
+            found.append(node.lineno)
+        elif isinstance(node, ast.keyword) and node.arg in OF_READS:
+            found.append(node.value.lineno)
+    return found
+
+
+def test_one_module_builds_reads_of_topics() -> None:
+    """All readers of a topic see the same records, and a new option reaches all of them."""
+    builder = ROOT / "falkirk" / "frames" / "reads.py"
+    found = {name(p): reads_of_topics(p) for p in (ROOT / "falkirk").rglob("*.py") if p != builder}
+    assert not {path: lines for path, lines in found.items() if lines}
+    assert reads_of_topics(builder)
+
+
 def test_public_names() -> None:
     exported = falkirk.__all__
     assert exported == sorted(exported)
     assert not [n for n in exported if not getattr(falkirk, n).__doc__]
+
+
+def test_a_public_class_has_a_name_of_its_own() -> None:
+    """Readers who search for a class find one, and an import shows which one is meant."""
+    homes: dict[str, list[str]] = {}
+    for path in PYTHON_FILES:
+        if name(path).startswith("falkirk/"):
+            for node in nodes(path):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(name(path))
+    assert not {each: found for each, found in homes.items() if len(found) > 1}

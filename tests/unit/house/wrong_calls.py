@@ -31,7 +31,7 @@ def numbers(
 
 
 def logs(store: Store, port: LogsPort, *, region: str, log: LogId, offset: Offset, epoch: EpochNumber) -> None:
-    """Mix up the names of logs and regions, and what is counted in a log."""
+    """Mix up the names of logs and regions, and the kinds of positions in a log."""
     port.ends(region)  # type: ignore[arg-type]
     store.void_range(region, 0, offset, offset)  # type: ignore[arg-type]
     store.void_range(log, 0, epoch, epoch)  # type: ignore[arg-type]

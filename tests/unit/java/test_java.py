@@ -16,7 +16,7 @@ CASES = [f"{name}.{test}" for name, file in classes_with_tests().items() for tes
 
 @pytest.fixture(scope="module")
 def outcomes(java_tests: Command) -> dict[str, str]:
-    """What the JVM says of each test."""
+    """The JVM's verdict on each test."""
     done = subprocess.run(java_tests("Runner", [*classes_with_tests()]), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = (line.partition(" ") for line in done.stdout.splitlines() if line.startswith("org.falkirk."))

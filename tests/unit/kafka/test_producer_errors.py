@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from falkirk.runtime import lanes, producers
+from falkirk.runtime.lanes import fenced_incarnations
 from falkirk.runtime.live.region import UNSEEN, LiveRegion, _is_producer_error
 from falkirk.store import Store, TailRecord
 from tests.stores import RECORD
@@ -32,13 +33,19 @@ def test_any_error_of_kafkas_but_a_readers_is_taken_for_the_producers(text: str,
 
 
 def _region(store: Store) -> LiveRegion:
-    """Return a region with three incarnations, of which the last two have written after the recorded position."""
+    """Return a region with three incarnations, of which the last two have written after the recorded position.
+
+    The store tells which of them were fenced, as it does for the real outputs.
+    """
     live = LiveRegion.__new__(LiveRegion)
     live.region = cast(Any, SimpleNamespace(name="counts", repeats=False))
     live._store = store
     live._context = cast(Any, SimpleNamespace(session=None, kafka_options=dict))
     position = TailRecord(valid_from_commit=4, incarnation=2, positions={"out": {0: 5, 1: 5}})
-    live._outputs = cast(Any, SimpleNamespace(names=("out", "dead"), position=lambda number: position))
+    live._outputs = cast(Any, SimpleNamespace(
+        names=("out", "dead"), position=lambda number: position,
+        transactional=lambda topic: fenced_incarnations(store, "counts"),
+    ))  # fmt: skip
     store.create_region("counts", RECORD, {})
     for number in (1, 2, 3):
         assert store.open_incarnation("counts", 4) == number
@@ -53,7 +60,7 @@ def test_of_records_in_transactions_readers_see_a_prefix(
     live, asked = _region(store), list[object]()
     for number in fenced:
         store.record_decision(lanes.LANES, "counts", number, {"lanes": 2})
-    monkeypatch.setattr(producers, "are_whole", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(producers, "_epochs", lambda session, options, wanted: asked.append(wanted) or [[1]])
     live._judge_last_end(4, {"out": {0: 5, 1: 7}, "dead": {0: 1}})
     assert bool(asked) == (fenced != (2, 3))
     assert store.is_unsafe_since("counts", 2) == bool(asked)

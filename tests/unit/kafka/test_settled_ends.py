@@ -1,5 +1,6 @@
 """The fence while others keep writing: their records delay a start, and do not prevent it."""
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,7 @@ from falkirk.errors import LogError
 from falkirk.kafka.ranges import LogRecord
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.runtime import outputs
-from falkirk.runtime.context import Place
+from falkirk.runtime.context import Storage
 from falkirk.runtime.outputs import settled_ends
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
@@ -21,6 +22,7 @@ class Moving:
 
     def __init__(self, header: bytes | None, *, followers: bool) -> None:
         self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
+        self.unsettled: dict[tuple[str, ...], float] = {}
         self._end, self._header, self._followers = 10, header, followers
 
     def end_positions(self, topic: str) -> dict[int, int]:
@@ -44,14 +46,14 @@ class Moving:
         self.tallies.append(found)
 
     def read_range(self, connection: None, topic: str, first: dict[int, int], last: dict[int, int]) -> list[LogRecord]:
-        record = {"timestamp_ms": 0, "key": None, "value": b"v", "header": None, "raw_header": self._header}
+        record = {"timestamp_ms": 0, "key": None, "value": b"v", "raw_header": self._header}
         return [LogRecord(partition=0, offset=o, **cast(Any, record)) for o in range(first[0], last[0])]
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, place: Moving) -> dict[str, dict[int, int]]:
     monkeypatch.setattr(outputs, "SETTLE_MAX_S", 0.5)
     monkeypatch.setattr(outputs, "read_range", place.read_range)
-    return settled_ends(cast(Place, cast(Any, place)), ("out",), "here")
+    return settled_ends(cast(Storage, cast(Any, place)), ("out",), "here")
 
 
 @pytest.mark.parametrize("header", [None, TEXT[:-1], TEXT + b"0" * 24])
@@ -68,5 +70,21 @@ def test_what_may_hide_a_record_of_this_home_is_refused(
 ) -> None:
     with pytest.raises(LogError) as refused:
         settled(monkeypatch, Moving(header, followers=followers))
-    assert refused.value.condition == "FOREIGN_WRITER"
+    assert refused.value.condition == "OUTPUT_UNSETTLED"
     assert (refused.value.parameters["topic"], refused.value.parameters["partition"]) == ("out", 0)
+
+
+def test_the_next_attempt_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile other regions run, in the same thread. No record of this home can be on its way for so long."""
+    place = Moving(SIGNED, followers=False)
+    with pytest.raises(LogError):
+        settled(monkeypatch, place)
+    monkeypatch.setattr(outputs, "AGAIN_S", 0.4)
+    began_s = time.monotonic()
+    with pytest.raises(LogError):
+        settled_ends(cast(Storage, cast(Any, place)), ("out",), "here")
+    assert time.monotonic() - began_s < 0.5 + 0.4
+    place.end_positions = lambda topic: {0: 20}  # type: ignore[method-assign]
+    place.unreplicated = lambda ends: frozenset()  # type: ignore[method-assign]
+    assert settled_ends(cast(Storage, cast(Any, place)), ("out",), "here") == {"out": {0: 20}}
+    assert place.unsettled == {}

@@ -37,6 +37,16 @@ def test_whole_batches(tmp_path: Path) -> None:
     assert [damage(folder, n, "pages") for n in range(3)] == [None] * 3
 
 
+def test_a_query_of_two_sources_has_a_line_for_each(tmp_path: Path) -> None:
+    folder = write(tmp_path, 3)
+    file = folder / "offsets/2"
+    file.write_text(file.read_text() + '\n{"clicks":{"0":7}}')
+    assert end_offsets(folder, 2, "pages") == {0: 20, 1: 2}
+    assert end_offsets(folder, 2, "clicks") == {0: 7}
+    assert damage(folder, 2, "pages", "clicks") is None
+    assert damage(folder, 1, "pages", "clicks") == "offsets/1 can't be read"
+
+
 @pytest.mark.parametrize("text", ["", "v1", "v1\n{}", "v1\n{}\n", "v1\n{}\n[]", 'v1\n{}\n{"other":{}}', "\0\0\0"])
 def test_torn_offsets(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path, 3)

@@ -95,7 +95,7 @@ def test_with_later_versions_left_spark_deletes_what_was_restored(
 
 @pytest.mark.parametrize("crash", range(1, 14, 2))
 def test_a_crash_in_between_loses_nothing(spark: Spark, crash: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Setting aside and restoring are each interrupted after so many links, and repeated by the next process."""
+    """Setting aside and restoring are each interrupted after some links, and repeated by the next process."""
     left = [crash]
     link = kept._link
 

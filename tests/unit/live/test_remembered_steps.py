@@ -51,6 +51,21 @@ def test_changed_steps_are_reported_once_and_refused_only_where_they_decide_seve
     assert refused.value.parameters["changed"] == {DECIDED_BY: ("sum(n)", "sum(n + 1)")}
 
 
+def test_steps_before_a_join_can_not_change_although_results_are_repeated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its state has rows that the former steps made."""
+    monkeypatch.setattr("falkirk.runtime.record.Region", SimpleNamespace)
+    for joined, is_refused in ((None, False), ("clicks", True)):
+        now = region(decided="sum(n + 1)")
+        now.repeats, now.undetermined, now.joined = True, None, joined
+        if is_refused:
+            with pytest.raises(HomeError):
+                compare(now, record_of(region()), {})
+        else:
+            compare(now, record_of(region()), {})
+
+
 def test_a_home_that_has_not_recorded_steps_compares_them_from_its_next_start(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from falkirk.errors import SparkError
 from falkirk.host import supervised_region
 from falkirk.host.failures import Failures
-from falkirk.host.supervised import Watch
+from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
@@ -68,7 +68,7 @@ def failing(
     monkeypatch.setattr(supervised_region, "damage_of", lambda *about: None)
     monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
     context = SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
-    watch = Watch(context=cast(Any, context), failures=Failures(), say=said.append)
+    watch = Supervision(context=cast(Any, context), failures=Failures(), say=said.append)
     live = Live(error)
     watched = SupervisedRegion(cast(Any, live), watch)
     for _ in range(times):

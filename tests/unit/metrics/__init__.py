@@ -1,1 +1,1 @@
-"""Tests of metrics: what Prometheus and probes get of a status."""
+"""Tests of metrics: the answers to Prometheus and probes, from a status."""

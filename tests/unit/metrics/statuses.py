@@ -1,4 +1,4 @@
-"""Statuses as hosts publish them, made up, and what Prometheus reads of them."""
+"""Statuses as hosts publish them, made up, and the samples that Prometheus reads."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -80,7 +80,7 @@ def full(pid: int = 1, at_s: float = 1000.0) -> dict[str, Any]:
 
 
 def samples(metrics: Metrics) -> dict[Sample, float]:
-    """Return what Prometheus reads: each sample once, by its name and labels."""
+    """Return the samples that Prometheus reads: each sample once, by its name and labels."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     found = [*_parsed(generate_latest(registry).decode())]

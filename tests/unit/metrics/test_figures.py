@@ -1,4 +1,4 @@
-"""What the host counts and measures: histograms, ages of held results, and the epochs of a batch."""
+"""The counts and measurements of the host: histograms, ages of held results, and the epochs of a batch."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +73,8 @@ def region(released_to: str | None = None) -> Any:
 def live(released_to: str | None = None) -> Any:
     read = frontier(ORDERS, {0: Offset(15), 1: Offset(7)})
     return SimpleNamespace(
-        region=region(released_to), starts={0: Offset(10), 1: Offset(0)}, ends={HELD: {0: Offset(9), 1: Offset(4)}},
+        region=region(released_to), starts={ORDERS: {0: Offset(10), 1: Offset(0)}},
+        ends={HELD: {0: Offset(9), 1: Offset(4)}},
         points=lambda: (Point(number=PointNumber(3), read=read, sent=EMPTY),),
     )  # fmt: skip
 

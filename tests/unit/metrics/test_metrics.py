@@ -9,7 +9,7 @@ from falkirk.host.metrics import FAMILIES, STATES, Metrics
 from falkirk.runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S, RegionStatus
 from tests.unit.metrics.statuses import Clock, batch, full, histogram, live, metrics_of, samples, status, value
 
-#: Of the full status, all samples without buckets and states.
+#: All samples of the full status, without buckets and states.
 EXPECTED: dict[tuple[str, tuple[str, ...]], float] = {
     ("falkirk_info", ("shop", version("falkirk"))): 1,
     ("falkirk_coordinator_start_time_seconds", ()): 1000,

@@ -11,10 +11,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from falkirk.declare.address import as_metrics_address
 from falkirk.errors import DefinitionError, MachineError
-from falkirk.host import metrics_server
+from falkirk.host import web
 from falkirk.host.metrics import Metrics
-from falkirk.host.metrics_server import MetricsServer
+from falkirk.host.metrics_server import metrics_server
 from falkirk.host.pulse import TURN_S, Pulse
+from falkirk.host.web import WebServer
 from falkirk.runtime.status import RegionStatus
 from tests.support import wait_until
 from tests.unit.metrics.statuses import Clock, full, metrics_of, status
@@ -101,7 +102,7 @@ def test_a_batch_is_ready_unless_the_broker_or_the_store_is_away(detail: str, is
 class Client:
     """Asks a server. Attributes: clock: of its metrics. url: of the server."""
 
-    def __init__(self, server: MetricsServer, clock: Clock) -> None:
+    def __init__(self, server: WebServer, clock: Clock) -> None:
         self.clock, self.url = clock, server.url
         self._host, _, port = server.url.removeprefix("http://").rpartition(":")
         self._port = int(port)
@@ -122,7 +123,7 @@ class Client:
 @pytest.fixture
 def client() -> Iterator[Client]:
     clock = Clock()
-    with MetricsServer(metrics_of(full(), clock=clock), ("127.0.0.1", 0)) as server:
+    with metrics_server(metrics_of(full(), clock=clock), ("127.0.0.1", 0)) as server:
         assert not server.is_open
         yield Client(server, clock)
 
@@ -161,9 +162,9 @@ def test_it_only_reads_and_says_little(client: Client, capfd: pytest.CaptureFixt
 
 
 def test_slow_clients_block_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_server, "REQUESTS_MAX", 2)
-    monkeypatch.setattr(metrics_server, "REQUEST_S", 0.5)
-    with MetricsServer(metrics_of(full()), ("127.0.0.1", 0)) as server:
+    monkeypatch.setattr(web, "REQUESTS_MAX", 2)
+    monkeypatch.setattr(web, "REQUEST_S", 0.5)
+    with metrics_server(metrics_of(full()), ("127.0.0.1", 0)) as server:
         client = Client(server, Clock())
         slow = [client.connect() for _ in range(4)]
         for each in slow:
@@ -182,7 +183,7 @@ def test_slow_clients_block_nobody_for_long(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_port_in_use_is_refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(MachineError) as refused:
-        MetricsServer(metrics_of(), ("127.0.0.1", other.getsockname()[1]))
+        metrics_server(metrics_of(), ("127.0.0.1", other.getsockname()[1]))
     error = refused.value
     assert (error.condition, error.parameters["reason"]) == ("ADDRESS_TAKEN", "it is in use")
     assert "--metrics" in error.hint
@@ -190,12 +191,12 @@ def test_a_port_in_use_is_refused() -> None:
 
 def test_an_unknown_host_is_refused() -> None:
     with pytest.raises(MachineError) as refused:
-        MetricsServer(metrics_of(), ("no-such-host.invalid", 9100))
+        metrics_server(metrics_of(), ("no-such-host.invalid", 9100))
     assert refused.value.condition == "ADDRESS_TAKEN"
 
 
 def test_every_interface_only_if_asked() -> None:
-    with MetricsServer(metrics_of(), ("0.0.0.0", 0)) as server:
+    with metrics_server(metrics_of(), ("0.0.0.0", 0)) as server:
         assert server.is_open
 
 

@@ -1,4 +1,4 @@
-"""Cuts: each is consistent, the greatest one as of its time, and exactly what a rollback to it restores."""
+"""Cuts: each is consistent, the greatest one as of its time, and exactly the state that a rollback to it restores."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,13 +15,13 @@ from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cu
 from falkirk.protocol.layout import Layout, cutter_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import Points, cuts_of, decide, saved
-from falkirk.theory.constraints import violations
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.metadata import Anywhere, Checkpoints, Metadata
 from tests.simulation.elements import Element, partition_of
 from tests.simulation.memory import MemoryStore
 from tests.simulation.run import random_layout
 from tests.simulation.world import World
+from tests.theory.consistent import violations
 from tests.unit.protocol.test_rollback_example import example as modelled
 from tests.unit.protocol.test_rollback_example import upto
 
@@ -29,7 +29,7 @@ seeds = st.integers(0, 10**6)
 
 
 def drawn(seed: int, steps: int, *, most: int = 99) -> tuple[Layout, Points]:
-    """Return a random application that has worked for so many steps, and some of its points, as a history keeps them.
+    """Return a random application after a number of steps, and some of its points, as a history keeps them.
 
     Args: most: so many points of a region stay at most.
     """

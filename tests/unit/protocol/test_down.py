@@ -1,4 +1,4 @@
-"""Which failures stop one processor alone, what is left then, and what users see of it."""
+"""The failures that stop one processor alone, the processors that remain, and the view of users."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from falkirk.errors import DefinitionError, FalkirkError, HomeError, InternalErr
 from falkirk.host.coordinator import Coordinator, RunSettings
 from falkirk.host.failures import Failures
 from falkirk.host.query import Query
-from falkirk.host.supervised import Watch
+from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.protocol.down import OWN, SHARED, Down, concerns_one, has_work
 from falkirk.protocol.layout import Layout, Stage
@@ -124,7 +124,7 @@ def test_the_terminal_says_it_once_and_the_exit_code_tells_of_it(
     ],
 )  # fmt: skip
 def test_a_value_takes_no_state_from_spark(error: Exception, lost: bool) -> None:
-    """Before, a state that was drawn and not saved had the Spark application restarted at each try."""
+    """Before, a random state that was not saved restarted the Spark application at each try."""
     assert may_have_lost_state(error) is lost
 
 
@@ -138,7 +138,7 @@ def test_a_value_takes_no_state_from_spark(error: Exception, lost: bool) -> None
 )
 def test_a_batch_that_ended_is_stopped_and_told_with_its_line(error: Exception, condition: str) -> None:
     ended: list[str] = []
-    watch = Watch(context=cast(Any, None), failures=Failures(), say=lambda line: None)
+    watch = Supervision(context=cast(Any, None), failures=Failures(), say=lambda line: None)
 
     def looked_at(name: str, failure: Exception | None) -> FalkirkError | None:
         region = SimpleNamespace(

@@ -66,7 +66,7 @@ def test_what_others_can_do_to_the_spark_application_is_said_once(tmp_path: Path
     for _ in range(2):
         coordinator._warn({"exposed": ["passwords cross in clear"]})
         coordinator._warn({})
-    assert said == ["warning: passwords cross in clear (docs/operations.md, Ports)"]
+    assert said == ["warning: passwords cross in clear (docs/how-to/security.md, Ports)"]
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -76,6 +76,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host = cast(Any, RealHost.__new__(RealHost))
     host._units, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
     host._executors = SimpleNamespace(record=lambda complete=False: None)
+    host._foreign = SimpleNamespace(start=lambda: None, stop=lambda: None)
     host._failures, host._losses = Failures(), SimpleNamespace(any=lambda: False)
     host._plan, host._context = (
         None,

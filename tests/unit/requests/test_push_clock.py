@@ -10,13 +10,20 @@ import pytest
 
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge, Progress, _resumed
+from falkirk.push.bridge import KafkaBridge, Progress, Requests, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
-from falkirk.push.registry import Entry, RequestRegistry, digest_of, read_back
+from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.push.service import RequestService
 
 WINDOW_S = 3600.0
+KEY = b"the key of the topic"
+REQUESTS = Requests(topic="t", key=KEY, on_foreign=lambda found: None)
+
+
+def signed(name: str, at_ms: int) -> list[tuple[str, bytes]]:
+    """Return the headers of a request with the value `v`."""
+    return [header_of(at_ms, KEY, name.encode(), b"v")]
 
 
 class Topic:
@@ -26,7 +33,7 @@ class Topic:
         self.ids: list[str] = []
         self.trimmed = 0
 
-    def send(self, requests: list[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
+    def send(self, requests: list[tuple[RequestEntry, bytes]]) -> dict[str, tuple[int, int]]:
         begin = len(self.ids)
         self.ids += [entry.id for entry, _ in requests]
         return {each: (0, begin + i) for i, each in enumerate(self.ids[begin:])}
@@ -39,25 +46,25 @@ Story = Callable[[KafkaBridge, Callable[[str], Awaitable[str]]], Awaitable[None]
 
 
 def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
-    """Run a story with a line whose requests are accepted and acknowledged at once."""
-    monkeypatch.setattr(module, "Sender", lambda *_: topic)
+    """Run a story with a bridge whose requests are accepted and acknowledged at once."""
+    monkeypatch.setattr(module, "RequestSender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
     monkeypatch.setattr(module, "_LOOK_S", 0.01)
     monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: RequestRegistry())
 
     async def run() -> None:
-        lines: list[KafkaBridge] = []
-        desk = RequestService(lambda entry, value: lines[0].send(entry, value))
-        line = KafkaBridge(cast(Connection, None), "t", None, WINDOW_S, desk, asyncio.get_running_loop())
-        lines.append(line)
-        line.take(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
-        line.start()
+        bridges: list[KafkaBridge] = []
+        service = RequestService(lambda entry, value: bridges[0].send(entry, value))
+        bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, WINDOW_S, service, asyncio.get_running_loop())
+        bridges.append(bridge)
+        bridge.take(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
+        bridge.start()
 
         async def ask(request_id: str) -> str:
             while True:
                 try:
-                    await desk.ask(request_id, b"v", wants_answer=False, timeout_s=5.0)
+                    await service.ask(request_id, b"v", wants_answer=False, timeout_s=5.0)
                 except RequestError as error:
                     if error.condition != "NOT_READY":
                         return error.condition
@@ -66,17 +73,17 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
                     return "done"
 
         try:
-            await story(line, ask)
+            await story(bridge, ask)
         finally:
-            await asyncio.to_thread(line.stop)
+            await asyncio.to_thread(bridge.stop)
 
     asyncio.run(run())
 
 
-async def trims(line: KafkaBridge) -> None:
-    """Wait until the line has looked a few times for requests to forget."""
+async def trims(bridge: KafkaBridge) -> None:
+    """Wait until the bridge has looked a few times for requests to forget."""
     seen: list[object] = []
-    forget, enough = line._desk.forget, asyncio.Event()
+    forget, enough = bridge._service.forget, asyncio.Event()
 
     def counted(*arguments: Any) -> Any:
         seen.append(arguments)
@@ -84,7 +91,7 @@ async def trims(line: KafkaBridge) -> None:
             enough.set()
         return forget(*arguments)
 
-    line._desk.forget = counted  # type: ignore[method-assign]
+    bridge._service.forget = counted  # type: ignore[method-assign]
     await asyncio.wait_for(enough.wait(), 30)
 
 
@@ -94,11 +101,11 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
 ) -> None:
     topic, real = Topic(), time.time
 
-    async def story(line: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
+    async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
         assert await ask("a") == "done"
         monkeypatch.setattr(time, "time", lambda: real() + jump_s)
         assert await ask("b") == "done"
-        await trims(line)
+        await trims(bridge)
         assert await ask("a") == "done"
 
     play(topic, monkeypatch, story)
@@ -113,35 +120,74 @@ def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_wa
     """
     minute, hour = 60_000, 3_600_000
     stamped = {"a": 10 * hour, "b": 15 * hour}
-    headers = {name: [header_of(at_ms)] for name, at_ms in (("a", 10 * hour), ("b", 10 * hour + minute))}
+    headers = {name: signed(name, at_ms) for name, at_ms in (("a", 10 * hour), ("b", 10 * hour + minute))}
     now = [0.0]
-    book = read_back((n, b"v", elapsed_of(headers[n], stamped[n]), stamped[n], 0, i) for i, n in enumerate("ab"))
-    newest_ms = book.newest_ms()
+    registry = read_back(
+        (n, b"v", elapsed_of(headers[n], KEY, n.encode(), b"v"), stamped[n], 0, i) for i, n in enumerate("ab")
+    )
+    newest_ms = registry.newest_ms()
     assert newest_ms is not None
     elapsed = Elapsed(newest_ms, lambda: now[0])
-    book.accept({0: 2})
-    book.silence({0: 2})
+    registry.accept({0: 2})
+    registry.silence({0: 2})
     remembered = []
     for now_s in (0.0, 3_000.0, 3_541.0, 3_601.0):
         now[0] = now_s
-        book.forget(elapsed.now_ms() - hour)
-        remembered.append([n for n in "ab" if book.find(n, digest_of(b"v")) is not None])
+        registry.forget(elapsed.now_ms() - hour)
+        remembered.append([n for n in "ab" if registry.find(n, digest_of(b"v")) is not None])
     assert remembered == [["a", "b"], ["a", "b"], ["b"], []]
 
 
+def test_the_time_of_a_request_is_believed_if_its_gateway_has_signed_it() -> None:
+    (header,) = signed("a", 7)
+    name, text = header
+    assert elapsed_of([("other", b"1"), header], KEY, b"a", b"v") == 7
+    for headers, request, value in (
+        (None, b"a", b"v"),
+        ([(name, b"7")], b"a", b"v"),
+        ([(name, None), (name, b"no number/" + text[2:])], b"a", b"v"),
+        ([(name, b"8" + text[1:])], b"a", b"v"),
+        ([header], b"b", b"v"),
+        ([header], b"a", b"w"),
+        ([(name, header_of(7, b"another key", b"a", b"v")[1])], b"a", b"v"),
+    ):
+        assert elapsed_of(headers, KEY, request, value) is None
+
+
 def test_requests_of_an_older_falkirk_go_by_their_timestamps() -> None:
-    assert elapsed_of(None, 5) == 5
-    assert elapsed_of([("other", b"1"), (header_of(1)[0], b"no number")], 5) == 5
-    assert elapsed_of([("other", b"1"), header_of(7)], 5) == 7
+    book = read_back([("a", b"v", None, 5, 0, 0), ("b", b"v", None, 1 << 60, 0, 1)], now_ms=9)
+    assert (book.newest_ms(), [book.find(n, digest_of(b"v")).at_ms for n in "ab"]) == (9, [5, 9])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("forged_ms", [0, 20 * 3_600_000, 10**14])
+def test_a_forged_time_makes_no_request_old(forged_ms: int) -> None:
+    """Whoever may write the topic adds a record with another time. A retry must not run twice after the next start."""
+    hour, forged = 3_600_000, (header_of(0, KEY, b"", b"")[0], str(forged_ms).encode())
+    ours = [("a", signed("a", 10 * hour), 0), ("b", signed("b", 10 * hour + 60_000), 0)]
+    theirs = [("a", [forged], 1), ("x", [forged], 1), ("y", None, 1)]
+    for records in ([*theirs, *ours], [*ours, *theirs], [ours[0], *theirs, ours[1]]):
+        book = read_back(
+            (n, b"v", elapsed_of(headers, KEY, n.encode(), b"v"), forged_ms, partition, i)
+            for i, (n, headers, partition) in enumerate(records)
+        )
+        known = _resumed(None, book)
+        assert 10 * hour + 60_000 <= known.now_ms() < 10 * hour + 120_000
+        book.accept({0: 9, 1: 9})
+        book.silence({0: 9, 1: 9})
+        book.forget(known.now_ms() - hour)
+        for name in "ab":
+            entry = book.find(name, digest_of(b"v"))
+            assert entry is not None
+            assert not entry.is_foreign
 
 
 def test_a_line_that_begins_again_forgets_no_time_that_has_passed() -> None:
-    """Otherwise a line that fails from time to time would remember requests forever."""
-    book = read_back([("a", b"v", 1_000, 1_000, 0, 0)])
+    """Otherwise a bridge that fails from time to time would remember requests forever."""
+    registry = read_back([("a", b"v", 1_000, 1_000, 0, 0)])
     now = [0.0]
     known = Elapsed(5_000, lambda: now[0])
-    assert _resumed(known, book) is known
+    assert _resumed(known, registry) is known
     assert _resumed(known, RequestRegistry()) is known
-    later = _resumed(Elapsed(500, lambda: now[0]), book)
+    later = _resumed(Elapsed(500, lambda: now[0]), registry)
     assert 1_000 <= later.now_ms() < 60_000, "another gateway has accepted requests meanwhile"
     assert _resumed(None, RequestRegistry()).now_ms() > 1_700_000_000_000

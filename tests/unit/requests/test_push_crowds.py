@@ -18,12 +18,12 @@ from falkirk.home.credentials import publish
 from falkirk.home.folder import open_home
 from falkirk.host.gateway import Gateway, _connections_max
 from falkirk.kafka.connection import Connection
-from falkirk.push import service as desks
+from falkirk.push import service as services
 from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestRegistry, digest_of
-from falkirk.push.server import application
+from falkirk.push.server import application, client_of
 from falkirk.push.service import RequestService
 from tests.unit.requests.test_push_server import turn
 
@@ -32,33 +32,33 @@ WEIGHT = 700
 
 
 class Crowd:
-    """A desk with clients at several addresses; a sent request is in the topic at once."""
+    """A service with clients at several addresses; a sent request is in the topic at once."""
 
     def __init__(self) -> None:
-        self.book = RequestRegistry()
+        self.registry = RequestRegistry()
         self.sent: list[str] = []
-        self.desk = RequestService(lambda entry, value: self._take(entry.id))
-        self.desk.open(self.book, Elapsed(0))
+        self.service = RequestService(lambda entry, value: self._take(entry.id))
+        self.service.open(self.registry, Elapsed(0))
 
     def _take(self, request_id: str) -> None:
         self.sent.append(request_id)
-        self.desk.sent({request_id: (0, len(self.sent) - 1)})
+        self.service.sent({request_id: (0, len(self.sent) - 1)})
 
     async def ask(self, client: str, request_id: str) -> str:
         """Post a request and disconnect at once; return the condition of the response."""
         try:
-            await self.desk.ask(request_id, BODY, wants_answer=True, timeout_s=0.0, client=client)
+            await self.service.ask(request_id, BODY, wants_answer=True, timeout_s=0.0, client=client)
         except RequestError as error:
             return error.condition
         return "answered"
 
     def answer(self, request_id: str, size: int = 1) -> None:
-        self.desk.answered([(request_id, b"1" * size, int(time.time() * 1000))])
+        self.service.answered([(request_id, b"1" * size, int(time.time() * 1000))])
 
 
 def test_one_that_fills_the_memory_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: one client with the token filled the memory of ids, and all clients got 503 for an hour."""
-    monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 100 * WEIGHT)
+    monkeypatch.setattr(services, "MEMORY_BYTES_MAX", 100 * WEIGHT)
 
     async def story() -> None:
         crowd = Crowd()
@@ -69,13 +69,29 @@ def test_one_that_fills_the_memory_keeps_nobody_else_out(monkeypatch: pytest.Mon
             assert await crowd.ask(client, client) == "RESULT_AWAITED"
             crowd.answer(client)
             assert await crowd.ask(client, client) == "answered"
-        assert crowd.book.weight_bytes <= 100 * WEIGHT
+        assert crowd.registry.weight_bytes <= 100 * WEIGHT
 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("addresses", "client"),
+    [
+        (("127.0.0.1", "127.0.0.2", "127.9.9.9", "::1", "::ffff:127.0.0.3"), "loopback"),
+        (("2001:db8::1", "2001:db8::ffff:1"), "2001:db8::/64"),
+        (("fe80::1%eth0", "fe80::2%eth1"), "fe80::/64"),
+        (("192.0.2.1", "::ffff:192.0.2.1"), "192.0.2.1"),
+        (("192.0.2.2",), "192.0.2.2"),
+        ((None,), ""),
+    ],
+)
+def test_addresses_that_one_machine_can_choose_are_one_client(addresses: tuple[str | None, ...], client: str) -> None:
+    """Before, a client on this machine could ask from each address of 127.0.0.0/8, and leave no room for others."""
+    assert {client_of(address) for address in addresses} == {client}
+
+
 def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 100 * WEIGHT)
+    monkeypatch.setattr(services, "MEMORY_BYTES_MAX", 100 * WEIGHT)
 
     async def story() -> None:
         crowd = Crowd()
@@ -87,11 +103,11 @@ def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: py
             )
             crowd.answer(f"m{i}", 20 * WEIGHT)
         assert await crowd.ask("mallory", "m0") == "answered"
-        entry = crowd.book.find("m0", digest_of(BODY))
+        entry = crowd.registry.find("m0", digest_of(BODY))
         assert entry is not None
         assert (entry.is_evicted, entry.answer) == (True, None)
         assert await crowd.ask("ann", "ann's") == "answered"
-        kept = crowd.book.find("ann's", digest_of(BODY))
+        kept = crowd.registry.find("ann's", digest_of(BODY))
         assert kept is not None
         assert kept.answer is not None, "requests of other clients do not evict her answers"
         crowd.answer("m0")
@@ -101,28 +117,28 @@ def test_answers_make_room_for_requests_of_the_same_client_alone(monkeypatch: py
 
 
 def test_what_is_evicted_is_over_and_forgotten_in_its_time() -> None:
-    book = RequestRegistry()
-    book.add("a", BODY, at_ms=1_000, stamped_ms=1_000, client="ann")
-    book.sent("a", 0, 0)
-    book.answered("a", b"1" * 1_000, 1_000)
-    book.evict("ann", 0)
-    assert book.answered("a", b"another", 1_000) is None, "the first answer stays"
-    book.accept({0: 1})
-    assert book.silence({0: 1}) == []
-    book.forget(9_000)
-    assert (book.weight_bytes, book.weight_of("ann")) == (0, 0)
-    assert book.find("a", digest_of(BODY)) is None
-    assert not book._answered
+    registry = RequestRegistry()
+    registry.add("a", BODY, at_ms=1_000, stamped_ms=1_000, client="ann")
+    registry.sent("a", 0, 0)
+    registry.answered("a", b"1" * 1_000, 1_000)
+    registry.evict("ann", 0)
+    assert registry.answered("a", b"another", 1_000) is None, "the first answer stays"
+    registry.accept({0: 1})
+    assert registry.silence({0: 1}) == []
+    registry.forget(9_000)
+    assert (registry.weight_bytes, registry.weight_of("ann")) == (0, 0)
+    assert registry.find("a", digest_of(BODY)) is None
+    assert not registry._answered
 
 
 def test_clients_that_wait_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desks, "WAITING_MAX", 20)
+    monkeypatch.setattr(services, "WAITING_MAX", 20)
 
     async def story() -> None:
         crowd = Crowd()
         asking = [
             asyncio.ensure_future(
-                crowd.desk.ask(f"m{i}", BODY, wants_answer=True, timeout_s=30.0, client="mallory")
+                crowd.service.ask(f"m{i}", BODY, wants_answer=True, timeout_s=30.0, client="mallory")
             )
             for i in range(40)
         ]  # fmt: skip
@@ -135,7 +151,7 @@ def test_clients_that_wait_leave_room_for_others(monkeypatch: pytest.MonkeyPatch
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)
-        assert not crowd.desk._waits_of
+        assert not crowd.service._waits_of
 
     asyncio.run(story())
 

@@ -11,10 +11,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from pyspark.sql.types import StringType, StructField, StructType
 
 import falkirk as fk
-from falkirk.push import service as desks
+from falkirk.push import service as services
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import passing_error
-from falkirk.push.registry import Entry, RequestRegistry, read_back
+from falkirk.push.registry import RequestEntry, RequestRegistry, read_back
 from falkirk.push.server import BODY_BYTES_MAX, Counter, application
 from falkirk.push.service import AWAY_S, RequestService
 
@@ -29,18 +29,18 @@ class Log:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.sent: list[tuple[str, bytes]] = []
-        self.desk = RequestService(lambda entry, value: self.take(entry, value))
+        self.service = RequestService(lambda entry, value: self.take(entry, value))
         self.takes = True
         self.elapsed = Elapsed(0, lambda: self.now_s)
-        self.desk.open(RequestRegistry(), self.elapsed)
+        self.service.open(RequestRegistry(), self.elapsed)
 
-    def take(self, entry: Entry, value: bytes) -> None:
+    def take(self, entry: RequestEntry, value: bytes) -> None:
         self.sent.append((entry.id, value))
         if self.takes:
-            self.desk.sent({entry.id: (0, len(self.sent) - 1)})
+            self.service.sent({entry.id: (0, len(self.sent) - 1)})
 
     def answer(self, request_id: str, value: bytes = b'{"n":1}') -> None:
-        self.desk.answered([(request_id, value, int(time.time() * 1000))])
+        self.service.answered([(request_id, value, int(time.time() * 1000))])
 
 
 class Client:
@@ -56,7 +56,7 @@ class Client:
     async def waiting(self, number: int = 1, **options: Any) -> list["asyncio.Task[ClientResponse]"]:
         """Return tasks that post the request "a", once all of them wait."""
         tasks = [asyncio.ensure_future(self.post({"id": "a"}, **options)) for _ in range(number)]
-        while self.log.desk._waits < number:
+        while self.log.service._waits < number:
             await turn()
         return tasks
 
@@ -66,7 +66,7 @@ def served(story: Callable[[Client], Awaitable[None]], http: fk.Http = HTTP) -> 
 
     async def run() -> None:
         log = Log()
-        app = application({"/queries": Counter(http=http, desk=log.desk, schema=SCHEMA)}, TOKEN)
+        app = application({"/queries": Counter(http=http, service=log.service, schema=SCHEMA)}, TOKEN)
         async with TestClient(TestServer(app)) as client:
             async with asyncio.timeout(30):
                 await story(Client(client, log))
@@ -87,7 +87,7 @@ async def refusal(response: ClientResponse) -> tuple[int, str]:
 def test_a_client_gets_its_answer_when_it_is_there_and_the_same_again_later() -> None:
     async def story(client: Client) -> None:
         (asking,) = await client.waiting()
-        client.log.desk.accepted({0: 1}, is_silent=False)
+        client.log.service.accepted({0: 1}, is_silent=False)
         await turn()
         assert not asking.done(), "a request can be accepted before it is answered"
         client.log.answer("a")
@@ -126,10 +126,10 @@ def test_one_that_wants_no_answer_is_acknowledged_when_all_is_outside() -> None:
     async def story(client: Client) -> None:
         (asking,) = await client.waiting(headers={"Prefer": "return=minimal"})
         client.log.answer("a")
-        client.log.desk.accepted({0: 0}, is_silent=False)
+        client.log.service.accepted({0: 0}, is_silent=False)
         await turn()
         assert not asking.done()
-        client.log.desk.accepted({0: 1}, is_silent=False)
+        client.log.service.accepted({0: 1}, is_silent=False)
         response = await asking
         assert (response.status, await response.read()) == (204, b"")
 
@@ -139,7 +139,7 @@ def test_one_that_wants_no_answer_is_acknowledged_when_all_is_outside() -> None:
 def test_a_source_without_answers_acknowledges() -> None:
     async def story(client: Client) -> None:
         (asking,) = await client.waiting()
-        client.log.desk.accepted({0: 1}, is_silent=True)
+        client.log.service.accepted({0: 1}, is_silent=True)
         assert (await asking).status == 204
 
     served(story, fk.Http("/queries", schema="id STRING NOT NULL, word STRING"))
@@ -148,7 +148,7 @@ def test_a_source_without_answers_acknowledges() -> None:
 def test_a_request_of_which_nothing_comes_is_told_so() -> None:
     async def story(client: Client) -> None:
         (asking,) = await client.waiting()
-        client.log.desk.accepted({0: 1}, is_silent=True)
+        client.log.service.accepted({0: 1}, is_silent=True)
         assert (await asking).status == 204
 
     served(story)
@@ -225,8 +225,8 @@ def test_while_kafka_takes_nothing_others_are_told_at_once() -> None:
 
 
 def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desks, "WAITING_MAX", 2)
-    monkeypatch.setattr(desks, "MEMORY_BYTES_MAX", 2_500)
+    monkeypatch.setattr(services, "WAITING_MAX", 2)
+    monkeypatch.setattr(services, "MEMORY_BYTES_MAX", 2_500)
 
     async def story(client: Client) -> None:
         asking = await client.waiting(2)
@@ -252,9 +252,9 @@ def test_a_client_that_is_gone_makes_room() -> None:
     async def story(client: Client) -> None:
         (asking,) = await client.waiting()
         asking.cancel()
-        while client.log.desk._waits:
+        while client.log.service._waits:
             await turn()
-        assert not client.log.desk._waiting
+        assert not client.log.service._waiting
 
     served(story)
 
@@ -262,15 +262,15 @@ def test_a_client_that_is_gone_makes_room() -> None:
 def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() -> None:
     async def story(client: Client) -> None:
         asking = await client.waiting(2)
-        client.log.desk.close(passing_error("BEING_STOPPED", "stopped.", retry_after_s=10))
+        client.log.service.close(passing_error("BEING_STOPPED", "stopped.", retry_after_s=10))
         for task in asking:
             assert await refusal(await task) == (503, "BEING_STOPPED")
         assert await refusal(await client.post({"id": "a"})) == (503, "BEING_STOPPED")
-        client.log.desk.sent({"a": (0, 0)})
+        client.log.service.sent({"a": (0, 0)})
         client.log.answer("a")
-        client.log.desk.accepted({0: 1}, is_silent=True)
-        assert client.log.desk.forget(9_000_000, {0: 1}) == {}
-        client.log.desk.open(read_back([("a", b'{"id":"a"}', 1_000, 1_000, 0, 0)]), client.log.elapsed)
+        client.log.service.accepted({0: 1}, is_silent=True)
+        assert client.log.service.forget(9_000_000, {0: 1}) == {}
+        client.log.service.open(read_back([("a", b'{"id":"a"}', 1_000, 1_000, 0, 0)]), client.log.elapsed)
         (again,) = await client.waiting()
         client.log.answer("a")
         assert (await again).status == 200
@@ -281,7 +281,7 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
 
 def test_until_the_application_is_planned_clients_are_told_that_it_starts() -> None:
     async def run() -> None:
-        app = application({"/queries": Counter(http=HTTP, desk=RequestService(lambda entry, value: None))}, TOKEN)
+        app = application({"/queries": Counter(http=HTTP, service=RequestService(lambda entry, value: None))}, TOKEN)
         async with TestClient(TestServer(app)) as client:
             response = await client.post("/queries", json={"id": "a"}, headers={"Authorization": f"Bearer {TOKEN}"})
             assert await refusal(response) == (503, "NOT_READY")

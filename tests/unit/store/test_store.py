@@ -1,4 +1,4 @@
-"""Store of decisions, on both databases: a read returns the written values, whatever other writers do meanwhile."""
+"""Store of decisions, on both databases: a read returns the written values, with any other writers."""
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

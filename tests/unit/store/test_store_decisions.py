@@ -11,12 +11,12 @@ from falkirk.store import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
+    LowWatermark,
     Recovery,
     Release,
     Request,
     Store,
     VoidedRange,
-    Watermark,
 )
 from falkirk.theory.ids import LogId, Offset
 from tests.stores import Place
@@ -177,8 +177,8 @@ def test_a_watermark_replaces_the_last(store: Store) -> None:
     store.set_watermark("a", "retained", [1])
     store.set_watermark("b", "retained", {"epoch": 4})
     assert store.watermarks() == (
-        Watermark(processor="a", kind="retained", frontier=[1], at_s=2.5),
-        Watermark(processor="b", kind="retained", frontier={"epoch": 4}, at_s=3.5),
+        LowWatermark(processor="a", kind="retained", frontier=[1], at_s=2.5),
+        LowWatermark(processor="b", kind="retained", frontier={"epoch": 4}, at_s=3.5),
     )
 
 
@@ -278,6 +278,14 @@ def test_a_release_only_moves_forward(store: Store) -> None:
     assert store.releases("answers") == tuple(
         Release(sink="answers", topic="held", partition=p, released_exclusive=o) for p, o in ((0, 9), (2, 1), (10, 1))
     )
+
+
+def test_the_ends_of_a_sink_are_those_of_its_last_release(store: Store) -> None:
+    assert store.ends_after_release("out") == {}
+    store.record_release("answers", "held", 0, 5, ends={"out": {0: 7, 1: 2}, "copy": {0: 1}})
+    store.record_release("answers", "held", 1, 9, ends={"out": {0: 8, 1: 2}})
+    store.record_release("answers", "held", 1, 10)
+    assert (store.ends_after_release("out"), store.ends_after_release("copy")) == ({0: 8, 1: 2}, {0: 1})
 
 
 # -- requests ----------------------------------------------------------------------------------------------------------

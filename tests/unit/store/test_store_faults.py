@@ -25,7 +25,7 @@ from tests.support import outcome, wait_until
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_server_that_stands_still_is_away_after_a_while(postgres: Postgres, tag: str, writes: bool) -> None:
-    """It accepts connections, and its kernel confirms what it is sent. Before, the coordinator waited without end."""
+    """It accepts connections, and its kernel confirms all data. Before, the coordinator waited without end."""
     store = Store(postgres.url(), identity=tag, timeout_s=1.0)
     store.create_region("before", RECORD, {})
 
@@ -35,16 +35,11 @@ def test_a_server_that_stands_still_is_away_after_a_while(postgres: Postgres, ta
         else:
             store.region("before")
 
-    processes, caller = postgres.stop(), ThreadPoolExecutor(1)
-    try:
+    with ThreadPoolExecutor(1) as caller, postgres.stopped():
         for _ in range(2):  # the second call asks for a new connection
             with pytest.raises(StoreError) as refused:
                 caller.submit(ask).result(20)
             assert (refused.value.condition, refused.value.certainty) == ("STORE_AWAY", "definitely")
-    finally:
-        for process in processes:
-            process.resume()
-        caller.shutdown()
     assert store.region("before") == RECORD
     wait_until(lambda: outcome(ask) in (None, "STORE_AWAY"), 20, "the store to answer")
 
@@ -132,7 +127,8 @@ def test_a_process_killed_while_it_writes_has_what_returned_and_halves_of_nothin
     store.close()
 
 
-# -- cut off -----------------------------------------------------------------------------------------------------------
+# -- interrupted
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Wire:

@@ -26,7 +26,7 @@ store.close()
 
 @pytest.fixture
 def other(place: Place, store: Store) -> Iterator[Store]:
-    """A second visitor of the same store, with connections of its own."""
+    """A second visitor of the same store, with separate connections."""
     opened = place.open()
     yield opened
     opened.close()
@@ -105,7 +105,7 @@ def test_a_question_is_asked_once_and_its_answer_may_be_changed(
     monkeypatch.setattr(Part, "_reading", refuse)
     (known,) = store.checkpoints("b")
     assert isinstance(known.metadata, dict)
-    known.metadata["rows"] = 99  # each caller has a value of its own
+    known.metadata["rows"] = 99  # each caller has a separate value
     assert_all_seen(store, 1)
     monkeypatch.setattr(SqliteDatabase, "version", lambda _: None)  # as a database that can't tell
     with pytest.raises(AssertionError, match="asked again"):

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import falkirk
-from falkirk.differential.graph import Graph
+from falkirk.differential.graph import LoopGraph
 from falkirk.differential.schedule import Rounds
-from falkirk.differential.single_task import Outcome, SingleTask
+from falkirk.differential.single_task import SingleTask, TaskOutcome
 from falkirk.errors import HomeError
 
 PACKAGE = Path(falkirk.__file__).parent
@@ -23,7 +23,7 @@ traces = st.dictionaries(st.tuples(names, names), files, max_size=3)
 times = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 waiting = st.tuples(names, names, times)
 outcomes = st.builds(
-    Outcome,
+    TaskOutcome,
     count=st.integers(0, 1_000),
     is_little=st.booleans(),
     traces=traces,
@@ -36,16 +36,16 @@ outcomes = st.builds(
 
 
 @given(outcomes)
-def test_an_outcome_is_read_as_it_was_written(outcome: Outcome) -> None:
-    assert Outcome.parse(outcome.text()) == outcome
+def test_an_outcome_is_read_as_it_was_written(outcome: TaskOutcome) -> None:
+    assert TaskOutcome.parse(outcome.text()) == outcome
 
 
 def task(folder: Path) -> SingleTask:
     """Return a task of which only the folder matters."""
     nothing: dict[Any, Any] = {}
     return SingleTask(
-        graph=Graph.__new__(Graph), rest=None, entered=frozenset(), traces=nothing, pending=nothing, rounds=nothing,
-        cut_short=nothing, folder=str(folder), partitions=1, most=1,
+        graph=LoopGraph.__new__(LoopGraph), rest=None, entered=frozenset(), traces=nothing, pending=nothing,
+        rounds=nothing, cut_short=nothing, folder=str(folder), partitions=1, most=1,
     )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * Counts the records that the lanes of a region have published, and measures their latency, in this JVM.
  *
  * <p>The latency is the time from the timestamp of a record that the region reads until its result is visible. The
- * query calls {@link #note} for each record that it reads. A result's header names that record by partition and offset.
- * Only the newest records of a partition are kept: a result of an older one is counted, but not measured.
+ * query calls {@link #note} for each record that it reads. A result's header names that record by source, partition and
+ * offset. That of a pair of a join names both records, and the later of them counts. Only the newest records of a
+ * partition are kept: a result of an older one is counted, but not measured.
  */
 public final class Figures {
   /** The upper bounds of the buckets in milliseconds: `falkirk/runtime/figures.py` has the same. */
@@ -33,7 +34,7 @@ public final class Figures {
   private static final Map<UTF8String, Figures> BY_TEXT = new ConcurrentHashMap<>();
 
   private final Map<String, Written> written = new ConcurrentHashMap<>();
-  private final Map<Integer, AtomicLongArray> arrivals = new ConcurrentHashMap<>();
+  private final Map<Long, AtomicLongArray> arrivals = new ConcurrentHashMap<>();
 
   private Figures() {}
 
@@ -48,20 +49,24 @@ public final class Figures {
   }
 
   /** Notes when a record was written that a region reads, and returns its offset: an expression of the query. */
-  public static long note(UTF8String region, int partition, long offset, long timestampUs) {
+  public static long note(UTF8String region, int source, int partition, long offset, long timestampUs) {
     Figures figures = BY_TEXT.get(region);
     if (figures == null) {
       figures = of(region.toString());
       BY_TEXT.put(region.copy(), figures);
     }
-    figures.arrived(partition, offset, timestampUs / 1000);
+    figures.arrived(source, partition, offset, timestampUs / 1000);
     return offset;
   }
 
-  void arrived(int partition, long offset, long atMs) {
+  void arrived(int source, int partition, long offset, long atMs) {
     if (atMs < 0) return; // Kafka has no timestamp of it
-    AtomicLongArray slots = arrivals.computeIfAbsent(partition, p -> new AtomicLongArray(KEPT));
+    AtomicLongArray slots = arrivals.computeIfAbsent(place(source, partition), p -> new AtomicLongArray(KEPT));
     slots.set((int) (offset & (KEPT - 1)), lap(offset) << TIME_BITS | (atMs & TIME_MASK));
+  }
+
+  private static long place(long source, long partition) {
+    return source << Integer.SIZE | partition;
   }
 
   private static long lap(long offset) {
@@ -75,17 +80,20 @@ public final class Figures {
       if (at >= header.length) return -1;
       if (header[at] == '/') slashes++;
     }
-    long[] numbers = {0, 0, 0}; // source, partition, offset
+    long[] numbers = {0, 0, 0, 0, 0}; // source, partition, offset; of a pair: right partition plus 1, right offset
     int found = 0;
     for (; at < header.length && header[at] != '/'; at++) {
       if (header[at] == '.' && ++found == numbers.length) break;
       if (header[at] != '.') numbers[found] = numbers[found] * 10 + header[at] - '0';
     }
-    return found < numbers.length - 1 ? -1 : arrivedMs((int) numbers[1], numbers[2]);
+    if (found < 2) return -1;
+    long mine = arrivedMs(place(numbers[0], numbers[1]), numbers[2]);
+    // Only a join reads a source 1. In other stamps these numbers are sub-indexes.
+    return numbers[3] == 0 ? mine : Math.max(mine, arrivedMs(place(1, numbers[3] - 1), numbers[4]));
   }
 
-  private long arrivedMs(int partition, long offset) {
-    AtomicLongArray slots = arrivals.get(partition);
+  private long arrivedMs(long place, long offset) {
+    AtomicLongArray slots = arrivals.get(place);
     if (slots == null) return -1;
     long slot = slots.get((int) (offset & (KEPT - 1)));
     return slot != 0 && slot >>> TIME_BITS == lap(offset) ? slot & TIME_MASK : -1;

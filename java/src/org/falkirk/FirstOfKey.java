@@ -135,7 +135,7 @@ public final class FirstOfKey implements Operator {
     return Collections.singleton(RowFactory.create(values)).iterator();
   }
 
-  private static String splitKey(int before, int now, Row key) {
+  static String splitKey(int before, int now, Row key) {
     String text = key.toString().replace('\n', ' ');
     String shown = text.substring(0, Math.min(TEXT_MAX, text.length()));
     return SPLIT_KEY + "|" + Math.min(before, now) + "|" + Math.max(before, now) + "|" + shown;

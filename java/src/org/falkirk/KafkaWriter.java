@@ -10,13 +10,19 @@ import org.apache.spark.sql.Row;
  *
  * <p>Rows: topic STRING, partition INT, key BINARY, value BINARY, header BINARY. Each task has one {@link Lane}, whose
  * producer outlives the batches. When a task of a batch ends without an error, its records are visible to readers. Spark
- * commits the batch after that.
+ * commits the batch after that. A task may have a second lane, for dead letters alone, which it opens at the first one.
  */
 public final class KafkaWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
 
   private final LaneSettings settings;
-  private transient Lane lane;
+  /** Of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
+  private LaneSettings letters;
+  private String lettersTopic;
+
+  private transient int number;
+  private transient long batch;
+  private transient Lane lane, lettersLane;
   private transient Figures figures;
 
   /**
@@ -42,9 +48,23 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
+  /**
+   * Give the dead letters lanes of their own, as another writer has them for its results.
+   *
+   * @param topic of the dead letters.
+   */
+  public KafkaWriter withLetters(String topic, KafkaWriter writer) {
+    letters = writer.settings;
+    lettersTopic = topic;
+    return this;
+  }
+
   @Override
   public boolean open(long partition, long epoch) {
-    lane = Lanes.take(settings, (int) partition, epoch);
+    number = (int) partition;
+    batch = epoch;
+    lane = Lanes.take(settings, number, batch);
+    if (letters != null) Lanes.visit(letters, number, batch);
     figures = Figures.of(settings.region);
     return true;
   }
@@ -55,17 +75,27 @@ public final class KafkaWriter extends ForeachWriter<Row> {
         new ProducerRecord<>(row.getString(0), row.getInt(1), (byte[]) row.get(2), (byte[]) row.get(3));
     byte[] header = (byte[]) row.get(4);
     record.headers().add(settings.headerKey, header);
-    lane.send(record, figures.arrivedMs(header));
+    laneOf(record.topic()).send(record, figures.arrivedMs(header));
+  }
+
+  private Lane laneOf(String topic) {
+    if (letters == null || !topic.equals(lettersTopic)) return lane;
+    if (lettersLane == null) lettersLane = Lanes.take(letters, number, batch);
+    return lettersLane;
   }
 
   @Override
   public void close(Throwable error) {
     if (lane == null) return; // it was not opened
     try {
-      if (error == null) lane.finish();
+      if (error == null) {
+        lane.finish();
+        if (lettersLane != null) lettersLane.finish();
+      }
     } finally {
       lane.leave();
-      lane = null;
+      if (lettersLane != null) lettersLane.leave();
+      lane = lettersLane = null;
     }
   }
 }

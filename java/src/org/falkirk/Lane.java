@@ -30,7 +30,8 @@ final class Lane {
   private final KafkaProducer<byte[], byte[]> producer;
   private final AtomicInteger users = new AtomicInteger();
   private volatile Exception failure;
-  private volatile long batch;
+  /** The last batch in which a task used it, and the last one since then that ran here without using it. */
+  private volatile long batch, visited = -1;
 
   /** Guards the transaction. A task that is cancelled while it waits for the lock is interrupted. */
   private final ReentrantLock lock = new ReentrantLock();
@@ -91,11 +92,17 @@ final class Lane {
   void enter(long batch) {
     users.incrementAndGet();
     this.batch = batch;
+    visited = -1;
+  }
+
+  /** Notes that its task of this batch runs here, too, and may not use it. */
+  void visit(long batch) {
+    if (batch == Math.max(this.batch, visited) + 1) visited = batch;
   }
 
   /** Returns whether another JVM may have taken this lane's id since its last batch here. */
   boolean isElsewhereBefore(long batch) {
-    return fence != null && failure == null && batch != this.batch + 1;
+    return fence != null && failure == null && batch != this.batch + 1 && batch != visited;
   }
 
   void leave() {

@@ -45,6 +45,13 @@ public final class Lanes {
     }
   }
 
+  /** Notes that a task runs in this JVM which may not use its lane in this batch. */
+  static void visit(LaneSettings settings, int number, long batch) {
+    Place place = PLACES.get(settings.region + "/" + number);
+    Lane known = place == null ? null : place.lane;
+    if (known != null && known.incarnation == settings.incarnation) known.visit(batch);
+  }
+
   /** Refuses tasks of older incarnations of a region. After that, {@link #inUse} reports all that have a lane. */
   public static void refuseBefore(String region, int incarnation) {
     OLDEST.put(region, incarnation);

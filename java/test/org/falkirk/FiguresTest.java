@@ -11,7 +11,7 @@ public final class FiguresTest {
 
     public void aResultIsMeasuredFromItsRecord() {
         Figures figures = Figures.of("measured-a");
-        Check.equal(Figures.note(UTF8String.fromString("measured-a"), 2, 40, 1_000_000_000L), 40L);
+        Check.equal(Figures.note(UTF8String.fromString("measured-a"), 0, 2, 40, 1_000_000_000L), 40L);
         Check.equal(figures.arrivedMs(header("0.2.40")), 1_000_000L);
         Check.equal(figures.arrivedMs(header("0.2.40.5.1")), 1_000_000L); // one of several results
         figures.published("out", figures.arrivedMs(header("0.2.40")), 1_000_003);
@@ -24,14 +24,27 @@ public final class FiguresTest {
                 "{\"measured-a\":{\"out\":{\"records\":4,\"counts\":" + counts + ",\"sum_ms\":1000003}}}");
     }
 
+    public void aPairIsMeasuredFromTheLaterOfItsRecords() {
+        Figures figures = Figures.of("joined");
+        figures.arrived(0, 2, 40, 5_000);
+        figures.arrived(1, 2, 40, 7_000); // the same place in the other source
+        figures.arrived(1, 0, 9, 4_000);
+        Check.equal(figures.arrivedMs(header("0.2.40.0.0")), 5_000L); // without a partner
+        Check.equal(figures.arrivedMs(header("1.2.40.0.0")), 7_000L);
+        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 7_000L);
+        Check.equal(figures.arrivedMs(header("0.2.40.1.9")), 5_000L);
+        Check.equal(figures.arrivedMs(header("0.2.40.1.9.8.7")), 5_000L); // sub-indexes follow
+        Check.equal(figures.arrivedMs(header("0.5.1.1.9")), 4_000L); // only one is still kept
+    }
+
     public void aRecordThatIsNotKeptIsNotMeasured() {
         Figures figures = Figures.of("kept");
         Check.equal(figures.arrivedMs(header("0.0.0")), -1L);
-        figures.arrived(0, 17, 5_000);
+        figures.arrived(0, 0, 17, 5_000);
         Check.equal(figures.arrivedMs(header("0.0.17")), 5_000L);
         Check.equal(figures.arrivedMs(header("0.0.18")), -1L);
         Check.equal(figures.arrivedMs(header("0.1.17")), -1L);
-        figures.arrived(0, 17 + Figures.KEPT, 6_000); // takes the slot
+        figures.arrived(0, 0, 17 + Figures.KEPT, 6_000); // takes the slot
         Check.equal(figures.arrivedMs(header("0.0.17")), -1L);
         Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), 6_000L);
         Figures.forgetArrivals("kept");
@@ -40,7 +53,7 @@ public final class FiguresTest {
 
     public void anOtherHeaderIsNotMeasured() {
         Figures figures = Figures.of("other");
-        figures.arrived(0, 0, 5_000);
+        figures.arrived(0, 0, 0, 5_000);
         for (String text : new String[] {"", "/", "a/b", "a/1/", "a/1/0", "a/1/0.0", "a/1/0.0/0"}) {
             Check.equal(figures.arrivedMs(text.getBytes(StandardCharsets.US_ASCII)), -1L);
         }

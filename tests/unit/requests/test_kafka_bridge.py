@@ -1,4 +1,4 @@
-"""The line between a desk and Kafka: after a restart it sends no request of the former desk unknown to the new desk."""
+"""The bridge between a service and Kafka: after a restart it sends no request that only the former service knows."""
 
 import asyncio
 import threading
@@ -10,10 +10,12 @@ import pytest
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge
+from falkirk.push.bridge import KafkaBridge, Requests
 from falkirk.push.errors import RequestError
-from falkirk.push.registry import Entry, RequestRegistry, read_back
+from falkirk.push.registry import RequestEntry, RequestRegistry, read_back
 from falkirk.push.service import RequestService
+
+REQUESTS = Requests(topic="t", key=b"", on_foreign=lambda found: None)
 
 
 class Topic:
@@ -36,7 +38,7 @@ class Sender:
     def __init__(self, topic: Topic, *, is_first: bool) -> None:
         self._topic, self._is_first = topic, is_first
 
-    def send(self, requests: list[tuple[Entry, bytes]]) -> dict[str, tuple[int, int]]:
+    def send(self, requests: list[tuple[RequestEntry, bytes]]) -> dict[str, tuple[int, int]]:
         ids = [entry.id for entry, _ in requests]
         if self._is_first and "bad" in ids:
             raise LogError("BROKER_AWAY", "away.")
@@ -46,23 +48,23 @@ class Sender:
 
 
 def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event loop is busy for longer than the line waits before its restart."""
+    """The event loop is busy for longer than the bridge waits before its restart."""
     topic = Topic()
-    monkeypatch.setattr(module, "Sender", topic.sender)
+    monkeypatch.setattr(module, "RequestSender", topic.sender)
     monkeypatch.setattr(module, "Topics", lambda connection: None)
     monkeypatch.setattr(module, "_PAUSE_S", 0.1)
     monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: topic.read_back())
 
     async def story() -> None:
-        lines: list[KafkaBridge] = []
-        desk = RequestService(lambda entry, value: lines[0].send(entry, value))
-        line = KafkaBridge(cast(Connection, None), "t", None, 3600, desk, asyncio.get_running_loop())
-        lines.append(line)
-        line.start()
+        bridges: list[KafkaBridge] = []
+        service = RequestService(lambda entry, value: bridges[0].send(entry, value))
+        bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, 3600, service, asyncio.get_running_loop())
+        bridges.append(bridge)
+        bridge.start()
 
         async def ask(request_id: str, timeout_s: float = 0.2) -> str:
             try:
-                await desk.ask(request_id, b"v", wants_answer=False, timeout_s=timeout_s)
+                await service.ask(request_id, b"v", wants_answer=False, timeout_s=timeout_s)
             except RequestError as error:
                 return error.condition
             return "done"
@@ -80,6 +82,6 @@ def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPat
             await sent("a")
             assert topic.ids == ["first", "a"]
         finally:
-            await asyncio.to_thread(line.stop)
+            await asyncio.to_thread(bridge.stop)
 
     asyncio.run(story())

@@ -1,0 +1,320 @@
+"""Watch: looks at an application repeatedly, and puts the findings on the board of the page.
+
+It reads the status that the host publishes, and the home and the logs as `falkirk history` does. So it works beside a
+running application and on a stopped one, and the page can't disturb the application. It looks at the home and the logs
+only while a page is open.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from falkirk.commands.dashboard.board import Board
+from falkirk.commands.dashboard.consent import Consented
+from falkirk.commands.dashboard.events import Events
+from falkirk.commands.dashboard.graph import graph_of
+from falkirk.commands.dashboard.latency import Latencies
+from falkirk.commands.dashboard.letters import newest_letters
+from falkirk.commands.dashboard.progress import Look, failure, frontiers, look_at, outputs
+from falkirk.commands.offline import OfflineApplication, PastCut
+from falkirk.commands.rollback import cut_json, preview_json
+from falkirk.commands.running import PATIENCE_S
+from falkirk.commands.targets import RollbackTarget, target_of
+from falkirk.declare.application import Application
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.commands import NEVER_RAN, ROLLBACK_NEEDS_COMMAND
+from falkirk.home.folder import Home, attach_home, identity_of
+from falkirk.home.requests import ask_to_go_back
+from falkirk.host.coordinator import SILENT_S, read_status
+from falkirk.kafka.connection import Connection
+from falkirk.plan.shape import read_shape
+from falkirk.protocol.consistent_cuts import consistent_cuts
+from falkirk.protocol.rollback import Points, contradiction
+from falkirk.runtime.context import Storage
+from falkirk.system.stored import parse_json
+
+log = logging.getLogger("falkirk")
+
+#: The time between two readings of the status.
+STATUS_S = 0.5
+#: The least time between two looks at the home and the logs, and its least ratio to the time of a look.
+LOOK_S, LOOK_SHARE = 1.0, 5.0
+#: The number of cuts on the page.
+CUTS_MAX = 300
+#: At its end, a watch waits so long for a request that uses the home.
+CLOSE_S = 5.0
+
+
+class DashboardWatch:
+    """Watches one application. A context manager that ends its thread.
+
+    Args: app: as declared. home: its folder. board: of the page. clock: the time as Unix time.
+    """
+
+    def __init__(
+        self, app: Application, home: Path, connection: Connection, board: Board, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._app, self._path, self._connection, self._board, self._clock = app, home, connection, board, clock
+        self.events, self._latencies = Events(clock), Latencies()
+        self._stopping, self._asking = threading.Event(), threading.Lock()
+        #: Held while the home is used: requests of pages come from other threads.
+        self._lock = threading.RLock()
+        self._home: Home | None = None
+        self._place: Storage | None = None
+        self._status: Mapping[str, Any] = {}
+        self._planned: tuple[float, ...] = ()
+        self._graph: dict[str, Any] = {}
+        self._look: Look | None = None
+        self._cuts_of: Points | None = None
+        self._next_look_s = 0.0
+        #: The last start that was measured, and since when some region has not run.
+        self._start: Mapping[str, Any] = {}
+        self._down_since_s: float | None = None
+        #: Whether the host has ended and the next one has not reported yet: the coordinator deletes the status in
+        #: between.
+        self._is_replaced = False
+        self._thread = threading.Thread(target=self._run, name="falkirk-dashboard", daemon=True)
+
+    def __enter__(self) -> "DashboardWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._board.close()
+        self._thread.join(timeout=10)
+        if not self._lock.acquire(timeout=CLOSE_S):
+            log.warning("a request of the dashboard still reads %s", self._path)
+            return
+        try:
+            self._forget_home()
+        finally:
+            self._lock.release()
+
+    def note(self, text: str) -> None:
+        """Note a line of the coordinator."""
+        self.events.note(text, "note")
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.turn()
+            except Exception as error:  # the page must outlive every error of the application
+                log.warning("the dashboard can't look at %s: %s", self._path, error, exc_info=True)
+            self._stopping.wait(STATUS_S)
+
+    def turn(self) -> None:
+        """Look once, and put the findings on the board."""
+        file = self._path / "status.json"
+        status = read_status(file)
+        self._is_replaced = bool(self._status) and not file.exists()
+        if status is not None and status.get("at_s") != self._status.get("at_s"):
+            self._status = status
+            self._start = status.get("start") or self._start
+            self.events.take(status)
+            if self._latencies.take(status):
+                self._board.publish("latency", self._latencies.series(), quiet=True)
+        self._publish_plan()
+        self._board.publish("now", self._now())
+        if self._board.is_watched and time.monotonic() >= self._next_look_s:
+            began_s = time.monotonic()
+            try:
+                self._publish_look()
+            finally:  # a look that fails must not be repeated sooner
+                self._next_look_s = time.monotonic() + max(LOOK_S, LOOK_SHARE * (time.monotonic() - began_s))
+        self._board.publish("events", self.events.shown())
+
+    # -- from the status ----------------------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> bool:
+        """Whether the application runs, as far as its status says."""
+        fresh = self._clock() - float(self._status.get("at_s", 0.0)) < SILENT_S
+        return fresh and any(unit.get("state") != "stopped" for unit in self._status.get("regions", ()))
+
+    def _publish_plan(self) -> None:
+        files = [self._path / "plan.json", self._path / "shape.json"]
+        try:
+            written = tuple(file.stat().st_mtime for file in files)
+            if written == self._planned:
+                return
+            plan, shape = parse_json(files[0].read_text()), read_shape(self._path)
+            if shape is None:
+                return
+            self._graph = graph_of(plan, shape.layout)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.debug("the plan of %s can't be read now: %s", self._path, error)
+            return
+        self._planned = written
+        self._board.publish("graph", self._graph)
+
+    def _now(self) -> dict[str, Any]:
+        status, runs = self._status, self.runs
+        units = {str(u.get("name")): dict(u) for u in status.get("regions", ())}
+        if self._is_replaced:
+            units = {name: {**unit, "state": "starting", "detail": ""} for name, unit in units.items()}
+        all_run = runs and all(unit.get("state") == "running" for unit in units.values())
+        if all_run or self._down_since_s is None:
+            self._down_since_s = None if all_run else self._clock()
+        figures = {str(f.get("name")): f for f in status.get("figures") or ()}
+        for name, found in figures.items():
+            if name in units:
+                units[name] |= {"rows": (found.get("state") or {}).get("rows"), "sources": found.get("sources")}
+        return {
+            "at_s": status.get("at_s"),
+            "runs": runs,
+            "start_s": self._start.get("took_s"),
+            "down_since_s": self._down_since_s,
+            "units": units,
+            "outputs": {o["name"]: self._output_now(o, figures) for o in self._graph.get("outputs", ())},
+            "foreign": [f"{f.get('count')} records in {f.get('topic')}" for f in status.get("foreign") or ()],
+        }
+
+    def _output_now(self, output: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        found = (figures.get(str(output["unit"]), {})).get("outputs") or {}
+        topic = str(output["to"]).removeprefix("topic ")
+        key = topic if topic in found else output["name"]
+        mine = found.get(key) or {}
+        return {
+            "key": f"{output['unit']}/{key}", "records": mine.get("records"), "held": mine.get("held"),
+            "held_age_s": mine.get("held_age_s"), **self._latencies.now(f"{output['unit']}/{key}"),
+        }  # fmt: skip
+
+    # -- from the home and the logs -----------------------------------------------------------------------------------
+
+    def _publish_look(self) -> None:
+        try:
+            with self._visit() as visit:
+                look = self._look = look_at(visit, self._lags())
+                recovery = self._home.store.newest_recovery() if self._home is not None else None
+        except FalkirkError as error:
+            self._board.publish("look", {"error": f"{error.condition}: {error.message}"})
+            return
+        self.events.take_recovery(recovery)
+        found: dict[str, Any] = frontiers(look)
+        by_unit = outputs(look)
+        found |= {
+            f"output {o['name']}": by_unit[o["unit"]] for o in self._graph.get("outputs", ()) if o["unit"] in by_unit
+        }
+        self._board.publish("look", {"at_s": self._clock(), "edges": found})
+        self._board.publish("failure", self.failure_of(look, frozenset(look.layout.stages)))
+        if look.points != self._cuts_of:
+            self._cuts_of = look.points
+            self._board.publish("history", self._history(look))
+
+    def _history(self, look: Look) -> list[dict[str, Any]]:
+        cuts = consistent_cuts(look.layout, look.points)
+        kept = cuts if len(cuts) <= CUTS_MAX else (*cuts[: CUTS_MAX - 1], cuts[-1])
+        return [
+            cut_json(
+                PastCut(
+                    cut=each,
+                    again=each.read_again(look.points),
+                    outside=each.contradicts(look.layout, look.outside),
+                )
+            )
+            for each in kept
+        ]
+
+    def failure_of(self, look: Look, failed: frozenset[str]) -> dict[str, Any]:
+        """Return the cost of a failure of these regions now.
+
+        If all of them died, they would be back after the time that the last start took. The start of one region alone
+        is not measured.
+        """
+        is_whole = failed >= set(look.layout.stages)
+        back_s = self._start.get("took_s") if is_whole else None
+        return {**failure(look, failed), "back_s": back_s, "by_standby": bool(self._start.get("standby"))}
+
+    def _lags(self) -> dict[tuple[str, str], int]:
+        return {
+            (str(figures.get("name")), str(source)): int(found["lag"])
+            for figures in self._status.get("figures") or ()
+            for source, found in (figures.get("sources") or {}).items()
+            if isinstance(found, Mapping) and isinstance(found.get("lag"), int)
+        }
+
+    @contextlib.contextmanager
+    def _visit(self) -> Iterator[OfflineApplication]:
+        """Yield a visit. It changes nothing, and needs no lock of the home. Raises: HomeError, StoreError, LogError."""
+        with self._lock:
+            if not (self._path / "shape.json").exists():
+                raise NEVER_RAN.error(where=self._path)
+            try:
+                identity = identity_of(self._path)
+            except (OSError, ValueError, KeyError) as error:
+                raise NEVER_RAN.error(where=self._path) from error
+            if self._home is not None and self._home.identity != identity:  # the home was deleted and made again
+                self._forget_home()
+            if self._home is None:
+                self._home = attach_home(self._path, self._app.name, self._app.store)
+                self._place = Storage(home=self._home, connection=self._connection)
+            assert self._home is not None
+            yield OfflineApplication(
+                self._app, self._home, self._connection, runs=True, history=self._app.history, place=self._place
+            )
+
+    def _forget_home(self) -> None:
+        if self._home is not None:
+            self._home.close()
+        self._home = self._place = None
+
+    # -- requests of the page -----------------------------------------------------------------------------------------
+
+    def letters(self) -> list[dict[str, Any]]:
+        """Return the newest dead letters. Raises: FalkirkError."""
+        with self._visit() as visit:
+            assert self._place is not None
+            return newest_letters(self._place, visit.shape)
+
+    def failure(self, unit: str) -> dict[str, Any] | None:
+        """Return the cost of a failure of one unit now; None: nothing is known yet, or there is no such unit."""
+        look = self._look
+        if look is None or unit not in look.layout.stages:
+            return None
+        return self.failure_of(look, frozenset({unit}))
+
+    def preview(self, cut: str) -> dict[str, Any]:
+        """Return the effect of a rollback to a cut, without performing it. Raises: FalkirkError."""
+        with self._visit() as visit:
+            target = self._target(visit, cut)
+            return {**preview_json(target, visit.preview(target.asked)), "at_s": self._clock()}
+
+    def _target(self, visit: OfflineApplication, cut: str) -> RollbackTarget:
+        return target_of(visit, cut, self._clock())
+
+    def roll_back(self, cut: str, *, force: bool, shown: Consented) -> dict[str, Any]:
+        """Ask the running application to roll back to a cut, and wait until it has.
+
+        Args: shown: the effect that the page showed when its user agreed.
+        Raises: FalkirkError: among them `CONTRADICTS_RELEASED` without `force`, `PREVIEW_OUTDATED`, and
+            `ROLLBACK_NEEDS_COMMAND`.
+        """
+        if not self.runs or not self._asking.acquire(blocking=False):
+            raise ROLLBACK_NEEDS_COMMAND.error(
+                where=self._path, reason="another rollback is in progress" if self.runs else "it does not run", cut=cut
+            )
+        try:
+            with self._visit() as visit:
+                target = self._target(visit, cut)
+                preview = visit.preview(target.asked)
+                if preview.outside and not force:
+                    raise contradiction(tuple(preview.outside))
+                shown.require_same(cut, preview, self._clock())
+                assert self._home is not None
+                store = self._home.store
+            self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
+            goes = ask_to_go_back(store, target.asked, force=force, timeout_s=PATIENCE_S, using=self._lock)
+            return {"goes": dict(goes)}
+        finally:
+            self._asking.release()
+
+
+def as_json(content: object) -> bytes:
+    """Return plain values as JSON."""
+    return json.dumps(content, default=str).encode() + b"\n"

@@ -1,0 +1,212 @@
+"""Kept states: reads the state that a region or a batch has saved last: from a checkpoint, or from Parquet files."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from falkirk.commands.records import key_of
+from falkirk.errors import SparkError
+from falkirk.errors.conditions.commands import STATE_MISSING, STATE_UNREADABLE, STATE_UNREADABLE_DELETED
+from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.home.folder import Home
+from falkirk.plan.region import BatchLogs, RegionLogs
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.live import checkpoint
+from falkirk.system.durable import damaged
+from falkirk.system.stored import parse_json
+from falkirk.theory.ids import BatchId
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Spark's name of the operator whose state is that of `groupBy().agg()` in a live region.
+_AGGREGATE = "StatefulStreamlineAggregate"
+#: Spark's name of a grouping expression that is no column.
+_EXPRESSION = "_groupingexpression"
+#: The last buffers of each state are Falkirk's: what the newest record has given, its stamp, and a partition.
+_OURS = ("__newest", "__at", "__least")
+_LANE, _STAMP_FIELDS = "__lane", 2
+_HIDDEN = "__falkirk"
+#: Spark's conditions for a checkpoint that does not exist any more, and how often another one is tried.
+_DELETED, TRIES = re.compile(r"STDS_\w+_UNAVAILABLE"), 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptState:
+    """A saved state, or a part of it.
+
+    Args:
+        unit. what: the name of the part, if a batch has several. point: the checkpoint or epoch. made_at_s: its time.
+        columns: of `rows`. keys: so many of them are the key. count: the number of all rows that fit, shown or not.
+        covers: by topic and partition, the end of the input that the state has seen; only for live regions.
+        note: what can't be shown.
+    """
+
+    unit: str
+    point: int
+    made_at_s: float | None
+    what: str = ""
+    columns: tuple[str, ...] = ()
+    keys: int = 0
+    rows: tuple[dict[str, Any], ...] = ()
+    count: int = 0
+    covers: dict[str, dict[int, int]] = field(default_factory=dict)
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
+    """Return the newest undamaged checkpoint of a region with a state.
+
+    Raises: HomeError: `STATE_MISSING`: there is none.
+    """
+    folder = home.checkpoint(region.name)
+    if not (folder / "state").is_dir():
+        committed = checkpoint.committed_batches(folder)
+        reason = "it has no step with a state" if committed else "it has made no checkpoint yet"
+        raise STATE_MISSING.error(where=folder, unit=region.name, reason=reason)
+    distrusted = home.store.distrusted(region.name)
+    for number in reversed(checkpoint.committed_batches(folder)):
+        if number not in distrusted and checkpoint.damage(folder, number, *region.sources) is None:
+            return number
+    raise STATE_MISSING.error(where=folder, unit=region.name, reason="it has made no checkpoint yet")
+
+
+def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Sequence[str], limit: int) -> KeptState:
+    """Return the state of a live aggregation at its newest checkpoint, read by Spark's state data source.
+
+    A running region without input deletes each checkpoint that equals the next one. Then Spark does not find it any
+    more, and reads the next one.
+
+    Args: key: the texts of the first columns of the key.
+    Raises: HomeError: `STATE_MISSING`, `STATE_DAMAGED`. DefinitionError: `STATE_UNREADABLE`: it is that of another
+        step, or its checkpoints are deleted faster than Spark reads one.
+    """
+    folder = home.checkpoint(region.name)
+    for _ in range(TRIES):
+        number = checkpoint_of(region, home)
+        operator = _operator(folder)
+        if operator != _AGGREGATE:
+            raise STATE_UNREADABLE.error(unit=region.name, step=region.keyed_step or operator)
+        try:
+            made_at_s = checkpoint.committed_at_s(folder, number)
+            covers: dict[str, dict[int, int]] = {
+                str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources
+            }
+            columns, keys, count, rows = _aggregates(session, folder, number, key, limit)
+        except (FileNotFoundError, SparkError):
+            continue
+        except SPARK_ERRORS as error:
+            if _DELETED.search(str(error)):
+                continue
+            raise damaged(f"Spark can't read the state of {region.name!r}: {first_line(error)}.", folder) from error
+        return KeptState(
+            unit=region.name, point=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows, count=count,
+            covers=covers,
+        )  # fmt: skip
+    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=TRIES)
+
+
+def _operator(folder: Path) -> str:
+    """Return Spark's name of the first operator with a state; an operator of other tables has no such file."""
+    try:
+        _, content = (folder / "state" / "0" / "_metadata" / "metadata").read_text().split("\n", 1)
+        return str(parse_json(content)["operatorInfo"]["operatorName"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another kind of step"
+
+
+def _aggregates(
+    session: "SparkSession", folder: Path, number: BatchId, key: Sequence[str], limit: int
+) -> tuple[tuple[str, ...], int, int, tuple[dict[str, Any], ...]]:
+    """Return the columns, how many of them are keys, the number of rows, and the first rows."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    from falkirk.runtime.rows import JSON_OPTIONS
+
+    found = session.read.format("statestore").option("batchId", number).load(str(folder))
+    key_type, value_type = found.schema["key"].dataType, found.schema["value"].dataType
+    assert isinstance(key_type, StructType)
+    assert isinstance(value_type, StructType)
+    keys = [name.replace(_EXPRESSION, "key") for name in key_type.names[:-1]]
+    names = _numbered([*keys, *value_type.names[: -len(_OURS)]])
+    # By place: buffers of several sums have one name.
+    data = found.select("key.*", "value.*").toDF(*names[: len(keys)], _LANE, *names[len(keys) :], *_OURS)
+    data = data.where(F.col(_LANE) == -1)  # the others are lanes of records that did not fit
+    for name, text in zip(names[: len(keys)], key, strict=False):
+        data = data.where(F.col(f"`{name}`").cast("string") == text)
+    newest = data.schema[_OURS[0]].dataType
+    assert isinstance(newest, StructType)
+    latest = [F.col(f"{_OURS[0]}.{name}").alias(name) for name in newest.names[_STAMP_FIELDS:]]
+    last = F.col(_OURS[1]).alias("last input")
+    shown = data.select(*[F.col(f"`{name}`") for name in names], *latest, last)
+    rows = shown.select(F.to_json(F.struct(*[F.col(f"`{c}`") for c in shown.columns]), JSON_OPTIONS).alias("row"))
+    rows = rows.persist()  # the checkpoint is read once
+    try:
+        count, first = rows.count(), rows.orderBy("row").limit(limit).collect()
+    finally:
+        rows.unpersist()
+    return tuple(shown.columns), len(keys), count, tuple(json.loads(each["row"]) for each in first)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Return names, with a number at those that are there again."""
+    seen, found = Counter[str](), list[str]()
+    for name in names:
+        seen[name.casefold()] += 1
+        found.append(name if seen[name.casefold()] == 1 else f"{name}_{seen[name.casefold()]}")
+    return found
+
+
+def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -> Iterator[KeptState]:
+    """Yield the parts of the newest saved state of a batch. Needs no Spark.
+
+    Args: key: the texts of the first columns.
+    Raises: HomeError: `STATE_MISSING`: it has saved none. `STATE_DAMAGED`.
+    """
+    epochs = EpochLog(batch.log, batch.name, home.checkpoint(batch.name), home.store)
+    saved = [e for e in epochs.epochs() if e.is_complete and e.saved and e.state is not None]
+    if not saved:
+        raise STATE_MISSING.error(where=epochs.folder, unit=batch.name, reason="it has no state, or has saved none yet")
+    newest = saved[-1]
+    folder, about = epochs.state(newest), {"unit": batch.name, "point": newest.number, "made_at_s": newest.made_at_s}
+    parts = [folder] if newest.state == newest.folder else sorted(p for p in folder.iterdir() if p.is_dir())
+    for part in parts:
+        try:
+            columns, count, rows = _rows(part, key, limit)
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(f"the state of {batch.name!r} can't be read: {error}.", part) from error
+        what = "" if part is folder or part.name == "own" else part.name
+        yield KeptState(**about, what=what, columns=columns, rows=rows, count=count)  # type: ignore[arg-type]
+    for note in sorted(folder.glob("*.json")) if newest.state != newest.folder else ():
+        text = "the state of loops is in files of changes, which this command can't show; read its results instead"
+        yield KeptState(**about, what=note.stem, note=text)  # type: ignore[arg-type]
+
+
+def _rows(folder: Path, key: Sequence[str], limit: int) -> tuple[tuple[str, ...], int, tuple[dict[str, Any], ...]]:
+    """Return the columns of a folder of Parquet files, the number of its rows with the key, and the first of them."""
+    data = ds.dataset(folder, format="parquet")
+    columns = [name for name in data.schema.names if not name.startswith(_HIDDEN)]
+    if not key:
+        return tuple(columns), data.count_rows(), tuple(data.head(limit, columns=columns).to_pylist())
+    of_key = columns[: len(key)]
+    found = (
+        row
+        for part in data.to_batches(columns=columns)
+        for row in part.to_pylist()
+        if key_of(row, of_key) == key_of(dict(zip(of_key, key, strict=False)), of_key)
+    )
+    first = tuple(islice(found, limit))
+    return tuple(columns), len(first) + sum(1 for _ in found), first

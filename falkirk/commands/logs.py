@@ -1,0 +1,84 @@
+"""The command logs: prints what the processes with Spark have written."""
+
+import codecs
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from falkirk.commands.offline import never_ran
+from falkirk.commands.options import file_argument, home_option
+from falkirk.declare.load import load_application
+from falkirk.errors.conditions.commands import LOG_MISSING
+from falkirk.system.terminal import plain
+
+#: The time between two looks for new lines.
+LOOK_S = 0.5
+_CHUNK_BYTES = 1 << 16
+#: At most so many bytes of the end are searched for the last lines.
+_END_BYTES = 4 << 20
+
+
+@click.command()
+@file_argument
+@home_option
+@click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="How many last lines.")
+def logs(file: Path, home: Path | None, follow: bool, lines: int) -> None:
+    """Print the log of FILE's application: what Spark and the application's functions have written.
+
+    It is `host.log` in the home, which `falkirk run` and `app.run()` write. An application that was started by
+    `app.start()` or `spark-submit` has none: its log is that of its own process.
+    """
+    app = load_application(file)
+    path = home or app.home
+    if not (path / "falkirk.json").exists():
+        raise never_ran(path)
+    log = path / "host.log"
+    if not log.exists():
+        raise LOG_MISSING.error(where=path)
+    try:
+        _print(log, lines, follow=follow)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return
+
+
+def _print(log: Path, lines: int, *, follow: bool, wait: Callable[[float], None] = time.sleep) -> None:
+    with open(log, "rb") as handle:
+        click.echo(plain(_end_of(handle, lines)), nl=False)
+        if follow:
+            _follow(log, handle, wait)
+    while follow:  # from the beginning of each new file
+        with open(log, "rb") as handle:
+            _follow(log, handle, wait)
+
+
+def _follow(log: Path, handle: BinaryIO, wait: Callable[[float], None]) -> None:
+    """Print what is written to a log until it has got another name, because a new one was begun."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while True:
+        is_last = _is_replaced(log, handle)  # first: all that comes before the change of its name is printed
+        while chunk := handle.read(_CHUNK_BYTES):
+            click.echo(plain(decoder.decode(chunk)), nl=False)
+        if is_last:
+            return
+        wait(LOOK_S)
+
+
+def _end_of(handle: BinaryIO, lines: int) -> str:
+    """Return the last lines, and leave the handle at the end."""
+    size = handle.seek(0, os.SEEK_END)
+    handle.seek(max(0, size - _END_BYTES))
+    found = handle.read().splitlines(keepends=True)
+    return b"".join(found[len(found) - min(lines, len(found)) :]).decode(errors="replace")
+
+
+def _is_replaced(log: Path, handle: BinaryIO) -> bool:
+    """Return whether the log has got another name, and a new one was begun."""
+    try:
+        return os.stat(log).st_ino != os.fstat(handle.fileno()).st_ino
+    except FileNotFoundError:
+        return False

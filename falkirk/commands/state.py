@@ -1,0 +1,103 @@
+"""The command state: what a step remembers, as it was saved last."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from falkirk.commands.kept_state import KeptState, batch_states, checkpoint_of, live_state
+from falkirk.commands.offline import shape_of
+from falkirk.commands.options import file_argument, home_option, json_option
+from falkirk.commands.printing import output
+from falkirk.commands.records import shown
+from falkirk.commands.run import counted
+from falkirk.commands.running import home_to_read
+from falkirk.commands.times import when
+from falkirk.declare.load import load_application
+from falkirk.home.folder import Home
+from falkirk.plan.region import RegionLogs
+from falkirk.system.terminal import Terminal
+
+#: So many characters of a value are shown at most.
+_CELL_MAX = 60
+
+
+@click.command()
+@file_argument
+@click.argument("processor")
+@home_option
+@click.option(
+    "--key", "key", multiple=True, metavar="VALUE",
+    help="Only rows with this value in the first column; once more for the second column, and so on.",
+)  # fmt: skip
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many rows."
+)
+@json_option
+def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
+    """Show the state of a PROCESSOR of FILE's application, as it was saved last.
+
+    PROCESSOR is a processor, region or batch. Of a live `groupBy`, the state at the last checkpoint is read by Spark in
+    this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last
+    input record of the key. Of a batch, it is the state after the last epoch that saved one.
+
+    The state is not the present one: the command says of which checkpoint or epoch it is. It works on a running and on
+    a stopped application, and changes nothing.
+    """
+    app = load_application(file)
+    with home_to_read(app, home) as (held, _):
+        shape = shape_of(held.path)
+        unit = shape.require_region(processor)
+        region = next((r for r in shape.regions if r.name == unit), None)
+        if region is not None:
+            found = [_live(region, held, app.name, key, limit)]
+        else:
+            found = list(batch_states(next(b for b in shape.batches if b.name == unit), held, key, limit))
+    if as_json_:
+        click.echo(json.dumps([each.as_json() for each in found], indent=1, default=str))
+        return
+    out = output()
+    for each in found:
+        _print(out, each, region)
+
+
+def _live(region: RegionLogs, home: Home, application: str, key: tuple[str, ...], limit: int) -> KeptState:
+    checkpoint_of(region, home)  # without one, Spark need not start
+    from falkirk.local.spark import session
+
+    spark = session(application, master="local[2]", brief=True, shows_log=False)
+    try:
+        return live_state(region, home, spark, key, limit)
+    finally:
+        spark.stop()
+
+
+def _print(out: Terminal, found: KeptState, region: RegionLogs | None) -> None:
+    point = "epoch" if region is None else "checkpoint"
+    at = "" if found.made_at_s is None else f", made {when(found.made_at_s)}"
+    what = f" ({found.what})" if found.what else ""
+    out.print(f"state of {found.unit}{what} at {point} {found.point}{at}")
+    if found.note:
+        out.print(found.note, soft_wrap=True)
+        return
+    for topic, ends in found.covers.items():
+        upto = ", ".join(f"{p}@{end}" for p, end in sorted(ends.items()))
+        out.print(f"it has seen the input of {topic} before {upto}", soft_wrap=True)
+    table = Table()
+    for place, name in enumerate(found.columns):
+        table.add_column(name, style="bold" if place < found.keys else "", overflow="fold")
+    for row in found.rows:
+        table.add_row(*(_cell(row.get(name), region) for name in found.columns))
+    out.print(table)
+    more = f"; the first {len(found.rows):,} are shown" if len(found.rows) < found.count else ""
+    out.print(f"{counted(found.count, 'row')}{more}")
+
+
+def _cell(value: Any, region: RegionLogs | None) -> str:
+    if isinstance(value, Mapping) and region is not None and {"source", "partition", "offset"} <= set(value):
+        return f"{region.sources[int(value['source'])]}/{value['partition']}@{value['offset']}"
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return shown(text, _CELL_MAX)

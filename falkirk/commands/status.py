@@ -1,0 +1,166 @@
+"""The command status: what the regions and batches of an application do now, once or again and again."""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from falkirk.commands.options import file_argument, home_option, json_option
+from falkirk.commands.run import foreign_records, status_line
+from falkirk.commands.times import when
+from falkirk.declare.application import Application
+from falkirk.declare.load import load_application
+from falkirk.host.coordinator import SILENT_S, read_status
+from falkirk.system.terminal import Terminal
+
+#: The time between two looks of `--watch`.
+LOOK_S = 1.0
+_STATES = {"running": "green", "failed": "red", "stopped": "dim"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenStatus:
+    """The last status of an application. Args: runs: a host still publishes it."""
+
+    app: Application
+    status: Mapping[str, Any]
+    runs: bool
+
+    @property
+    def failures(self) -> Iterator[str]:
+        """The errors for which regions stay down."""
+        for region in self.status["regions"]:
+            if region.get("condition"):
+                yield f"{region['name']} failed for good and stays down. {region['detail']}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {"runs": self.runs, **self.status}
+
+    @property
+    def line(self) -> str:
+        """What the regions do, in a few words each."""
+        return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
+
+
+def see(app: Application, home: Path) -> SeenStatus:
+    """Return the last status that an application has published in its home."""
+    status = read_status(home / "status.json") or {"at_s": 0.0, "regions": []}
+    fresh = time.time() - status["at_s"] < SILENT_S
+    return SeenStatus(app=app, status=status, runs=fresh and any(r["state"] != "stopped" for r in status["regions"]))
+
+
+@click.command()
+@file_argument
+@home_option
+@click.option("--watch", "watches", is_flag=True, help="Show it again each second, until Ctrl-C.")
+@json_option
+def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None:
+    """Print the current state of the regions and batches of FILE's application.
+
+    The exit code is 1 if the application does not run. With --watch, a terminal shows a table that stays in its place.
+    Otherwise, a line is printed at each change of a state, and with --json one JSON object per line.
+    """
+    app = load_application(file)
+    path = home or app.home
+    if watches:
+        watch(lambda: see(app, path), as_json=as_json_)
+        return
+    seen = see(app, path)
+    if as_json_:
+        click.echo(json.dumps(seen.as_json(), indent=1))
+    else:
+        _print(seen)
+    sys.exit(0 if seen.runs else 1)
+
+
+def _print(seen: SeenStatus) -> None:
+    if seen.runs:
+        Terminal().print(seen.line.replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
+    else:
+        click.echo(seen.line)
+    for text in seen.failures:
+        Terminal().print(text, soft_wrap=True)
+
+
+def watch(
+    look: Callable[[], SeenStatus], *, as_json: bool, terminal: Terminal | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:  # fmt: skip
+    """Show the status again and again until Ctrl-C. Args: wait: between two looks; a test ends the watch there."""
+    terminal = Terminal() if terminal is None else terminal
+    with contextlib.suppress(KeyboardInterrupt):
+        if as_json or not terminal.is_terminal:
+            _report(look, terminal, wait, as_json=as_json)
+        else:
+            _redraw(look, terminal, wait)
+
+
+def _redraw(look: Callable[[], SeenStatus], terminal: Terminal, wait: Callable[[float], None]) -> None:
+    """Show the status in one place of the terminal."""
+    with Live(console=terminal, auto_refresh=False) as live:
+        while True:
+            live.update(picture(look(), time.time()), refresh=True)
+            wait(LOOK_S)
+
+
+def _report(
+    look: Callable[[], SeenStatus], terminal: Terminal, wait: Callable[[float], None], *, as_json: bool
+) -> None:
+    """Print a line at each change: with JSON of the status, otherwise of the state of a region."""
+    last: object = None
+    while True:
+        seen = look()
+        states = tuple((r["name"], r["state"], r.get("detail"), r["dead_letters"]) for r in seen.status["regions"])
+        now: object = (seen.runs, seen.status["at_s"]) if as_json else (seen.runs, states)
+        if now != last:
+            last = now
+            if as_json:
+                click.echo(json.dumps(seen.as_json()))
+            else:
+                terminal.print(f"{datetime.now():%H:%M:%S} {seen.line}", soft_wrap=True)
+        wait(LOOK_S)
+
+
+def picture(seen: SeenStatus, now_s: float) -> RenderableType:
+    """Return the status as a table with a line for each region and batch."""
+    status = seen.status
+    if not seen.runs:
+        since = f"; its last status is of {when(status['at_s'])}" if status["at_s"] else ""
+        return Text(f"{seen.app.name}: does not run{since}")
+    figures = {str(f.get("name")): f for f in status.get("figures") or ()}
+    table = Table()
+    for name in ("unit", "state", "checkpoint", "waiting input", "results since the start", "dead letters"):
+        table.add_column(name, justify="left" if name in ("unit", "state") else "right")
+    for region in status["regions"]:
+        age, found = region["checkpoint_age_s"], figures.get(region["name"], {})
+        lag = _sum(source.get("lag") for source in (found.get("sources") or {}).values())
+        results = _sum(output.get("records") for output in (found.get("outputs") or {}).values())
+        state = Text(region["state"], style=_STATES.get(region["state"], "yellow"))
+        detail = region.get("condition") or region["detail"]
+        table.add_row(
+            region["name"],
+            Text.assemble(state, f" ({detail})" if detail else ""),
+            "" if age is None else f"{age + max(0.0, now_s - status['at_s']):.0f} s ago",
+            lag,
+            results,
+            f"{region['dead_letters']:,}" if region["dead_letters"] else "",
+        )
+    return Group(Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status))))
+
+
+def _sum(numbers: Iterator[int | None]) -> str:
+    """Return the sum of the known numbers; an empty text if none is known."""
+    known = [number for number in numbers if number is not None]
+    return f"{sum(known):,}" if known else ""

@@ -1,0 +1,226 @@
+"""The command why: where a result comes from, as a tree that ends at the records and files of the users."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+from rich.tree import Tree
+
+from falkirk.commands.offline import shape_of
+from falkirk.commands.options import json_option
+from falkirk.commands.origins import Origins
+from falkirk.commands.printing import output
+from falkirk.commands.records import TopicRecords, place_of_text, shown, time_of
+from falkirk.commands.run import counted
+from falkirk.commands.running import home_to_read, local_broker, of_application
+from falkirk.commands.times import when
+from falkirk.declare.load import broker_of, load_application
+from falkirk.plan.requests import bound
+from falkirk.runtime.context import Storage
+
+Values = Mapping[str, Any]
+#: So many characters of a key and of a value are shown, however wide the terminal; and of a value at least so many.
+_KEY_MAX, _VALUE_MAX, _VALUE_MIN = 40, 400, 12
+#: The width of a level of the tree.
+_INDENT = 4
+
+
+@click.command()
+@of_application
+@click.argument("record", metavar="TOPIC/PARTITION@OFFSET|BATCH@EPOCH")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=0), default=20, show_default=True,
+    help="List at most this many records of the same key, and of each input of an epoch.",
+)  # fmt: skip
+@click.option(
+    "--look", type=click.IntRange(min=0), default=10_000, show_default=True,
+    help="Look at at most this many records of each input for them.",
+)  # fmt: skip
+@json_option
+def why(
+    file: Path, broker: str | None, local: bool, home: Path | None, record: str, limit: int, look: int, as_json_: bool
+) -> None:
+    """Show where a result of FILE's application comes from.
+
+    TOPIC is a topic that the application writes, or the name of a sink. The answer names the input records with their
+    places, through the topics between regions and the epochs of batches, back to your own topics and files. It also
+    names the steps, and the checkpoint or epoch that covers the result.
+
+    BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
+
+    A result of an aggregation comes from all earlier records of its key. The command lists the last ones.
+
+    It works on a running and on a stopped application, and changes nothing.
+    """
+    app = load_application(file)
+    connection, at = broker_of(app, local_broker() if local else broker), place_of_text(record)
+    with home_to_read(app, home) as (held, _):
+        shape = shape_of(held.path)
+        place = Storage(home=held, connection=connection)
+        found = Origins(
+            bound(app, held.identity), shape, place, TopicRecords(place), limit=limit, look=look
+        ).explain(at)  # fmt: skip
+    if as_json_:
+        click.echo(json.dumps(found, indent=1))
+    else:
+        out = output()
+        out.print(tree_of(found, out.width), soft_wrap=True)
+
+
+def tree_of(found: Values, width: int) -> Tree:
+    """Return a result, or an epoch, with its origin as a tree. Args: width: of a line."""
+    if found["record"] is None:
+        origin = found["origin"]
+        tree = Tree(Text(f"{origin['unit']}@{origin['epoch']['number']}", "bold"), guide_style="dim")
+    else:
+        tree = Tree(_record(found, width, is_result=True), guide_style="dim")
+    _add_origin(tree, found, width - _INDENT)
+    return tree
+
+
+def _add_origin(tree: Tree, found: Values, width: int) -> None:
+    if found["origin"] is not None:
+        _add_unit(tree, found["origin"], width)
+
+
+def _add_unit(tree: Tree, origin: Values, width: int) -> None:
+    lines = [shown(line, width) for line in _TOLD[origin["kind"]](origin)]
+    below = tree.add(Text.assemble((lines[0], "yellow"), *(f"\n{line}" for line in lines[1:])))
+    for each in origin.get("inputs", ()):
+        _add_record(below, each, width - _INDENT)
+    same = origin.get("same_key")
+    if same is not None:
+        part = below.add(Text(shown(_same_key(same), width - _INDENT)))
+        for each in same["records"]:
+            _add_record(part, each, width - 2 * _INDENT, is_alike=True)
+    for read in origin.get("reads", ()):
+        part = below.add(Text(shown(_read(read), width - _INDENT)))
+        for each in read.get("records", ()):
+            _add_record(part, each, width - 2 * _INDENT)
+        for each in read.get("origins", ()):
+            _add_unit(part, each, width - 2 * _INDENT)
+
+
+def _add_record(tree: Tree, found: Values, width: int, *, is_alike: bool = False) -> None:
+    """Add an input record. Args: is_alike: the units behind it are those of the first record, and are not repeated."""
+    below = tree.add(_record(found, width, is_result=False))
+    if not is_alike:
+        _add_origin(below, found, width - _INDENT)
+        return
+    for each in (found["origin"] or {}).get("inputs", ()):
+        _add_record(below, each, width - _INDENT, is_alike=True)
+
+
+def _record(found: Values, width: int, *, is_result: bool) -> Text:
+    record = found["record"]
+    place = f"{record['topic']}/{record['partition']}@{record['offset']}"
+    if found["missing"] is not None:
+        return Text(shown(f"{place}  is not there: {found['missing']}", width))
+    parts = [time_of(record["timestamp_ms"])]
+    if record["key"] is not None:
+        parts.append(f"key {shown(record['key'], _KEY_MAX)}")
+    parts += ["made invalid by a rollback or a later incarnation"] if record["void"] else []
+    parts += [f"foreign: {found['foreign']}"] if "foreign" in found else []
+    rest = "".join(f"  {part}" for part in parts)
+    room = width if is_result else width - len(place) - len(rest) - 2
+    value = shown(record["value"], max(_VALUE_MIN, min(room, _VALUE_MAX)))
+    style = "bold" if is_result else "cyan" if found["origin"] is None else ""
+    return Text.assemble((place, style), rest, "\n" if is_result else "  ", value)
+
+
+def _copy(origin: Values) -> Iterator[str]:
+    yield f"copied from the held log of {origin['unit']}, after a checkpoint covered it"
+
+
+def _live(origin: Values) -> Iterator[str]:
+    run, point = origin["incarnation"], origin["checkpoint"]
+    what = "a dead letter of live region" if origin["dead_letter"] else "live region"
+    since = f", since {when(run['opened_at_s'])}" if run["opened_at_s"] is not None else ""
+    part = f"; result {'.'.join(map(str, origin['part']))} of its input record" if origin["part"] else ""
+    yield f"{what} {origin['unit']}, incarnation {run['number']}{since}{part}"
+    if point is None:
+        yield "no checkpoint covers it yet"
+    else:
+        before = " or an older one, which was deleted" if point["is_oldest"] else ""
+        at = "" if point["made_at_s"] is None else f", made {when(point['made_at_s'])}"
+        yield f"covered by checkpoint {point['number']}{at}{before}"
+    yield from _code(origin)
+
+
+def _batch(origin: Values) -> Iterator[str]:
+    epoch = origin["epoch"]
+    row = "" if origin.get("row") is None else f", row {origin['row']}"
+    rows = f"; the epoch has {counted(epoch['rows'], 'result')}" if epoch.get("made_at_s") is not None else ""
+    what = "a dead letter of batch" if origin.get("dead_letter") else "batch"
+    yield f"{what} {origin['unit']}, epoch {epoch['number']}{row}{rows}"
+    if epoch.get("decided_at_s"):
+        made = "not complete yet" if epoch["made_at_s"] is None else f"complete {when(epoch['made_at_s'])}"
+        yield f"its input was fixed {when(epoch['decided_at_s'])}; {made}"
+    if origin["rounds"]:
+        yield f"its loops {origin['rounds']}"
+    if (state := origin["state"]) is not None:
+        saved = state["saved_at_epoch"]
+        where = "" if saved == state["after_epoch"] else " (not saved)" if saved is None else f" (last saved: {saved})"
+        yield f"it has read the state after epoch {state['after_epoch']}{where}"
+    if origin["note"]:
+        yield origin["note"]
+    yield from _code(origin)
+
+
+def _code(origin: Values) -> Iterator[str]:
+    lines = [f"{p['name']}: {p['declared'] or 'not declared in this file'}" for p in origin["processors"]]
+    yield from lines
+    declared = {p["declared"] for p in origin["processors"]}
+    yield from (f"  {step}" for step in origin.get("steps", ()) if step not in declared)
+
+
+def _same_key(same: Values) -> str:
+    if same["columns"] is None:
+        return f"earlier records of its key are not listed: {same['note']}"
+    key = ", ".join(
+        f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in zip(same["columns"], same["values"], strict=True)
+    )
+    number, whole = len(same["records"]), "all" if same["has_all"] else "the last"
+    told = f"{whole} {counted(number, 'earlier record')}" if number else "no earlier records"
+    notes = ["records that a filter drops are listed too"] if same["filters"] and number else []
+    notes += [same["note"]] if same["note"] else []
+    looked = f"{same['looked_at']:,} looked at"
+    return f"{told} with {key or 'any key'} ({'; '.join([looked, *notes])})"
+
+
+def _read(read: Values) -> str:
+    if read["kind"] == "view":
+        return f"read the view of {_name(read['log'])}: its epoch {read['epoch']}"
+    if read["kind"] == "epochs":
+        first, last = read["epochs"]
+        return f"read {_range(first, last, 'epoch')} of {_name(read['log'])}"
+    if read["kind"] == "files":
+        more = f" and {read['count'] - len(read['files']):,} more" if read["count"] > len(read["files"]) else ""
+        folder = read["folder"] or _name(read["log"])
+        return f"read {counted(read['count'], 'file')} of {folder}: {', '.join(read['files'])}{more}"
+    ranges = ", ".join(f"{read['log']}/{p}@{first} to {last - 1}" for p, (first, last) in read["ranges"].items())
+    told = f"read {counted(read['count'], 'record')}: {ranges}" if ranges else f"read no new records of {read['log']}"
+    number = len(read["records"])
+    if read["note"]:
+        return f"{told}. {read['note'].capitalize()}"
+    if read["alike"]:
+        key = ", ".join(f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in read["alike"].items())
+        return f"{told}. Those with {key} ({read['looked_at']:,} looked at):"
+    return f"{told}. The first {number:,}:" if 0 < number < read["count"] else f"{told}" + (":" if number else "")
+
+
+def _range(first: int, last: int, noun: str) -> str:
+    if last - first == 1:
+        return f"{noun} {first}"
+    return f"{noun}s {first} to {last - 1}" if last > first else f"no new {noun}"
+
+
+def _name(log: str) -> str:
+    return log.partition(":")[2] or log
+
+
+#: What is told about a unit, by the kind of origin.
+_TOLD: Mapping[str, Callable[[Values], Iterator[str]]] = {"copy": _copy, "live": _live, "batch": _batch}

@@ -1,0 +1,69 @@
+"""Nodes: the steps that a stream has recorded, as values that lead back to its source."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors.location import SourceLocation
+
+#: Steps whose results have no event time, because they are no records of the input any more.
+WITHOUT_TIME = frozenset({"agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceNode:
+    """The start of a stream: a topic, under the name by which processors read it."""
+
+    name: str
+    topic: Kafka
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessorNode:
+    """The start of a stream: the output of another processor, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One recorded method call: `operation` with its arguments, at the user's line."""
+
+    parent: "Node"
+    operation: str
+    arguments: tuple[Any, ...]
+    where: SourceLocation
+
+
+Node = SourceNode | ProcessorNode | Step
+
+
+def steps_of(node: Node) -> tuple[Step, ...]:
+    """Return the recorded steps that lead to `node`, oldest first."""
+    found: list[Step] = []
+    while isinstance(node, Step):
+        found.append(node)
+        node = node.parent
+    return tuple(reversed(found))
+
+
+def root_of(node: Node) -> SourceNode | ProcessorNode:
+    """Return where the steps that lead to `node` begin."""
+    while isinstance(node, Step):
+        node = node.parent
+    return node
+
+
+def alias_of(node: Node) -> str:
+    """Return the name by which the condition of a join names a stream."""
+    aliases = [step.arguments[0] for step in steps_of(node) if step.operation == "alias"]
+    return str(aliases[-1]) if aliases else root_of(node).name
+
+
+def timed_by(node: Node) -> Step | None:
+    """Return the `withWatermark` whose event time holds after a node."""
+    while isinstance(node, Step) and node.operation not in WITHOUT_TIME:
+        if node.operation == "withWatermark":
+            return node
+        node = node.parent
+    return None

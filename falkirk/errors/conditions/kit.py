@@ -1,0 +1,53 @@
+"""Conditions of `kit`."""
+
+from falkirk.errors import DefinitionError, SparkError
+from falkirk.errors.condition import Condition
+
+APPLICATION_UNSUITABLE = Condition(
+    "APPLICATION_UNSUITABLE",
+    DefinitionError,
+    "the test kit can't run this application: {reason}.",
+    hint="Test it with a local broker: `falkirk run --local`.",
+)
+APPLICATION_UNSUITABLE_AGGREGATE = Condition(
+    "APPLICATION_UNSUITABLE",
+    DefinitionError,
+    "the test kit can't compute this aggregate record by record: {reason}",
+    hint="Test it with a local broker: `falkirk run --local`.",
+)
+NAME_UNKNOWN = Condition(
+    "NAME_UNKNOWN",
+    DefinitionError,
+    "the application has no {kind} {name!r}.",
+    hint="Choose one of: {known}.",
+)
+SINK_NOT_READ = Condition(
+    "SINK_NOT_READ",
+    DefinitionError,
+    "sink {name!r} is a sink of your own, and this run delivers to it.",
+    hint="Read it by your own code.",
+)
+ROW_INVALID = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "{row} is no row of topic {topic!r}.",
+    hint="Write a mapping of columns, a sequence of values, or the bytes of a record.",
+)
+ROW_INVALID_LENGTH = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "{row} does not have a value for each column of topic {topic!r}.",
+    hint="Its columns are {columns}.",
+)
+ROW_INVALID_FORMAT = Condition(
+    "ROW_INVALID",
+    DefinitionError,
+    "{row} is no record of topic {topic!r}, whose format is {format}.",
+    hint="Write the bytes of a record.",
+)
+STEP_FAILED = Condition(
+    "STEP_FAILED",
+    SparkError,
+    "{unit} fails: {reason}",
+    hint="In a real run, it is tried again a few times, and then stays down.",
+)

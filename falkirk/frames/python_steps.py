@@ -1,0 +1,195 @@
+"""Python steps: `map_rows` and `stateful` of live regions, by the Java module and Python processes beside the tasks.
+
+A row becomes bytes (RowCodec), a Python process answers it with bytes, and these become the results, or a dead letter.
+In a query, the Java module asks the process for each row (PythonStep.java, PythonState.java). While Falkirk plans, and
+in the test kit, a DataFrame is not a stream. Then a UDF answers with the same bytes, so the results are the same, and
+the inference sees a Python function.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark.cloudpickle as cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
+from pyspark.sql.types import BinaryType, DataType, StructField, StructType
+
+from falkirk.declare.policy import duration_s
+from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
+from falkirk.frames.event_time import KEY, as_key, by_key
+from falkirk.frames.names import BAD, STAMP
+from falkirk.system import private
+
+#: Columns between Python and the Java module: a request, which the answer replaces; the answer; the results one by one.
+_CALL, _ANSWER, _PLACE, _RESULT = "__falkirk_call", "__falkirk_answer", "__falkirk_place", "__falkirk_result"
+#: How long a worker may take to import what the function needs.
+_START_S = 60
+
+
+def schema_of(ddl: str, option: str, where: object) -> StructType:
+    """Return the columns that DDL declares. Raises: DefinitionError: `SCHEMA_INVALID`."""
+    problem: object = "it declares no columns"
+    try:
+        schema = StructType.fromDDL(ddl)
+        if isinstance(schema, StructType) and schema.fields:
+            return StructType([StructField(f.name, f.dataType) for f in schema.fields])
+    except PySparkException as error:
+        problem = str(error).strip().split("\n")[0]
+    raise SCHEMA_INVALID_OPTION.error(where=where, schema=ddl, option=option, problem=problem)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonStep:
+    """A step that calls a Python function for each good row. Each result has a further sub-index in its stamp.
+
+    Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
+        depth: how many sub-indexes a stamp has. function: of a row; of a row and a state, if there is one. options:
+        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`.
+    """
+
+    data: DataFrame
+    columns: Sequence[str]
+    carried: Sequence[str]
+    depth: int
+    function: Callable[..., Any]
+    options: Mapping[str, Any]
+
+    def mapped(self) -> DataFrame:
+        """Return the results of a function of rows. Raises: TypeError: Python can't have the type of a column."""
+        from falkirk.frames.row_worker import RowCalls  # importing pyarrow is slow
+
+        calls, asked = RowCalls(**self._known()), self._asked()
+        if not self.data.isStreaming:
+            return self._results(_by_udf(asked, calls))
+        session: Any = self.data.sparkSession
+        java = session._jvm.org.falkirk
+        made = java.PythonStep.apply(asked._jdf, _CALL, self._command(calls))
+        return self._results(DataFrame(made, session))
+
+    def folded(self) -> DataFrame:
+        """Return the results of a function of rows and of the states of their keys. Raises: as `mapped`.
+
+        If it is not a query, each row counts as the only one of its key.
+        """
+        from falkirk.frames.row_worker import StateCalls
+
+        state = schema_of(self.options["state"], "state", None)
+        _check_types(state)
+        calls = StateCalls(**self._known(), keys=keys_of(self.options["key"]), state=state)
+        names = {f"{KEY}{i}": as_key(self.data, name) for i, name in enumerate(calls.keys)}
+        asked = self._asked(*[key.alias(name) for name, key in names.items()])
+        if not self.data.isStreaming:
+            reads = F.hash(*names, f"{STAMP}.partition") >= F.lit(-(2**31))
+            return self._results(_by_udf(asked.where(F.col(BAD).isNotNull() | reads), calls.alone))
+        session: Any = self.data.sparkSession
+        operator = session._jvm.org.falkirk.PythonState(_CALL, KEY, STAMP, self._command(calls))
+        return self._results(by_key(asked, [F.col(name) for name in names], operator))
+
+    @property
+    def _returns(self) -> StructType:
+        return schema_of(self.options["returns"], "returns", None)
+
+    def _known(self) -> dict[str, Any]:
+        """Return the fields of the object that calls the function."""
+        given = StructType([self.data.schema[name] for name in self.columns])
+        _check_types(given)
+        _check_types(self._returns)
+        zone = str(self.data.sparkSession.conf.get("spark.sql.session.timeZone"))
+        fails = self.options["poison"] == "fail"
+        return {
+            "function": self.function, "given": given, "returns": self._returns, "zone": zone, "fails": fails,
+        }  # fmt: skip
+
+    def _asked(self, *keys: Column) -> DataFrame:
+        """Return the rows as requests, with the columns of a key."""
+        given = StructType([self.data.schema[name] for name in self.columns])
+        users = F.struct(*[F.col(f"`{name}`") for name in self.columns])
+        request = F.when(F.col(BAD).isNull(), _codec(self.data, "toBytes", BinaryType(), given, users))
+        return self.data.select(request.alias(_CALL), *keys, STAMP, BAD, *self.carried)
+
+    def _command(self, calls: Callable[[bytes], bytes]) -> Any:
+        """Return for the Java module how to start a process that answers."""
+        session: Any = self.data.sparkSession
+        timeout_s = duration_s(self.options["timeout"])
+        setup = cloudpickle.dumps(calls)  # type: ignore[no-untyped-call]
+        words = [session.sparkContext.pythonExec, "-m", "falkirk.frames.row_worker"]
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # as Spark's own workers
+            "OMP_NUM_THREADS": "1",  # it answers one row after the other
+        }
+        known = hashlib.sha256(setup)
+        known.update(repr((words, sorted(environment.items()), timeout_s)).encode())
+        return session._jvm.org.falkirk.PythonCommand(
+            known.hexdigest(), words, environment, str(private.temporary_folder()), setup, _START_S * 1000,
+            max(1, round(timeout_s * 1000)),
+        )  # fmt: skip
+
+    def _results(self, answered: DataFrame) -> DataFrame:
+        from falkirk.frames.row_worker import answer_of
+
+        kind, carried = answer_of(self._returns), self.carried
+        found = answered.withColumn(_ANSWER, _codec(self.data, "fromBytes", kind, kind, F.col(_CALL)))
+        answer = F.col(_ANSWER)
+        is_good = F.col(BAD).isNull() & answer.getField("reason").isNull()
+        place = F.posexplode_outer(answer.getField("results")).alias(_PLACE, _RESULT)
+        rows = found.select(place, STAMP, _letter(found, answer).alias(BAD), is_good.alias(_ANSWER), *carried)
+        rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
+        sub = F.coalesce(F.col(_PLACE), F.lit(0)).alias(f"sub{self.depth}")
+        return rows.select(
+            *[F.col(_RESULT).getField(name).alias(name) for name in self._returns.names],
+            F.struct(F.col(f"{STAMP}.*"), sub).alias(STAMP), BAD, *carried,
+        )  # fmt: skip
+
+
+def keys_of(key: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the key columns that a user named."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def _check_types(schema: StructType) -> None:
+    """Check that rows can be passed to Python. Raises: TypeError."""
+    from falkirk.frames.row_codec import RowCodec
+
+    RowCodec(schema)
+
+
+def _letter(answered: DataFrame, answer: Column) -> Column:
+    """Return `BAD` with the rows on which the function failed, and with their tracebacks."""
+    known = answered.schema[BAD].dataType
+    assert isinstance(known, StructType), "the reason and the raw record"
+    before = F.col(BAD)
+    traceback = before.getField("traceback") if "traceback" in known.names else F.lit(None).cast("string")
+    fields = [before.getField(name).alias(name) for name in ("reason", "key", "value")]
+    failed = F.struct(
+        answer.getField("reason").alias("reason"), F.lit(None).cast("binary").alias("key"),
+        answer.getField("value").cast("binary").alias("value"), answer.getField("traceback").alias("traceback"),
+    )  # fmt: skip
+    bad = F.when(before.isNotNull(), F.struct(*fields, traceback.alias("traceback")))
+    return bad.when(answer.getField("reason").isNotNull(), failed)
+
+
+def _codec(data: DataFrame, method: str, kind: DataType, schema: StructType, value: Column) -> Column:
+    """Return the call of a method of RowCodec.java as a column."""
+    jvm: Any = data.sparkSession._jvm
+    catalyst, option = jvm.org.apache.spark.sql.catalyst.expressions, jvm.scala.Option.empty()
+    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    codec = jvm.org.apache.spark.util.Utils.classForName("org.falkirk.RowCodec", True, False)  # also of spark.jars
+    of = jvm.org.apache.spark.sql.types.DataType.fromJson(kind.json())
+    both = [bridge.expression(each._jc) for each in (F.lit(schema.json()), value)]
+    arguments, nothing = jvm.PythonUtils.toSeq(both), jvm.PythonUtils.toSeq([])
+    call = catalyst.objects.StaticInvoke(codec, of, method, arguments, nothing, True, True, True, option)
+    return ClassicColumn(bridge.column(call))
+
+
+def _by_udf(asked: DataFrame, calls: Callable[[bytes], bytes]) -> DataFrame:
+    def answered(request):  # type: ignore[no-untyped-def]  # PySpark takes types for those of another kind of UDF
+        return None if request is None else calls(bytes(request))
+
+    return asked.withColumn(_CALL, F.udf(answered, "binary", useArrow=False)(_CALL))

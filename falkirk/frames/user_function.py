@@ -1,0 +1,121 @@
+"""User functions: what a Python function of rows may return, and what is said of a row on which it fails.
+
+Batches call it in Spark's Python workers (falkirk/operators/python.py), live regions in workers of ours
+(falkirk/frames/row_worker.py). The rules are the same.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_type
+
+from falkirk.errors.redaction import redact, redact_urls
+
+#: The beginning of the reason in a dead letter of such a row.
+FAILED = "the function failed"
+#: The number of characters of a row, and of a traceback, in a dead letter.
+TEXT_MAX = 10_000
+_REASON_MAX = 500
+
+
+def results_of(found: object) -> Iterable[object]:
+    """Return a function's result as a series of rows: none for None, and one for a single row."""
+    if found is None:
+        return ()
+    if isinstance(found, Mapping | Row):
+        return (found,)
+    return found  # type: ignore[return-value]  # other values raise an error at the user's row
+
+
+def fitted(kind: str, of: pa.StructType, value: object) -> tuple[dict[str, Any], pa.Array]:
+    """Return a row as plain values, and as an array of one row. Args: kind: what it is. of: its type.
+
+    Raises: TypeError, ValueError, pa.ArrowException: it does not fit; the user's function is the cause.
+    """
+    plain = value.asDict() if isinstance(value, Row) else value
+    names = [of.field(i).name for i in range(of.num_fields)]
+    if not isinstance(plain, Mapping):
+        raise TypeError(f"{plain!r} is not a {kind}: return a dict or Row with {', '.join(names)}")
+    unknown = [name for name in plain if name not in names]
+    if unknown:
+        raise ValueError(f"{kind} has no column {unknown[0]!r}; it has {', '.join(names)}")
+    return dict(plain), pa.array([plain], type=of)
+
+
+class Fit:
+    """Fits rows to their columns: gives the values that Spark would get through Arrow.
+
+    Args: kind: what a row is, for messages. of: its columns.
+    """
+
+    def __init__(self, kind: str, of: T.StructType) -> None:
+        arrow = to_arrow_type(of, timezone="UTC")
+        assert isinstance(arrow, pa.StructType), "the type of a row"
+        self._kind, self._arrow, self._names = kind, arrow, of.names
+        exact = {field.name: _EXACT.get(type(field.dataType)) for field in of.fields}
+        self._exact = None if None in exact.values() else exact
+
+    def __call__(self, value: object) -> dict[str, Any]:
+        """Return a row as plain values. Raises: as `fitted`."""
+        if self._exact is not None and type(value) is dict and self._is_exact(value):
+            return {name: value.get(name) for name in self._names}
+        row: dict[str, Any] = fitted(self._kind, self._arrow, value)[1].to_pylist()[0]
+        return row
+
+    def _is_exact(self, row: Mapping[str, Any]) -> bool:
+        """Return whether Arrow would return the same values. To ask it takes half of the time of a call."""
+        exact = self._exact or {}
+        for name, value in row.items():
+            test = exact.get(name)
+            if test is None or not (value is None or test(value)):
+                return False
+        return True
+
+
+def _integer(bits: int) -> Callable[[Any], bool]:
+    limit = 1 << bits - 1
+    return lambda value: type(value) is int and -limit <= value < limit
+
+
+#: Of simple types, the values that Arrow does not change.
+_EXACT: Mapping[type[T.DataType], Callable[[Any], bool]] = {
+    T.BooleanType: lambda value: type(value) is bool, T.StringType: lambda value: type(value) is str,
+    T.DoubleType: lambda value: type(value) is float, T.ByteType: _integer(8), T.ShortType: _integer(16),
+    T.IntegerType: _integer(32), T.LongType: _integer(64),
+}  # fmt: skip
+
+
+def traceback_text() -> str:
+    """Return the traceback of the current error. Its lines of code are redacted, since others read it."""
+    error = sys.exc_info()[1]
+    assert error is not None, "a function has just failed"
+    told = traceback.TracebackException.from_exception(error)
+    waiting = [told]
+    while waiting:
+        each = waiting.pop()
+        lines = [(f.filename, f.lineno or 0, f.name, redact(f.line or "")) for f in each.stack]
+        each.stack = traceback.StackSummary.from_list(lines)
+        waiting += [e for e in (each.__cause__, each.__context__) if e is not None]
+        waiting += each.exceptions or []
+    return redact_urls("".join(told.format()))
+
+
+def reason_of(text: str) -> str:
+    """Return the reason of a dead letter. Args: text: the traceback."""
+    return f"{FAILED}: {text.strip().splitlines()[-1]}"[:_REASON_MAX]
+
+
+def row_text(row: Mapping[str, Any]) -> str:
+    """Return a row as a dead letter has it."""
+    return json.dumps(row, default=str)[:TEXT_MAX]
+
+
+def poison_text(row: Mapping[str, Any], text: str) -> str:
+    """Return what is said of a row that must not become a dead letter. Args: text: the traceback."""
+    return f"{FAILED} on {row_text(row)}\n{text[-TEXT_MAX:]}"

@@ -1,0 +1,140 @@
+"""Live: a live region in memory, as a RegionPort. It processes input when the test asks it to."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.declare.policy import Delivery
+from falkirk.kit.steps import LiveSteps
+from falkirk.kit.world import MemoryRecord, Saved, World, before
+from falkirk.plan.region import Region
+from falkirk.protocol.ports import Health, Point, Range
+from falkirk.store import Store
+from falkirk.theory.frontier import Frontier, OffsetFrontier
+from falkirk.theory.ids import INITIAL, EpochNumber, Incarnation, LogId, Offset, PointNumber
+from falkirk.theory.times import TopicPartition
+
+#: The place of a result: its offset in the input, and its sub-indexes.
+_Place = tuple[int, ...]
+_BEFORE: _Place = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Incarnation:
+    """One run. Args: main, dead: the greatest places that are published. A replay does not publish up to these."""
+
+    number: Incarnation
+    read: Offset
+    state: Any
+    main: _Place
+    dead: _Place
+
+
+class MemoryRegion:
+    """A live region. It is dead until `start`, and a crash of the application ends it."""
+
+    def __init__(self, region: Region, world: World, store: Store, steps: LiveSteps) -> None:
+        self.region, self._world, self._store, self._steps = region, world, store, steps
+        self._source, self._output = region.source.topic.log, region.output.log
+        self.saved = world.saved.setdefault(region.name, {INITIAL: Saved(read=Offset(0), sent=Offset(0))})
+        self._running: _Incarnation | None = None
+
+    # -- actions that the test requests ------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Process all waiting input; return whether there was any. Raises: Crash."""
+        run, world = self._running, self._world
+        if run is None or run.read >= (end := world.end(self._source)):
+            return False
+        left_out = self._void(self._source) | world.skipped.get(self.region.name, set())
+        records = [(offset, record) for offset, record in world.since(self._source, run.read) if offset not in left_out]
+        found, state = self._steps.compute(records, run.state, run.number) if records else ([], run.state)
+        for each in found:
+            place = each.stamp[2:]
+            if place > (run.dead if each.is_dead else run.main):
+                topic = self.region.dead_letter_topic if each.is_dead else self._output
+                now_us = round(world.time() * 1e6)
+                world.append(topic, MemoryRecord(key=each.key, value=each.value, timestamp_us=now_us, stamp=each.stamp))
+        run.read, run.state = end, state
+        return True
+
+    def is_due(self) -> bool:
+        """Return whether its interval has passed since its last checkpoint."""
+        newest = self.saved[max(self.saved)]
+        return self._world.time() - (newest.made_at_s or 0.0) >= self.region.interval_s
+
+    def checkpoint(self) -> None:
+        """Save the state. All results of the input in it are published. Raises: Crash."""
+        assert self._running is not None, "a region that does not run has no state"
+        self._world.write()
+        self.saved[PointNumber(max(self.saved) + 1)] = Saved(
+            read=self._running.read, sent=self._world.end(self._output), state=self._running.state,
+            made_at_s=self._world.time(),
+        )  # fmt: skip
+
+    def _void(self, topic: LogId) -> set[Offset]:
+        return {Offset(o) for v in self._store.voided_ranges(topic) for o in range(v.first, v.last_exclusive)}
+
+    # -- RegionPort ---------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """See RegionPort."""
+        return Health(runs=self._running is not None)
+
+    def points(self) -> tuple[Point, ...]:
+        """See RegionPort."""
+        return tuple(
+            Point(
+                number=number, read=before(self._source, saved.read), sent=before(self._output, saved.sent),
+                made_at_s=saved.made_at_s,
+            )
+            for number, saved in sorted(self.saved.items())
+        )  # fmt: skip
+
+    def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
+        """See RegionPort."""
+        return ()
+
+    def fence(self) -> None:
+        """See RegionPort."""
+        self._running = None
+
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
+        """See RegionPort."""
+        assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
+        saved, void = self.saved[number], self._void(self._output)
+        covered = max(saved.read, upto.length(TopicPartition(topic=self._source, partition=0)))
+        return tuple(
+            (self._output, 0, offset, Offset(offset + 1))
+            for offset, record in self._world.since(self._output, saved.sent)
+            if offset not in void and record.stamp[2] >= covered
+        )
+
+    def rewind(self, number: PointNumber) -> None:
+        """See RegionPort."""
+        for later in [n for n in self.saved if n > number]:
+            del self.saved[later]
+
+    def start(self, number: PointNumber) -> None:
+        """See RegionPort."""
+        saved, void = self.saved[number], self._void(self._output)
+        is_first = not self._store.incarnations(self.region.name)
+        incarnation = self._store.open_incarnation(self.region.name, number)
+        sent = (r for o, r in self._world.since(self._output, saved.sent) if o not in void)
+        dead, main = _greatest(self._world.topic(self.region.dead_letter_topic)), _greatest(sent)
+        if self.region.repeats:
+            dead = main = _BEFORE
+        if self.region.delivery is Delivery.AT_MOST_ONCE and not is_first:
+            reached = max(main[:1] + dead[:1], default=-1)
+            downtime = range(max(reached + 1, saved.read), self._world.end(self._source))
+            self._world.skipped.setdefault(self.region.name, set()).update(map(Offset, downtime))
+        self._running = _Incarnation(number=incarnation, read=saved.read, state=saved.state, main=main, dead=dead)
+
+    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+        """See RegionPort."""
+        for old in [n for n in self.saved if n < numbers[-1] and n not in numbers]:
+            del self.saved[old]
+
+
+def _greatest(records: Iterable[MemoryRecord]) -> _Place:
+    return max((record.stamp[2:] for record in records), default=_BEFORE)

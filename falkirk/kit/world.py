@@ -1,0 +1,112 @@
+"""World: everything that outlives a crash of the application under test: topics, checkpoints, sinks, and the clock."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.times import TopicPartition
+
+
+class Crash(BaseException):
+    """The application under test ends here. It is no `Exception`, so no code of the application catches it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """A record of a topic.
+
+    Args: stamp: the numbers of the stamp of a result, or the offset in the held log of a copy; empty for input.
+        headers: of input.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_us: int
+    stamp: tuple[int, ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint of a live region.
+
+    Args: read: how many records of the input are in it. sent: the end of the output when it was made. state: the keyed
+        step's. made_at_s: None: the initial state.
+    """
+
+    read: Offset
+    sent: Offset
+    state: Any = None
+    made_at_s: float | None = None
+
+
+@dataclass(slots=True)
+class SinkContent:
+    """The content of a sink of a batch. Args: rows: with the number of their epoch. complete: before this epoch."""
+
+    rows: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    complete: int = 0
+
+
+class World:
+    """Everything that outlives a crash. Args: now_s: the time at which the test begins, in seconds since 1970.
+
+    Attributes: writes: the number of durable writes so far. crash_before: the number of the write before which the
+        application crashes, once; 0: it does not crash.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+        self.writes, self.crash_before = 0, _NEVER
+        self.topics: dict[LogId, list[MemoryRecord]] = {}
+        self.saved: dict[str, dict[PointNumber, Saved]] = {}
+        self.sinks: dict[str, SinkContent] = {}
+        #: The input that each at-most-once region never processes.
+        self.skipped: dict[str, set[Offset]] = {}
+
+    # -- the clock ----------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Return the present time, in seconds since 1970. Only the test moves it."""
+        return self.now_s
+
+    def monotonic(self) -> float:
+        """Return the same time, which the test never moves back."""
+        return self.now_s
+
+    # -- writes -------------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Count a durable write, which follows. Raises: Crash."""
+        self.writes += 1
+        if self.writes == self.crash_before:
+            raise Crash
+
+    def topic(self, name: LogId) -> list[MemoryRecord]:
+        """Return the records of the only partition of a topic."""
+        return self.topics.setdefault(name, [])
+
+    def append(self, topic: LogId, record: MemoryRecord) -> None:
+        """Write a record. Raises: Crash: before it."""
+        self.write()
+        self.topic(topic).append(record)
+
+    def end(self, topic: LogId) -> Offset:
+        """Return the end of a topic."""
+        return Offset(len(self.topic(topic)))
+
+    def since(self, topic: LogId, first: Offset) -> Iterator[tuple[Offset, MemoryRecord]]:
+        """Yield the records of a topic from an offset on, with their offsets."""
+        for offset, record in enumerate(self.topic(topic)[first:], first):
+            yield Offset(offset), record
+
+
+#: No write has this number.
+_NEVER = 0
+
+
+def before(topic: LogId, offset: Offset) -> OffsetFrontier:
+    """Return the frontier of a topic's records before an offset."""
+    return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): offset})

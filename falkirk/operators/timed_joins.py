@@ -1,0 +1,127 @@
+"""Timed joins: a join of two streams with event time in micro-batches, which means the same as a live one.
+
+The time of a row's partition decides whether the row is late. All rows that are not late meet all their partners: a row
+is kept until the watermark of each partition of the other source has passed the times of its possible partners. A row
+that then has met none is a result by itself, if the kind of the join wants it. So results do not depend on the ends of
+epochs.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
+
+from falkirk.declare.joins import TimedJoin
+from falkirk.declare.nodes import Step
+from falkirk.declare.watermark import Watermark
+from falkirk.frames.event_time import LATE
+from falkirk.frames.joins import columns_of, matching, ours_of, tagged, together
+from falkirk.frames.names import GREATEST, STAMP, TIME
+from falkirk.operators.call import LETTER, Call, current
+from falkirk.operators.watermarks import NEVER, Times, letter_of
+
+#: Whether a row has made a pair; whether it is of this epoch.
+_PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a join. Args: rows: of `watermarks.timed`, with its columns. source: its name. times: of `timed`."""
+
+    rows: DataFrame
+    source: str
+    times: Times
+
+    @property
+    def columns(self) -> list[str]:
+        """The user's columns."""
+        return [name for name in self.rows.columns if name not in (STAMP, TIME, GREATEST)]
+
+
+def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
+    """Return the results of an epoch. Late rows become dead letters.
+
+    Args: region: for the dead letters. Raises: DefinitionError: as `matching`. PySparkException.
+    """
+    call, join = current("join"), step.arguments[1]
+    sides = (left, right)
+    one, other = (each.rows.select(*_named(each.columns)) for each in sides)
+    found = matching(one, other, join, step.where)
+    slots = [call.slot("join-left"), call.slot("join-right")]
+    waiting = tuple(
+        _waiting(call, slot, side, watermark, region)
+        for slot, side, watermark in zip(slots, sides, join.watermarks, strict=True)
+    )
+    ours = (STAMP, TIME, _IS_NEW)
+    one, other = (tagged(waiting[n], sides[n].columns, ours, n) for n in (0, 1))
+    inner = together((one, other), left.columns, right.columns, join, "inner")
+    is_new = F.col(ours_of(_IS_NEW, 0)) | F.col(ours_of(_IS_NEW, 1))
+    stamps = [F.col(ours_of(STAMP, number)).alias(f"__falkirk_s{number}") for number in (0, 1)]
+    made = inner.data.where(is_new & _is_within(join)).select(*inner.results, *stamps)
+    pairs = call.once(made) if any(join.keeps) else made
+    results = pairs.drop("__falkirk_s0", "__falkirk_s1")
+    for number in (0, 1):
+        rows = _marked(waiting[number], pairs.select(f"__falkirk_s{number}")) if join.keeps[number] else waiting[number]
+        ends = F.col(TIME) + F.lit(found.reach_us[number])
+        limit = _limit(call, sides[1 - number], join.watermarks[1 - number])
+        timed = rows.drop(_IS_NEW).crossJoin(F.broadcast(limit))
+        if join.keeps[number]:
+            gone = timed.where((ends < F.col("__falkirk_limit")) & ~F.col(_PAIRED))
+            results = results.unionByName(_alone(gone, number, left, right, join, results.schema))
+        call.keep(slots[number], timed.where(ends >= F.col("__falkirk_limit")).drop("__falkirk_limit"))
+    return results
+
+
+def _waiting(call: Call, slot: str, side: Side, watermark: Watermark, region: str) -> DataFrame:
+    """Return the rows of former epochs that may still make a pair, and the new ones. Late ones become dead letters."""
+    kept = [*side.columns, STAMP, TIME]
+    is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
+    late = side.rows.where(is_late)
+    letter = letter_of(late.drop(TIME, GREATEST), F.lit(LATE), region)
+    call.reject(late.select(F.lit(None).cast(LETTER["key"].dataType).alias("key"), letter))
+    new = side.rows.where(~is_late).select(*_named(kept), F.lit(False).alias(_PAIRED))
+    schema = StructType([*[side.rows.schema[name] for name in kept], StructField(_PAIRED, BooleanType())])
+    old = call.before(slot, schema).withColumn(_IS_NEW, F.lit(False))
+    return old.unionByName(new.withColumn(_IS_NEW, F.lit(True)))
+
+
+def _is_within(join: TimedJoin) -> Column:
+    if join.within_us is None:
+        return F.lit(True)
+    return F.abs(F.col(ours_of(TIME, 0)) - F.col(ours_of(TIME, 1))) <= F.lit(join.within_us)
+
+
+def _marked(rows: DataFrame, paired: DataFrame) -> DataFrame:
+    """Return rows of one side, marked if they have made a pair in this epoch."""
+    (name,) = paired.columns
+    known = rows.join(paired.distinct(), F.col(STAMP) == F.col(name), "left")
+    return known.withColumn(_PAIRED, F.col(_PAIRED) | F.col(name).isNotNull()).drop(name)
+
+
+def _limit(call: Call, other: Side, watermark: Watermark) -> DataFrame:
+    """Return the least watermark of the partitions of the other source, in one row."""
+    count = call.epoch.partitions.get(other.source, 1)
+    least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
+    return other.times.after.agg(least.alias("__falkirk_limit"))
+
+
+def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoin, schema: StructType) -> DataFrame:
+    """Return rows of one side as results, with nulls in the columns of the other side."""
+    names = columns_of(left.columns, right.columns, join)
+    mine = dict(zip(left.columns, left.columns, strict=True))
+    if number == 1:
+        shared = join.shared
+        theirs = [name for name in right.columns if name.casefold() not in shared]
+        keys = {
+            n: next(r for r in right.columns if r.casefold() == n.casefold()) for n in names if n.casefold() in shared
+        }
+        mine = {**keys, **dict(zip(names[len(left.columns) :], theirs, strict=True))}
+    return rows.select(*[
+        (F.col(f"`{mine[name]}`") if name in mine else F.lit(None)).cast(schema[name].dataType).alias(name)
+        for name in names
+    ])  # fmt: skip
+
+
+def _named(columns: list[str]) -> list[Column]:
+    return [F.col(f"`{name}`") for name in columns]

@@ -1,0 +1,81 @@
+"""Joins of two live sources in one region: both sides become one draft; values that a replay may change are refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from falkirk.analysis import determinism
+from falkirk.analysis.formula import deciding
+from falkirk.analysis.functions import spoken
+from falkirk.analysis.properties import IntroducedOperations
+from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, root_of
+from falkirk.declare.parts import DeclaredProcessor
+from falkirk.declare.policy import Delivery
+from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
+from falkirk.errors.location import SourceLocation
+from falkirk.frames import joins
+from falkirk.plan.draft import Draft
+from falkirk.plan.event_time import JOIN
+
+#: Spark's operators of a join. The live one has another.
+_OPERATORS = {"Join"}
+
+
+def is_join(steps: Sequence[Step]) -> bool:
+    """Return whether a processor joins two live sources."""
+    return any(step.operation == JOIN for step in steps)
+
+
+def source_of(node: Node, processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) -> str:
+    """Return the name of the source at which the steps of one side begin.
+
+    Raises: DefinitionError: `NOT_A_STREAM`: they do not begin at the inputs of the processor.
+    """
+    root = root_of(node)
+    known = {ProcessorNode(name=name): name for name in processor.reads}
+    name = known.get(root) if isinstance(root, ProcessorNode) else None
+    if name is None:
+        name = next((each for each in processor.reads if sources[each] is root), None)
+    if name is None:
+        raise NOT_A_STREAM_PROCESSOR.error(where=processor.where, processor=processor.name, name=repr(node))
+    return name
+
+
+def joined(left: Draft, right: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
+    """Return the draft after a join. Args: brought: receives the operations that the join introduces.
+
+    Raises: DefinitionError: `JOIN_UNDETERMINED`: a replay may give other rows; and the user's mistakes.
+    """
+    frame = joins.joined(left.frame, right.frame, step)
+    had = determinism.operations(left.frame.data) + determinism.operations(right.frame.data)
+    own = set(determinism.undetermined(had, determinism.operations(frame.data))) - _OPERATORS
+    drawn = {**left.doubts.drawn, **right.doubts.drawn, **dict.fromkeys(own)}
+    if drawn and processor.word is None:
+        raise JOIN_UNDETERMINED.error(
+            where=step.where, processor=processor.name, reason=f"a replay may give other values of {spoken(min(drawn))}"
+        )
+    brought.own |= (determinism.operations(frame.data) - had).keys() - _OPERATORS
+    began = left.began | {number: f"right {name}" for number, name in right.began.items()}
+    return replace(
+        left, frame=frame, joined=right.source, node=replace(step, parent=left.node), keys={}, began=began,
+        decided=deciding(frame.data, frame.columns, began),
+    )  # fmt: skip
+
+
+def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) -> None:
+    """Refuse a join whose results would have to wait for a checkpoint, or may be skipped.
+
+    A record without a partner is a result when the other source moves on, so its stamp does not tell which checkpoint
+    covers it.
+
+    Raises: DefinitionError: `JOIN_UNDETERMINED`.
+    """
+    if draft.joined is None:
+        return
+    cause = draft.undetermined
+    reason = None
+    if cause is not None:
+        reason = f"a replay may give other values of {', '.join(map(spoken, cause.operations)) or cause.policy}"
+    elif delivery is Delivery.AT_MOST_ONCE:
+        reason = f"its output is {delivery}"
+    if reason is not None:
+        raise JOIN_UNDETERMINED.error(where=where, processor=", ".join(draft.processors), reason=reason)

@@ -1,0 +1,123 @@
+"""Foreign records: looks for records of others in the topics of a running application, and has the status name them.
+
+A start reads the tails of outputs, and finds the records of others there. Between two starts nobody reads them. So a
+thread looks at the newest records of each topic from time to time. It reads at most a sample, because an output may
+have more records than one reader can follow: whoever writes one record is found by chance, and whoever keeps writing
+soon. Internal logs and requests are looked at as well: there, the records of others count as input.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors import FalkirkError
+from falkirk.kafka.internal import internal_topic
+from falkirk.kafka.ranges import Message, read_messages
+from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
+from falkirk.plan.plan import Plan
+from falkirk.push.bridge import UNSIGNED_REQUEST
+from falkirk.push.elapsed import elapsed_of
+from falkirk.runtime.context import Storage
+from falkirk.theory.ids import LogId, Offset, Offsets
+
+log = logging.getLogger("falkirk")
+
+#: The time between two looks.
+LOOK_S = 30.0
+#: The largest number of records of a partition that one look reads.
+SAMPLE = 500
+Judge = Callable[[Message], RejectedHeader | None]
+"""Returns why a message is not this home's own; None: it is."""
+
+
+def judges_of(plan: Plan, place: Storage) -> dict[str, Judge]:
+    """Return how the records of each topic that an application writes are judged."""
+    requests = {source.topic.topic for source in plan.push}
+    written: set[str] = {internal_topic(place.home.application, place.home.identity, "redriven")}
+    for region in plan.regions:
+        written |= {region.output.topic, region.dead_letter_topic}
+        written |= set() if region.released_to is None else {region.released_to.topic}
+    for batch in plan.batches:
+        written |= {sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)}
+        written |= set() if batch.dead_letter_topic is None else {batch.dead_letter_topic}
+    judges = {topic: _by_header(place.verifier(topic)) for topic in sorted(written)}
+    return judges | {topic: _by_time(place.signing_key.of(topic, "requests")) for topic in sorted(requests)}
+
+
+def _by_header(verifier: Verifier) -> Judge:
+    def judge(message: Message) -> RejectedHeader | None:
+        if verifier.is_old(message.partition(), message.offset()):
+            return None
+        found = verifier.verify_message(message)
+        return found if isinstance(found, RejectedHeader) else None
+
+    return judge
+
+
+def _by_time(key: bytes) -> Judge:
+    def judge(message: Message) -> RejectedHeader | None:
+        at_ms = elapsed_of(message.headers(), key, message.key(), message.value())
+        return UNSIGNED_REQUEST if at_ms is None else None
+
+    return judge
+
+
+class ForeignWatch:
+    """Looks at the topics of one application. Args: judges: as of `judges_of`."""
+
+    def __init__(self, place: Storage, judges: Mapping[str, Judge]) -> None:
+        self._place, self._judges = place, judges
+        #: Up to where each topic was looked at.
+        self._seen: dict[str, Offsets] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="falkirk-foreign", daemon=True)
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop. A look that waits for a broker may take a while longer, and changes nothing."""
+        self._stopping.set()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self.look()
+            self._stopping.wait(LOOK_S)
+
+    def look(self) -> None:
+        """Look once at the newest records of each topic."""
+        for topic in self._judges:
+            if self._stopping.is_set():
+                return
+            try:
+                self._look_at(LogId(topic))
+            except FalkirkError as error:  # the next look may succeed; whoever needs the topic reports it
+                log.debug("%s was not looked at: %s", topic, error.message)
+
+    def _look_at(self, topic: LogId) -> None:
+        if topic not in self._seen and not self._place.topics.exists(topic):
+            return
+        ends = self._place.topics.end_positions(topic)
+        seen, self._seen[topic] = self._seen.get(topic, ends), ends
+        first = {p: Offset(min(end, max(seen.get(p, 0), end - SAMPLE))) for p, end in ends.items()}
+        if first == ends:
+            return
+        oldest = self._place.topics.first_positions(topic)
+        first = {p: Offset(min(ends[p], max(position, oldest.get(p, 0)))) for p, position in first.items()}
+        found = self._judged(topic, read_messages(self._place.connection, topic, first, ends, stall_s=10.0))
+        if found is not None:
+            self._place.note_foreign(topic, found, refuse=False)
+
+    def _judged(self, topic: LogId, messages: Iterable[Message]) -> ForeignTally | None:
+        """Return the tally of a topic with what is foreign among these messages; None: nothing is."""
+        rejected = [(m, why) for m in messages if (why := self._judges[topic](m)) is not None]
+        if not rejected:
+            return None
+        tally, known = ForeignTally(), self._place.foreign.get(topic)
+        if known is not None:
+            tally.count, tally.first = known.count, known.first
+        for message, reason in rejected:
+            tally.add(Foreign(partition=message.partition(), offset=message.offset(), reason=reason))
+        return tally

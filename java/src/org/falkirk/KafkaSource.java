@@ -1,0 +1,178 @@
+package org.falkirk;
+
+import java.lang.reflect.Field;
+import java.util.Map;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.kafka010.KafkaBatchReaderFactory;
+import org.apache.spark.sql.kafka010.KafkaMicroBatchStream;
+import org.apache.spark.sql.kafka010.KafkaOffsetRangeLimit;
+import org.apache.spark.sql.kafka010.KafkaSourceProvider;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Function1;
+import scala.runtime.AbstractFunction1;
+
+/**
+ * Spark's Kafka source, which also reads records whose timestamps Spark can't hold: `format("org.falkirk.KafkaSource")`.
+ *
+ * <p>A producer may give a record any timestamp, and Kafka 4 by default accepts each one in the past. Spark counts
+ * microseconds in 64 bits. It fails on a record that is too far from 1970 for that, again at each start, and there is
+ * no way past the record. This source reads such a timestamp as the first millisecond of year 1, or the last one of
+ * year 9999. So nobody's arithmetic overflows near the bounds of a TIMESTAMP either.
+ *
+ * <p>Spark makes a row of a record with a function in a private field of its reader. This source replaces the function.
+ */
+public final class KafkaSource extends KafkaSourceProvider {
+  /** The first millisecond of year 1, and the last one of year 9999, since 1970. */
+  static final long FIRST_MS = -62_135_596_800_000L, LAST_MS = 253_402_300_799_999L;
+
+  @Override
+  public String shortName() {
+    return "falkirk-kafka"; // Spark has another implementation of the one with the name "kafka"
+  }
+
+  @Override
+  public KafkaSourceProvider.KafkaTable getTable(CaseInsensitiveStringMap options) {
+    return new Topics(this, options.getBoolean("includeHeaders", false));
+  }
+
+  /** Returns a record with a timestamp that Spark can hold: the same record, unless its own is out of bounds. */
+  static <K, V> ConsumerRecord<K, V> readable(ConsumerRecord<K, V> record) {
+    long timestamp = Math.max(FIRST_MS, Math.min(LAST_MS, record.timestamp()));
+    if (timestamp == record.timestamp()) {
+      return record;
+    }
+    return new ConsumerRecord<>(
+        record.topic(), record.partition(), record.offset(), timestamp, record.timestampType(),
+        record.serializedKeySize(), record.serializedValueSize(), record.key(), record.value(), record.headers(),
+        record.leaderEpoch());
+  }
+
+  private static final class Topics extends KafkaSourceProvider.KafkaTable {
+    Topics(KafkaSourceProvider provider, boolean headers) {
+      provider.super(headers);
+    }
+
+    @Override
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+      ScanBuilder sparks = super.newScanBuilder(options);
+      return () -> new Records(sparks.build());
+    }
+  }
+
+  private record Records(Scan sparks) implements Scan {
+    @Override
+    public StructType readSchema() {
+      return sparks.readSchema();
+    }
+
+    @Override
+    public String description() {
+      return sparks.description();
+    }
+
+    @Override
+    public CustomMetric[] supportedCustomMetrics() {
+      return sparks.supportedCustomMetrics();
+    }
+
+    @Override
+    public CustomTaskMetric[] reportDriverMetrics() {
+      return sparks.reportDriverMetrics();
+    }
+
+    @Override
+    public Batch toBatch() {
+      Batch batch = sparks.toBatch();
+      return new Batch() {
+        @Override
+        public InputPartition[] planInputPartitions() {
+          return batch.planInputPartitions();
+        }
+
+        @Override
+        public PartitionReaderFactory createReaderFactory() {
+          return new Readers();
+        }
+      };
+    }
+
+    @Override
+    public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+      return new Stream((KafkaMicroBatchStream) sparks.toMicroBatchStream(checkpointLocation));
+    }
+  }
+
+  private static final class Stream extends KafkaMicroBatchStream {
+    @SuppressWarnings("unchecked")
+    Stream(KafkaMicroBatchStream of) {
+      super(
+          of.kafkaOffsetReader(), (Map<String, Object>) of(of, "executorKafkaParams"),
+          (CaseInsensitiveStringMap) of(of, "options"), (String) of(of, "metadataPath"),
+          (KafkaOffsetRangeLimit) of(of, "startingOffsets"), (Boolean) of(of, "failOnDataLoss"));
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+      return new Readers();
+    }
+
+    private static Object of(KafkaMicroBatchStream stream, String name) {
+      try {
+        return field(KafkaMicroBatchStream.class, name).get(stream);
+      } catch (IllegalAccessException error) {
+        throw new IllegalStateException(error);
+      }
+    }
+  }
+
+  /** Makes Spark's readers, with the other function. */
+  private record Readers() implements PartitionReaderFactory {
+    @Override
+    @SuppressWarnings("unchecked")
+    public PartitionReader<InternalRow> createReader(InputPartition partition) {
+      PartitionReader<InternalRow> reader = KafkaBatchReaderFactory.createReader(partition);
+      try {
+        Field toRow = field(reader.getClass(), "unsafeRowProjector");
+        toRow.set(reader, new ToRow((Function1<ConsumerRecord<byte[], byte[]>, UnsafeRow>) toRow.get(reader)));
+      } catch (IllegalAccessException error) {
+        throw new IllegalStateException(error);
+      }
+      return reader;
+    }
+  }
+
+  private static final class ToRow extends AbstractFunction1<ConsumerRecord<byte[], byte[]>, UnsafeRow> {
+    private final Function1<ConsumerRecord<byte[], byte[]>, UnsafeRow> sparks;
+
+    ToRow(Function1<ConsumerRecord<byte[], byte[]>, UnsafeRow> sparks) {
+      this.sparks = sparks;
+    }
+
+    @Override
+    public UnsafeRow apply(ConsumerRecord<byte[], byte[]> record) {
+      return sparks.apply(readable(record));
+    }
+  }
+
+  private static Field field(Class<?> of, String name) {
+    try {
+      Field found = of.getDeclaredField(name);
+      found.setAccessible(true);
+      return found;
+    } catch (NoSuchFieldException error) {
+      throw new IllegalStateException("this version of Spark's Kafka source is not known to Falkirk", error);
+    }
+  }
+}

@@ -1,0 +1,30 @@
+package org.falkirk;
+
+import java.io.Serializable;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * How to start a Python process that answers requests: `falkirk/frames/row_worker.py`.
+ *
+ * @param id tells commands apart: two with the same id are equal.
+ * @param words the command line, without the path of the socket, which follows it.
+ * @param environment is added to that of this JVM.
+ * @param folder for the socket. Only this user may enter it.
+ * @param setup the pickled function that answers requests.
+ * @param startMs a process that is not ready by then is replaced.
+ * @param callMs a process whose answer takes longer is replaced.
+ */
+public record PythonCommand(
+    String id, List<String> words, Map<String, String> environment, String folder, byte[] setup, long startMs,
+    long callMs) implements Serializable {
+  @Override
+  public boolean equals(Object other) {
+    return other instanceof PythonCommand command && command.id.equals(id);
+  }
+
+  @Override
+  public int hashCode() {
+    return id.hashCode();
+  }
+}

@@ -1,0 +1,79 @@
+package org.falkirk;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.RowFactory;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Calls Python for `tests/unit/java/test_python_calls.py`.
+ *
+ * <p>A line is a request as hexadecimal digits, or {@code task}: the task ends, and another one begins, or
+ * {@code spare}: another task calls once and ends. Or it is a record
+ * of a step with a state: a key, a partition and a request. The answer to a request has the number of the process, and the
+ * answer or the error.
+ */
+public final class CallLines {
+    private static final StructType RECORDS = StructType.fromDDL(
+        "call BINARY, key STRUCT<key0: STRING>, stamp STRUCT<source: INT, partition: INT>");
+
+    private CallLines() {}
+
+    private static byte[] folded(PythonState states, String[] words) {
+        Row record = RowFactory.create(
+            words[2].isEmpty() ? null : HexFormat.of().parseHex(words[2]),
+            RowFactory.create(words[0].isEmpty() ? null : words[0]), RowFactory.create(0, Integer.parseInt(words[1])));
+        List<Row> found = InMemory.all(states.take(record));
+        Check.equal(found.size(), 1);
+        Check.equal(found.get(0).get(1), record.get(1));
+        return found.get(0).isNullAt(0) ? new byte[0] : (byte[]) found.get(0).get(0);
+    }
+
+    /** Arguments: the folder of sockets, the times in ms, a file with the setup, the words of the command. */
+    public static void main(String[] arguments) throws IOException {
+        List<String> words = List.of(arguments).subList(4, arguments.length);
+        byte[] setup = Files.readAllBytes(Path.of(arguments[3]));
+        PythonCommand command = new PythonCommand(
+            "one", words, Map.of(), arguments[0], setup, Long.parseLong(arguments[1]), Long.parseLong(arguments[2]));
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
+        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        PythonCalls calls = new PythonCalls(command);
+        PythonState states = new PythonState("call", "key", "stamp", command);
+        states.open(RECORDS, new InMemory());
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            if (line.equals("task")) {
+                calls.end();
+                calls = new PythonCalls(command);
+                answers.println("begun");
+                continue;
+            }
+            if (line.equals("spare")) {
+                PythonCalls spare = new PythonCalls(command);
+                spare.call(new byte[0]);
+                answers.println(spare.worker().pid());
+                spare.end();
+                continue;
+            }
+            String answer;
+            try {
+                String[] parts = line.split(" ", -1);
+                answer = HexFormat.of().formatHex(
+                    parts.length == 1 ? calls.call(HexFormat.of().parseHex(line)) : folded(states, parts));
+            } catch (IllegalStateException error) {
+                answer = error.getMessage().replace('\n', ' ');
+            }
+            answers.println(calls.worker().pid() + " " + answer);
+        }
+        calls.end();
+        PythonWorkers.endUnused(System.nanoTime() + 1);
+    }
+}

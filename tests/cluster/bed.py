@@ -1,0 +1,96 @@
+"""A cluster of machines with a network between them, for applications that meet faults there.
+
+An application takes one fault after another, since a start costs more than most faults. It is judged once, from its
+topics alone: by the checker, and by the records that an ordinary consumer sees. The test that plays a fault asserts its
+other effects (that Spark ran tasks again, that a process ended).
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from falkirk.check import Guarantee
+from falkirk.local import broker as local_broker
+from falkirk.local.broker import Broker
+from tests.cluster.application import Remote, contradictions, repeated, verdicts
+from tests.cluster.net import Host, Net, network
+from tests.cluster.spark import SparkCluster, encrypted, spark_cluster
+from tests.postgres import Postgres
+
+PATIENCE_S = 240.0
+_SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bed:
+    """Machines, their processes, and the links between them."""
+
+    net: Net
+    cluster: SparkCluster
+    driver: Host
+    broker_at: Host
+    database_at: Host
+    broker: Broker
+    database: Postgres
+
+    def executors(self) -> list[psutil.Process]:
+        """Return the executors of the application, one on each worker."""
+        return [executor for worker in self.cluster.workers.values() for executor in worker.executors()]
+
+    def worker_of(self, pid: int) -> str:
+        """Return the name of the worker that has started a process."""
+        ancestors = psutil.Process(pid).parents()
+        return next(name for name, worker in self.cluster.workers.items() if worker.jvm() in ancestors)
+
+    def tasks_run_again(self, name: str) -> int:
+        """Return how many second attempts of tasks began on a worker."""
+        return len(_SECOND.findall(self.cluster.executor_logs(name)))
+
+
+@contextlib.contextmanager
+def machines(folder: Path) -> Iterator[Bed]:
+    """Run a cluster that authenticates and encrypts, a broker and a database, with a network between them."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(encrypted(folder / "conf"))
+        net = stack.enter_context(network())
+        broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
+        stack.callback(local_broker.stop, folder / "broker")
+        broker = local_broker.start(folder / "broker", address=broker_at.address, timeout_s=PATIENCE_S)
+        database = Postgres(database_at.address)
+        stack.callback(database.close)
+        cluster = stack.enter_context(spark_cluster(net, folder / "spark"))
+        yield Bed(
+            net=net,
+            cluster=cluster,
+            driver=driver,
+            broker_at=broker_at,
+            database_at=database_at,
+            broker=broker,
+            database=database,
+        )
+
+
+@contextlib.contextmanager
+def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remote]:
+    """Run an application with these regions until the end of the block. Args: env: for its process."""
+    store = bed.database.url(host=bed.database_at.address)
+    run = Remote(bed.driver, bed.cluster, bed.broker.bootstrap, folder, regions, STORE=store, **env)
+    run.start()
+    try:
+        yield run
+        assert run.status()["exposed"] == [], "a start warns of open ports"
+    finally:
+        run.stop()
+
+
+def assert_exactly_once(run: Remote, sent: int) -> None:
+    """Wait for all results, and let the checker judge the records that a reader of committed records sees."""
+    run.wait_released(sent)
+    assert {name: repeated(run, name) for name in run.regions} == {name: {} for name in run.regions}
+    found = verdicts(run)
+    assert {name: v.guarantee for name, v in found.items()} == dict.fromkeys(run.regions, Guarantee.EXACTLY_ONCE), found
+    assert not contradictions(run)

@@ -1,0 +1,180 @@
+"""Python functions of live regions: `map_rows` and `stateful` by processes beside the tasks, over real Kafka.
+
+One application has them all: a function with several results, one with a state, poison records, processes that are
+killed, and the same programs in micro-batches, whose results are the reference.
+"""
+
+import os
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark.sql import Row
+
+import falkirk as fk
+from falkirk.declare.policy import DEFAULT_POLICY
+from falkirk.errors import FalkirkError
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from tests.integration.live import Wire, await_one, failed
+
+SCHEMA = "id STRING NOT NULL, n INT, at TIMESTAMP, tags MAP<STRING, DOUBLE>"
+RETURNS = "id STRING, n BIGINT, at TIMESTAMP, tags MAP<STRING, DOUBLE>, double STRUCT<x: DOUBLE, words: ARRAY<STRING>>"
+
+
+@fk.deterministic(because="it depends on the row alone")
+def spread(row: Row) -> list[dict[str, Any]]:
+    """Return n % 4 results, and fail on some rows."""
+    if row.n % 10 == 7:
+        raise ValueError(f"no {row.n}")
+    double = {"x": row.n / 2, "words": [row.id, None]}
+    tags = None if row.tags is None else dict(row.tags)
+    return [{"id": row.id, "n": row.n * 10 + i, "at": row.at, "tags": tags, "double": double} for i in range(row.n % 4)]
+
+
+@fk.deterministic
+def doubled(row: Row) -> dict[str, Any]:
+    return {"id": row.id, "twice": 2 * row["count"]}
+
+
+def record(number: int) -> dict[str, Any]:
+    at = f"2026-01-{1 + number % 28:02}T03:04:05.{number % 1000:03}Z"
+    return {"id": f"k{number % 5}", "n": number, "at": at, "tags": {"a": number / 3} if number % 3 else None}
+
+
+def workers() -> list[psutil.Process]:
+    """Return the Python processes that answer live regions."""
+    children = psutil.Process().children(recursive=True)
+    return [each for each in children if any("row_worker" in word for word in each.cmdline())]
+
+
+@fk.deterministic
+def totalled(row: Row, state: Row | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the sum of a key's numbers, which begins again after every twentieth record, and fail on some rows."""
+    seen, total = (0, 0) if state is None else (state.seen, state.total)
+    if row.n % 10 == 7:
+        raise ValueError(f"no {row.n} after {seen}")
+    last = None if state is None else state.at
+    results = [{"id": row.id, "n": row.n, "total": total + row.n, "before": last}] * (1 + row.n % 2)
+    return results, None if seen == 19 else {"seen": seen + 1, "total": total + row.n, "at": row.at}
+
+
+def mapped(events: fk.Stream) -> fk.Stream:
+    return events.where("n >= 0").map_rows(spread, returns=RETURNS).selectExpr("*", "concat(id, n) AS key")
+
+
+def folded(events: fk.Stream) -> fk.Stream:
+    return events.stateful(
+        totalled, key="id", state="seen INT, total BIGINT, at TIMESTAMP",
+        returns="id STRING, n INT, total BIGINT, before TIMESTAMP",
+    )  # fmt: skip
+
+
+def counted(events: fk.Stream) -> fk.Stream:
+    return events.groupBy("id").count().map_rows(doubled, returns="id STRING, twice BIGINT")
+
+
+#: Each processor, and the one in micro-batches that gives the same results.
+BODIES = {"live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted}
+
+
+def application(wire: Wire, home: Path) -> fk.App:
+    app = fk.App(f"python-{wire.tag}", home=home)
+    app.source("events", fk.Kafka(f"events-{wire.tag}", schema=SCHEMA, key="id"))
+    for name, body in BODIES.items():
+        live = name.startswith("live")
+        engine = "live" if live else "micro-batch"
+        policy = fk.Lazy("2 seconds") if live else DEFAULT_POLICY
+        app.add_processor(name, body, reads=("events",), policy=policy, engine=engine)
+        app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}"))
+    return app
+
+
+def due(numbers: range) -> dict[str, int]:
+    """Return the number of results of each processor."""
+    good = [n for n in numbers if n % 10 != 7]
+    maps, states = sum(n % 4 for n in good), sum(1 + n % 2 for n in good)
+    return {
+        "live-map": maps, "batch-map": maps, "live-state": states, "batch-state": states, "live-counts": len(numbers),
+    }  # fmt: skip
+
+
+def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire, home: Path) -> None:
+    events = wire.topic("events")
+    outs = {name: wire.topic(f"{name}-out") for name in BODIES}
+    dead = {
+        name: f"{outs[name]}.dead-letters" if name.startswith("live") else f"python-{wire.tag}-{name}.dead-letters"
+        for name in BODIES
+    }
+
+    def send(numbers: range) -> None:
+        for partition in (0, 1):
+            wire.send(events, [record(n) for n in numbers if n % 5 % 2 == partition], partition=partition)
+
+    def await_all(query: Query, numbers: range) -> None:
+        for name, count in due(numbers).items():
+            await_one(query, partial(_has, wire, outs[name], count), f"results of {name}")
+            letters = 0 if name == "live-counts" else len(numbers) // 10
+            await_one(query, partial(_has, wire, dead[name], letters), f"dead letters of {name}")
+
+    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        send(range(100))
+        await_one(query, partial(_has, wire, outs["live-map"], due(range(100))["live-map"]), "live results")
+        send(range(100, 400))
+        half = due(range(250))
+        for name in ("live-map", "live-state"):
+            await_one(query, partial(_has, wire, outs[name], half[name]), f"more results of {name}")
+        assert len(workers()) == 6, "a process for each task that calls Python"
+        for each in workers():
+            os.kill(each.pid, signal.SIGKILL)
+        await_all(query, range(400))
+        assert [region.restarts for region in query.status] == [0] * len(query.status), "no region has noticed"
+    finally:
+        query.stop()
+    send(range(400, 500))
+    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        await_all(query, range(500))
+    finally:
+        query.stop()
+    found = {name: Counter(map(str, wire.rows(outs[name]))) for name in BODIES}
+    assert {name: sum(found[name].values()) for name in BODIES} == due(range(500))
+    told = {name: wire.rows(dead[name]) for name in BODIES if name != "live-counts"}
+    for kind in ("map", "state"):
+        live, batch = f"live-{kind}", f"batch-{kind}"
+        assert found[live] == found[batch]
+        one, other = (Counter((row["reason"], row["value"]) for row in told[name]) for name in (live, batch))
+        assert one == other
+        assert all("Traceback" in row["traceback"] and row["topic"] == events for row in told[live])
+    counts = Counter((row["id"], row["twice"]) for row in wire.rows(outs["live-counts"]))
+    assert counts == {(f"k{key}", 2 * count): 1 for key in range(5) for count in range(1, 101)}
+
+
+def _has(wire: Wire, topic: str, count: int) -> bool:
+    return wire.count(topic) >= count
+
+
+def test_a_refused_record_ends_the_region(wire: Wire, home: Path) -> None:
+    events, out = wire.topic("events"), wire.topic("out")
+    app = fk.App(f"refused-{wire.tag}", home=home)
+    app.source("events", fk.Kafka(events, schema=SCHEMA))
+
+    @app.stream(fk.Lazy("2 seconds"))
+    def live(events: fk.Stream) -> fk.Stream:
+        return events.map_rows(spread, returns=RETURNS, poison="fail")
+
+    app.sink("out", live, fk.Kafka(out))
+    wire.send(events, [record(1), record(17)])
+    query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        error: FalkirkError = failed(query)
+    finally:
+        query.stop()
+    assert error.condition == "FUNCTION_FAILED"
+    assert '"n": 17' in str(error)
+    assert "ValueError: no 17" in str(error)
+    assert "test_live_python.py" in str(error.where)

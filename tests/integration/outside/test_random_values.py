@@ -1,0 +1,201 @@
+"""Random records and files for Spark's readers: each is a row or a dead letter, and no job fails.
+
+One job reads all records of a format, so a run is cheap. A failure prints its seed; `FALKIRK_SEED` runs it again.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors.location import SourceLocation
+from falkirk.frames import stamped as frames
+from falkirk.frames.files import rows_of
+from falkirk.frames.stamped import BAD, Frame
+from falkirk.frames.topics import dead_letter, parse, parsing
+from falkirk.redrive.letters import letter_of
+from falkirk.runtime.rows import JSON_OPTIONS
+from tests.strategies import DEEP, HUGE, LONG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WHERE = SourceLocation(file="shop.py", line=1)
+SEED = int(os.environ.get("FALKIRK_SEED", random.SystemRandom().randrange(10**6)))
+RECORDS = 1_500
+RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+SCHEMA = (
+    "s STRING, n INT, l LONG, t TINYINT, d DOUBLE, f FLOAT, b BOOLEAN, at TIMESTAMP, day DATE, `dec` DECIMAL(10, 2), "
+    "bin BINARY, a ARRAY<INT>, m MAP<STRING, LONG>, o STRUCT<x: INT, y: ARRAY<TIMESTAMP>>, needed INT NOT NULL"
+)
+NAMES = ("s", "n", "l", "t", "d", "f", "b", "at", "day", "dec", "bin", "a", "m", "o", "needed")
+AVRO = {
+    "type": "record", "name": "r", "fields": [
+        {"name": "s", "type": "string"}, {"name": "n", "type": ["null", "int"]}, {"name": "b", "type": "bytes"},
+        {"name": "a", "type": {"type": "array", "items": "string"}},
+        {"name": "m", "type": {"type": "map", "values": "long"}},
+        {"name": "e", "type": {"type": "enum", "name": "kind", "symbols": ["x", "y"]}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "dec", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}},
+    ],
+}  # fmt: skip
+LEAVES: list[Any] = [
+    None, True, False, 0, -1, 2**31, 2**63, -(2**63) - 1, HUGE, 1e400, -0.0, 1.5, "", "x", "1", "NaN", "Infinity", "\0",
+    "\ud800", "²", "a" * 5_000, LONG, "true", "2026-01-01", "9999-12-31T23:59:59.999999999Z", "+294247-01-10T04:00:54Z",
+    "-290308-12-21", "0000-00-00", "2026-02-30", "24:00", "epoch", "now", "AAAA", "=", "1e308", "1e-400", "0x10", "١٢",
+]  # fmt: skip
+
+#: Times that Spark reads, and some of which neither Python nor a database holds.
+TIMES = ["2026-01-01T00:00:00Z", "+294246-12-31T00:00:00Z", "-0001-01-01", "9999-12-31T23:59:59.999999-18:00", None]
+
+
+def value_of(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random()
+    if depth > 3 or kind < 0.6:
+        return rng.choice([*LEAVES, rng.randint(-(10**20), 10**20), rng.random()])
+    if kind < 0.8:
+        return [value_of(rng, depth + 1) for _ in range(rng.randint(0, 4))]
+    return {rng.choice([*NAMES, "x", "y", "", "\ud83d"]): value_of(rng, depth + 1) for _ in range(rng.randint(0, 6))}
+
+
+def spoilt(rng: random.Random, whole: bytes) -> bytes:
+    """Return bytes as they are, cut off, with others in between, or something else."""
+    kind = rng.random()
+    if kind < 0.5:
+        return whole
+    if kind < 0.65:
+        return whole[: rng.randint(0, len(whole))]
+    if kind < 0.8:
+        i = rng.randint(0, len(whole))
+        return whole[:i] + rng.randbytes(rng.randint(1, 4)) + whole[i:]
+    return rng.randbytes(rng.randint(0, 60))
+
+
+def json_value(rng: random.Random) -> bytes:
+    row = {name: value_of(rng) for name in rng.sample(NAMES, rng.randint(0, len(NAMES)))}
+    if rng.random() < 0.3:
+        row = {"needed": rng.randint(-(2**31), 2**31 - 1), "s": str(value_of(rng, 9))}
+        row |= {"at": rng.choice(TIMES), "m": {"x": rng.randint(-(2**63), 2**63 - 1)}, "bin": "AA==", "dec": 1.25}
+    text = json.dumps(row if rng.random() < 0.9 else value_of(rng), ensure_ascii=rng.random() < 0.5)
+    return spoilt(rng, text.encode(errors="surrogatepass"))
+
+
+def varint(number: int) -> bytes:
+    """Return a number as Avro writes it."""
+    left, found = (number << 1) ^ (number >> 63), b""
+    while left > 127 or left < 0:
+        found, left = found + bytes([left & 127 | 128]), (left & (2**64 - 1)) >> 7
+    return found + bytes([left])
+
+
+def avro_value(rng: random.Random) -> bytes:
+    def text() -> bytes:
+        raw = rng.choice([b"", b"x", b"\xff\xfe", b"y" * 300])
+        return varint(rng.choice([len(raw)] * 9 + [-1, 10**4])) + raw
+
+    def number() -> bytes:
+        return varint(rng.choice([0, 1, -1, 2**31 - 1, -(2**31), 2**63 - 1, -(2**63)]))
+
+    def items(item: Callable[[], bytes]) -> bytes:
+        count = rng.randint(0, 3)
+        return (
+            varint(rng.choice([count] * 9 + [-1, 1000])) + b"".join(item() for _ in range(count)) + b"\0" * bool(count)
+        )
+
+    parts = [
+        text(), rng.choice([b"\0", b"\2" + varint(7), b"\4", b"\1"]), text(), items(text),
+        items(lambda: text() + number()), varint(rng.choice([0, 1, 2, -1])), number(), number(), text(),
+    ]  # fmt: skip
+    if rng.random() < 0.1:  # one that fits
+        texts, empty = (varint(1) + b"x", b"\2" + varint(7), varint(1) + b"y"), b"\0" * 3
+        return b"".join(texts) + empty + varint(1_800_000_000_000) + varint(7) + varint(2) + b"\1\0"
+    return spoilt(rng, b"".join(parts))
+
+
+def judged(frame: Frame, count: int, topic: str) -> tuple[int, int]:
+    """Return how many records fit and how many do not; each has a text that can be written, or is a dead letter."""
+    good = frame.data.where(frames.is_good())
+    row = F.to_json(F.struct(*[F.col(f"`{name}`") for name in frame.columns]), JSON_OPTIONS)
+    texts = [r.text for r in good.select(row.alias("text")).collect()]
+    value = F.substring(F.col(f"{BAD}.value"), 1, 1_000).cast("string")
+    bad = frame.data.where(~frames.is_good())
+    letters = bad.select(
+        F.col(f"{BAD}.key").alias("key"), dead_letter(F.col(f"{BAD}.reason"), "r", topic, value).alias("v")
+    )
+    found = [letter_of("r", row.key, row.v.encode(), {topic: topic}) for row in letters.collect()]
+    assert len(texts) + len(found) == count
+    for text in texts:
+        json.loads(text)
+    assert {letter.kind for letter in found} <= {"input"}
+    return len(texts), len(found)
+
+
+@pytest.mark.parametrize("kind", ["json", "avro", "text", "binary"])
+def test_each_random_record_is_a_row_or_a_dead_letter(spark: "SparkSession", kind: str) -> None:
+    rng = random.Random(f"{SEED} {kind}")
+    made = {"json": json_value, "avro": avro_value}.get(kind, lambda rng: rng.randbytes(rng.randint(0, 40)))
+    values = [None, b"", DEEP, b'{"needed": 1, "n": ' + LONG.encode() + b"}", b'{"needed": 1}', b"\xef\xbb\xbf{}"]
+    values += [made(rng) for _ in range(RECORDS)]
+    rows = [(rng.choice([None, b"", b"\xff"]), value, "t", 0, offset, None, 0) for offset, value in enumerate(values)]
+    raw = spark.createDataFrame(rows, RAW)
+    schema = {"json": SCHEMA, "avro": json.dumps(AVRO)}.get(kind)
+    topic = Kafka("t", schema=schema, format=kind, where=WHERE)  # type: ignore[arg-type]  # one of them
+    try:
+        good, bad = judged(parse(raw, parsing(topic)), len(values), "t")
+    except Exception as error:
+        raise AssertionError(f"FALKIRK_SEED={SEED}: {error}") from error
+    assert good > 20, SEED
+    assert bad > 20 or kind in ("text", "binary"), SEED
+
+
+@pytest.mark.parametrize("field", ["string", "bytes", "array", "map"])
+def test_a_record_that_claims_a_huge_value_is_a_dead_letter(spark: "SparkSession", field: str) -> None:
+    """A few bytes of Avro claim a value of 2 GB."""
+    kind: Any = {"array": {"type": "array", "items": "long"}, "map": {"type": "map", "values": "long"}}.get(
+        field, field
+    )
+    schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]})
+    rows = [(None, varint(size) + b"x", "t", 0, i, None, 0) for i, size in enumerate((2**31 - 20, 2**31 - 9, 2**30, 9))]
+    raw = spark.createDataFrame(rows, RAW)
+    frame = parse(raw, parsing(Kafka("t", schema=schema, format="avro", where=WHERE)))
+    assert judged(frame, len(rows), "t") == (0, len(rows))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_each_random_line_of_a_file_is_a_row_or_a_dead_letter(spark: "SparkSession", tmp_path: Path, kind: str) -> None:
+    rng = random.Random(f"{SEED} {kind} files")
+    schema = SCHEMA if kind == "json" else "s STRING, n INT, at TIMESTAMP, d DOUBLE, needed INT NOT NULL"
+    paths: dict[Path, int] = {}
+    for number in range(20):
+        lines = []
+        for _ in range(60):
+            if kind == "json":
+                line = json_value(rng)
+            else:
+                cells = [str(rng.choice(LEAVES))[:50] for _ in range(rng.choice([5, 5, 5, 0, 3, 9]))]
+                line = spoilt(
+                    rng,
+                    ",".join(rng.choice(['"{}"', "{}", "'{}", '{}"']).format(c) for c in cells).encode(
+                        errors="replace"
+                    ),
+                )
+            lines.append(line.replace(b"\n", b" ").replace(b"\r", b" "))
+        path = tmp_path / f"{number}.{kind}"
+        path.write_bytes(b"\n".join([*([b"s,n,at,d,needed"] if kind == "csv" else []), *lines]))
+        paths[path] = number
+    frame = rows_of(spark, fk.Files(str(tmp_path), kind, schema=schema, where=WHERE), paths)  # type: ignore[arg-type]
+    try:
+        good = frame.data.where(frames.is_good()).count()
+        bad = frame.data.where(~frames.is_good()).select(F.col(f"{BAD}.value").cast("string")).collect()
+    except Exception as error:
+        raise AssertionError(f"FALKIRK_SEED={SEED}: {error}") from error
+    assert good + len(bad) > 200, SEED
+    assert len(bad) > 20, SEED

@@ -1,0 +1,91 @@
+"""`falkirk peek`: the last records of a topic, with their writers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from falkirk.cli import main
+from tests.unit.commands.told_origins import HELD, HOP, Shop, made
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    yield from made(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def file(shop: Shop, tmp_path: Path) -> Path:
+    file = tmp_path / "shop.py"
+    file.write_text(
+        "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"
+        f"app = application(Path({str(shop.home.path)!r}))\n"
+    )
+    return file
+
+
+def peeked(file: Path, *options: str) -> list[dict[str, Any]]:
+    told = CliRunner().invoke(main, ["peek", str(file), *options, "--json"], catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    found: list[dict[str, Any]] = json.loads(told.output)
+    return found
+
+
+def places(found: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['partition']}@{each['offset']}" for each in found]
+
+
+def test_the_newest_or_the_oldest_records_of_all_partitions_by_their_times(shop: Shop, file: Path) -> None:
+    for n in range(30):
+        shop.send("orders", {"n": n}, partition=n % 2)
+    assert places(peeked(file, "orders", "-n", "3")) == ["1@13", "0@14", "1@14"]
+    assert places(peeked(file, "orders", "-n", "3", "--from-beginning")) == ["0@0", "1@0", "0@1"]
+    assert len(peeked(file, "orders", "-n", "500")) == 30
+    shop.begins["orders", 0], shop.begins["orders", 1] = 14, 15
+    assert places(peeked(file, "orders")) == ["0@14"]
+
+
+def test_markers_of_transactions_are_no_records(shop: Shop, file: Path) -> None:
+    """A fenced topic may end with many markers: the command looks further back until it has enough records."""
+    for n in range(5):
+        shop.send("orders", {"n": n})
+    for _ in range(200):
+        shop.mark("orders")
+    assert places(peeked(file, "orders", "-n", "3")) == ["0@2", "0@3", "0@4"]
+
+
+def test_each_record_of_ours_names_its_writer_and_its_cause(shop: Shop, file: Path) -> None:
+    order = shop.send("orders", {"item": "tea"}, partition=1)
+    shop.send(HOP, {"item": "tea"}, by="0.1.0")
+    shop.send("sales", {"item": "tea"}, by="0.0.0", incarnation=3, key=b"tea")
+    shop.send("sales", b"\x1b[2Jjam")
+    shop.send("vouchers", {}, by="0.0.7")
+    shop.send("reports", {}, by="0.0.4.2")
+    ours, foreign = peeked(file, "sold")
+    assert (ours["unit"], ours["incarnation"], ours["stamp"], ours["key"]) == ("sales", 3, [0, 0, 0], "tea")
+    assert foreign["foreign"] == "no header of Falkirk"
+    assert "unit" not in peeked(file, "orders")[0], "the users wrote it"
+
+    def shown(topic: str) -> str:
+        told = CliRunner().invoke(main, ["peek", str(file), topic], catch_exceptions=False)
+        assert told.exit_code == 0
+        return told.output
+
+    assert "sales #3" in shown("sales")
+    assert f"{HOP}/0@0" in shown("sales")
+    assert "foreign" in shown("sales")
+    assert "\x1b" not in shown("sales")
+    assert order in shown(HOP)
+    assert f"{HELD}/0@7" in shown("vouchers")
+    assert "epoch 4, row 2" in shown("reports")
+
+
+def test_a_topic_that_is_not_there_or_of_others_is_refused(shop: Shop, file: Path) -> None:
+    for topic, condition in (("payroll", "TOPIC_NOT_OURS"), ("vouchers", "TOPIC_MISSING")):
+        told = CliRunner().invoke(main, ["peek", str(file), topic])
+        assert told.exit_code == 1, condition
+    shop.records["vouchers"] = {0: [], 1: []}
+    assert peeked(file, "vouchers") == []

@@ -1,0 +1,48 @@
+"""The notes of `falkirk plan` about topics whose number of partitions it does not know."""
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from falkirk.errors import LogError
+from falkirk.plan.preview import partitions_of
+
+
+@dataclass
+class FakeTopics:
+    """Answers with numbers of partitions, and raises the conditions."""
+
+    answers: dict[str, int | str]
+    asked: list[str] = field(default_factory=list)
+
+    def facts(self, topic: str) -> Any:
+        self.asked.append(topic)
+        answer = self.answers[topic]
+        if isinstance(answer, str):
+            raise LogError(answer, "")
+        return SimpleNamespace(partitions=answer)
+
+
+def noted(**answers: int | str) -> tuple[dict[str, int], tuple[str, ...], list[str]]:
+    """Return the known numbers, the notes, and the topics about which the broker was asked."""
+    topics: Any = FakeTopics(answers)
+    known, notes = partitions_of(topics, answers, "broker:9092")
+    return known, notes, topics.asked
+
+
+def test_a_plan_with_all_topics_has_no_note() -> None:
+    assert noted(orders=5, clicks=3) == ({"orders": 5, "clicks": 3}, (), ["orders", "clicks"])
+
+
+def test_a_silent_broker_is_named_once_and_asked_once() -> None:
+    known, (note,), asked = noted(orders="BROKER_AWAY", clicks="BROKER_AWAY")
+    assert (known, asked) == ({}, ["orders"])
+    assert "broker:9092" in note
+
+
+def test_each_topic_that_is_missing_or_closed_is_named() -> None:
+    known, (missing, closed), _ = noted(orders="TOPIC_MISSING", clicks="ACCESS_REFUSED", pages=4)
+    assert known == {"pages": 4}
+    assert "topic orders" in missing
+    assert "topic clicks" in closed
+    assert "ACCESS_REFUSED" in closed

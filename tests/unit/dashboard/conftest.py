@@ -1,0 +1,76 @@
+"""The stages of the tests of a watch: a home in a folder, and the findings of its looks. No Spark, and no broker."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import falkirk as fk
+from falkirk.commands.dashboard import watch as module
+from falkirk.commands.dashboard.board import Board
+from falkirk.commands.dashboard.watch import DashboardWatch
+from falkirk.declare.load import broker_of
+from tests.unit.dashboard.recorded import shop
+from tests.unit.metrics.statuses import Clock, status
+
+
+class Stage:
+    """A watch on a home in a folder, which the test writes. Attributes: clock: of the watch."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.clock, self.board = home, Clock(), Board()
+        self.home.mkdir()
+        app = fk.App("shop", kafka="127.0.0.1:1", home=home)
+        self.watch = DashboardWatch(app, home, broker_of(app, None), self.board, self.clock)
+
+    def write(self, *, passed_s: float = 1.0, **more: Any) -> None:
+        """Publish a status, as a host does, and look at it."""
+        self.clock.now_s += passed_s
+        units = more.pop("units", [{"name": "sales", "state": "running", "last_commit": 3, "checkpoint_age_s": 1.0}])
+        content = {**status(at_s=self.clock.now_s, **more), "regions": units}
+        (self.home / "status.json").write_text(json.dumps(content))
+        self.watch.turn()
+
+    def plan(self) -> None:
+        plan, look = shop()
+        (self.home / "plan.json").write_text(json.dumps(plan))
+        stages = [
+            {"name": s.name, "inputs": s.inputs, "output": s.output, "deterministic": s.deterministic, "views": [],
+             "times": s.times.value} for s in look.layout.stages.values()
+        ]  # fmt: skip
+        shape = {
+            "stages": stages, "partitions": look.layout.partitions, "held": look.layout.held, "regions": [],
+            "batches": [], "processors": {},
+        }  # fmt: skip
+        (self.home / "shape.json").write_text(json.dumps(shape))
+
+    def texts(self) -> list[str]:
+        return [event["text"] for event in self.board.part("events")]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path / "home")
+
+
+@pytest.fixture
+def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """A watch whose looks find the recorded shop, while a page is open."""
+    stage.plan()
+    monkeypatch.setattr(module, "look_at", lambda visit, lags: shop()[1])
+    asked = SimpleNamespace(newest_recovery=lambda: None)
+
+    @contextlib.contextmanager
+    def visit() -> Iterator[Any]:
+        yield SimpleNamespace()
+
+    monkeypatch.setattr(stage.watch, "_visit", visit)
+    monkeypatch.setattr(stage.watch, "_home", SimpleNamespace(store=asked, close=lambda: None))
+    stream = stage.board.stream("", beat_s=0.01)
+    next(stream)
+    yield stage
+    stream.close()  # type: ignore[attr-defined]

@@ -1,0 +1,122 @@
+"""Rollbacks that the page asks for: consent, one at a time, and the lock of the home. No Spark, and no broker."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.commands.dashboard import watch as module
+from falkirk.commands.dashboard.consent import Consented
+from falkirk.errors import FalkirkError
+from falkirk.home import requests
+from tests.unit.dashboard.conftest import Stage
+
+
+def test_a_rollback_needs_a_running_application(looked: Stage) -> None:
+    with pytest.raises(FalkirkError, match="it does not run") as refused:
+        looked.watch.roll_back("1", force=False, shown=agreed())
+    assert refused.value.condition == "ROLLBACK_NEEDS_COMMAND"
+
+
+def agreed(**outside: int) -> Consented:
+    """Return the effect that a page showed at the time of `Clock`."""
+    return Consented(points={"sales": 1}, outside=outside, at_s=1001.0)
+
+
+@pytest.fixture
+def outside(looked: Stage, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The results that a rollback to any cut contradicts; `sales` goes to point 1. The home is used under the lock."""
+    found: dict[str, int] = {}
+    looked.write()
+    monkeypatch.setattr(looked.watch, "_target", lambda visit, cut: SimpleNamespace(asked={"sales": 1}))
+    moves = [SimpleNamespace(region="sales", to=SimpleNamespace(number=1))]
+
+    @contextlib.contextmanager
+    def visit() -> Iterator[Any]:
+        with looked.watch._lock:
+            yield SimpleNamespace(preview=lambda asked: SimpleNamespace(outside=found, moves=moves))
+
+    monkeypatch.setattr(looked.watch, "_visit", visit)
+    return found
+
+
+def test_one_rollback_at_a_time_and_published_results_need_consent(
+    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    outside["sales"] = 5
+
+    def ask(store: object, wanted: object, *, force: bool, **more: object) -> dict[str, int]:
+        with pytest.raises(FalkirkError, match="another rollback is in progress"):
+            looked.watch.roll_back("2", force=True, shown=agreed())
+        asked.append((wanted, force))
+        return {"sales": 1}
+
+    monkeypatch.setattr(module, "ask_to_go_back", ask)
+    with pytest.raises(FalkirkError) as refused:
+        looked.watch.roll_back("1", force=False, shown=agreed(sales=5))
+    assert refused.value.condition == "CONTRADICTS_RELEASED"
+    assert looked.watch.roll_back("1", force=True, shown=agreed(sales=5)) == {"goes": {"sales": 1}}
+    outside.clear()
+    assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
+    assert asked == [({"sales": 1}, True), ({"sales": 1}, False)]
+
+
+def test_a_consent_is_to_what_was_shown(
+    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ask_to_go_back", lambda *_, **__: pytest.fail("it was asked for"))
+    outside |= {"sales": 5, "vouchers": 1}
+    with pytest.raises(FalkirkError) as refused:
+        looked.watch.roll_back("1", force=True, shown=agreed(sales=5))
+    assert refused.value.condition == "PREVIEW_OUTDATED"
+
+
+class LockedStore:
+    """A store that notes, at each use, whether a lock is held. Its request is answered at the second look."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.uses, self.looks = lock, list[bool](), 0
+
+    def is_held(self) -> bool:
+        """Return whether a thread holds the lock, as another thread finds it."""
+        found: list[bool] = []
+
+        def look() -> None:
+            if free := self.lock.acquire(blocking=False):
+                self.lock.release()
+            found.append(not free)
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    def post_request(self, kind: str, content: object) -> int:
+        self.uses.append(self.is_held())
+        return 1
+
+    def request(self, number: int) -> Any:
+        self.uses.append(self.is_held())
+        self.looks += 1
+        return SimpleNamespace(state="done" if self.looks > 1 else "open", answer={"goes": {"sales": 1}})
+
+    def newest_recovery(self) -> None:
+        self.uses.append(self.is_held())
+
+
+def test_the_home_is_only_used_under_the_lock_and_waits_do_not_hold_it(
+    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, waits = LockedStore(looked.watch._lock), list[bool]()
+    monkeypatch.setattr(looked.watch, "_home", SimpleNamespace(store=store, close=lambda: None))
+    pause = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda pause_s: waits.append(store.is_held()))
+    monkeypatch.setattr(requests, "time", pause)
+    assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
+    looked.watch._next_look_s = 0.0
+    looked.watch.turn()
+    assert store.uses == [True] * 4
+    assert waits == [False]

@@ -1,0 +1,106 @@
+"""Runs with `--once`: an interrupted one keeps its ends, a finished one has new ones; the coordinator ends with its
+host."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import falkirk as fk
+from falkirk.commands import run as running
+from falkirk.home.folder import Home, open_home
+from falkirk.host import coordinator as supervise
+from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.once import begin_once, close, decide, open_decision
+from falkirk.host.settings import EXIT_OVER, HostSettings
+from falkirk.protocol.layout import Layout
+from falkirk.theory.ids import LogId, Offset, Positions
+
+SOURCE = LogId("orders")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with open_home(tmp_path / "home", "shop") as opened:
+        yield opened
+
+
+def ends(offset: int) -> Positions:
+    return {SOURCE: {0: Offset(offset)}}
+
+
+def test_an_interrupted_run_continues_to_the_same_ends(home: Home) -> None:
+    first = decide(home.store, lambda: ends(5))
+    assert first.content == {"orders": {"0": 5}}
+    assert decide(home.store, lambda: ends(9)) == first
+    close(home.store, first.number)
+    assert open_decision(home.store) is None
+    second = decide(home.store, lambda: ends(9))
+    assert (second.number, second.content) == (1, {"orders": {"0": 9}})
+
+
+def test_an_ordinary_run_closes_an_interrupted_one(home: Home) -> None:
+    decide(home.store, lambda: ends(5))
+    context: Any = SimpleNamespace(home=home)
+    layout = Layout(stages={}, partitions={}, held={})
+    assert begin_once(layout, cast(Any, None), context, {}, is_once=False) is None
+    assert decide(home.store, lambda: ends(9)).content == {"orders": {"0": 9}}
+
+
+class Host:
+    """A host that has ended: it has processed its input. Attributes: told: the settings that it got."""
+
+    returncode = EXIT_OVER
+
+    def __init__(self, status_file: Path, once: dict[str, Any]) -> None:
+        self.told: list[HostSettings] = []
+        write = lambda line: self.told.append(HostSettings.of(line))  # noqa: E731
+        self.stdin = SimpleNamespace(write=write, flush=lambda: None, close=lambda: None)
+        self._file, self._once = status_file, once
+
+    def poll(self) -> int:
+        down = {"name": "b", "state": "failed", "last_commit": -1, "condition": "", "detail": ""}
+        self._file.write_text(json.dumps({"at_s": 1.0, "regions": [down], "push": [], "once": self._once}))
+        return EXIT_OVER
+
+    def wait(self, timeout_s: float) -> int:
+        return EXIT_OVER
+
+
+@pytest.mark.parametrize(("stuck", "is_done"), [({}, True), ({"answers": "totals"}, False)])
+def test_the_coordinator_ends_with_a_host_that_has_processed_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stuck: dict[str, str], is_done: bool
+) -> None:
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__), once=True), say=lambda _text: None)
+    host = Host(app.home / "status.json", {"is_over": True, "left": 0, "stuck": stuck})
+    monkeypatch.setattr(coordinator, "_start_process", lambda: host)
+    monkeypatch.setattr(supervise, "stop_asked_if_reachable", lambda store: False)
+    coordinator.run()
+    assert [settings.once for settings in host.told] == [True]
+    assert coordinator.restarts == 0
+    assert running._tell_end("shop", coordinator, is_once=True) == is_done
+
+
+def test_an_interrupted_run_has_not_done_its_work(tmp_path: Path) -> None:
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__), once=True), say=lambda _text: None)
+    assert not running._tell_end("shop", coordinator, is_once=True)
+    assert running._tell_end("shop", coordinator, is_once=False)
+
+
+def test_an_application_with_requests_is_refused(tmp_path: Path) -> None:
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    app.source("queries", fk.Http("/queries", schema="id LONG"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        Coordinator(app, RunSettings(file=Path(__file__), once=True))
+    assert (caught.value.condition, caught.value.parameters["source"]) == ("ONCE_UNSUITABLE", "queries")
+
+
+def test_the_status_line_tells_how_much_is_left() -> None:
+    app = fk.App("shop")
+    status = {"regions": [], "once": {"is_over": False, "left": 1234, "stuck": {}}}
+    assert running.status_line(app, status) == "shop: 1,234 records left"

@@ -1,0 +1,242 @@
+"""The calls of a Python function by a task of a live region: Java asks real processes, which die, hang and lie."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from pyspark import cloudpickle
+
+from falkirk.frames.row_worker import RefusedRow
+from falkirk.system import private
+from tests.support import wait_until
+from tests.unit.java.conftest import Command
+
+WORKER = (sys.executable, "-m", "falkirk.frames.row_worker")
+#: A process with this protocol that does what a request says: always if it ends with "!", else once, for which it makes
+#: files whose names begin with its first argument.
+ODD = """
+import os, signal, socket, struct, sys
+file, address = sys.argv[1:]
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(address)
+def take(size):
+    taken = b""
+    while len(taken) < size:
+        taken += connection.recv(size - len(taken)) or sys.exit()
+    return taken
+def first_time(what):
+    try:
+        return bool(os.open(file + what, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+def send(answer):
+    connection.sendall(struct.pack(">i", len(answer)) + answer)
+if b"slow" in take(*struct.unpack(">i", take(4))) and first_time("slow"):
+    signal.pause()
+send(b"\\0")
+while True:
+    request = take(*struct.unpack(">i", take(4)))
+    what = request if request.endswith(b"!") or first_time(request.decode()) else b""
+    if what.startswith(b"torn"):
+        connection.sendall(struct.pack(">i", 100) + b"\\0 half of it")
+        sys.exit()
+    if what.startswith(b"size"):
+        connection.sendall(struct.pack(">i", -5))
+    elif what.startswith(b"kind"):
+        send(b"\\7" + request)
+    elif what.startswith(b"late"):
+        signal.pause()
+    elif what.startswith(b"last"):
+        send(b"\\2" + request)
+    elif what.startswith(b"slowly"):
+        for byte in struct.pack(">i", len(request) + 1) + b"\\0" + request:
+            connection.sendall(bytes([byte]))
+    else:
+        send(b"\\0" + request)
+"""
+
+
+class Caller:
+    """A JVM with one task that calls Python."""
+
+    def __init__(self, jvm: "subprocess.Popen[str]") -> None:
+        self._jvm = jvm
+
+    def line(self, line: str) -> str:
+        """Return the answer to a line."""
+        assert self._jvm.stdin is not None
+        assert self._jvm.stdout is not None
+        print(line, file=self._jvm.stdin, flush=True)
+        return self._jvm.stdout.readline().removesuffix("\n")
+
+    def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Return the number of the process that answered, and its answer."""
+        pid, _, answer = self.line(request.hex()).partition(" ")
+        return int(pid), bytes.fromhex(answer)
+
+    def fold(self, key: str, partition: int, request: bytes) -> str:
+        """Return the answer to a record of a step with a state, or the error."""
+        answer = self.line(f"{key} {partition} {request.hex()}").partition(" ")[2]
+        return answer if "|" in answer else bytes.fromhex(answer).decode()
+
+    def error(self, request: bytes) -> str:
+        """Return the error of a request."""
+        return self.line(request.hex()).partition(" ")[2]
+
+
+Begin = Callable[..., "contextmanager[Caller]"]
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """A folder for sockets, whose paths must be short."""
+    with tempfile.TemporaryDirectory(dir=private.temporary_folder()) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def calling(java_tests: Command, tmp_path: Path, sockets: Path) -> Callable[..., Iterator[Caller]]:
+    @contextmanager
+    def made(setup: bytes, words: Sequence[str] = WORKER, call_ms: int = 60_000, start_ms: int = 60_000) -> Iterator:
+        file = tmp_path / "setup"
+        file.write_bytes(setup)
+        arguments = [str(sockets), str(start_ms), str(call_ms), str(file), *words]
+        command = java_tests("CallLines", arguments)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as jvm:
+            try:
+                yield Caller(jvm)
+                assert jvm.stdin is not None
+                jvm.stdin.close()
+                assert jvm.wait(60) == 0
+            finally:
+                jvm.kill()
+
+    return made
+
+
+def _answering(request: bytes) -> bytes:
+    print("to the log, not into the answers")
+    if request.startswith(b"die") and (request.endswith(b"!") or not os.path.exists(request[3:].decode())):
+        if not request.endswith(b"!"):
+            open(request[3:].decode(), "w").close()
+        os._exit(9)
+    if request == b"refuse":
+        raise RefusedRow("never again: ä")
+    return request[::-1]
+
+
+def pickled(function: Callable[[bytes], bytes]) -> bytes:
+    """Return a function by value, as one of a user's file is sent."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        made: bytes = cloudpickle.dumps(function)
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    return made
+
+
+def test_a_process_answers_and_another_one_replaces_it_when_it_dies(calling: Begin, tmp_path: Path) -> None:
+    with calling(pickled(_answering)) as caller:
+        first, answer = caller.ask(b"abc")
+        assert answer == b"cba"
+        assert caller.ask(b"") == (first, b"")
+        large = os.urandom(3_000_000)
+        assert caller.ask(large) == (first, large[::-1])
+        psutil.Process(first).kill()
+        second, answer = caller.ask(b"after a kill")
+        assert (second != first, answer) == (True, b"llik a retfa")
+        request = f"die{tmp_path / 'once'}".encode()
+        third, answer = caller.ask(request)
+        assert (third != second, answer) == (True, request[::-1]), "it died in a call, and the next one answered it"
+        assert caller.error(b"die!") == "FALKIRK_PYTHON_FAILED|it ended before it answered"
+        assert "never again: ä" in caller.error(b"refuse")
+        assert caller.ask(b"and on")[1] == b"no dna"
+
+
+def test_tasks_use_a_process_one_after_the_other(calling: Begin, sockets: Path) -> None:
+    with calling(pickled(_answering)) as caller:
+        pid, _ = caller.ask(b"abc")
+        assert caller.line("task") == "begun"
+        assert caller.ask(b"abc") == (pid, b"cba")
+        assert not list(sockets.iterdir()), "a socket has no name once it is connected"
+    wait_until(lambda: not psutil.pid_exists(pid), 30, "the process ends with its JVM")
+
+
+def test_a_new_process_gets_the_request_of_one_that_hangs(calling: Begin) -> None:
+    """Others that wait for a task may hang for the same reason."""
+    with calling(pickled(_answering), call_ms=3_000) as caller:
+        first, spare = caller.ask(b"abc")[0], int(caller.line("spare"))
+        assert first != spare
+        for pid in (first, spare):
+            os.kill(pid, signal.SIGSTOP)
+        third, answer = caller.ask(b"abc")
+        assert (third not in (first, spare), answer) == (True, b"cba")
+        os.kill(spare, signal.SIGKILL)
+
+
+def _appending(request: bytes) -> bytes:
+    """Append each record to the state of its key, and answer with both. A dot deletes the state, a dash keeps it."""
+    size = struct.unpack_from(">i", request)[0]
+    state, row = request[4 : 4 + max(0, size)], request[4 + max(0, size) :]
+    answer = (b"none" if size < 0 else state) + b"<" + row
+    if row == b"die":
+        os._exit(9)
+    if row in (b".", b"-"):
+        return struct.pack(">i", -1 if row == b"." else -2) + answer
+    return struct.pack(">i", len(state + row)) + state + row + answer
+
+
+def test_each_key_has_a_state_outside_of_the_process(calling: Begin) -> None:
+    with calling(pickled(_appending)) as caller:
+        assert [caller.fold("k", 0, row) for row in (b"a", b"b", b"-", b"c")] == ["none<a", "a<b", "ab<-", "ab<c"]
+        assert caller.fold("", 1, b"x") == "none<x", "null is a key, too"
+        assert caller.fold("k", 0, b"") == "", "a bad record passes"
+        assert "FALKIRK_PYTHON_FAILED" in caller.fold("k", 0, b"die")
+        assert caller.fold("k", 0, b".") == "abc<.", "two processes have died, and the state is there"
+        assert caller.fold("k", 0, b"a") == "none<a"
+        assert caller.fold("", 1, b"y") == "x<y"
+        assert caller.fold("k", 1, b"b") == "FALKIRK_CO_PARTITIONING|0|1|[k]"
+
+
+def test_a_function_that_can_not_be_loaded_is_refused(calling: Begin) -> None:
+    with calling(b"no pickle") as caller:
+        assert caller.error(b"abc").startswith("FALKIRK_PYTHON_REFUSED|the function can't be loaded")
+
+
+def test_a_process_that_does_not_start_fails_the_task(calling: Begin) -> None:
+    with calling(b"", [sys.executable, "-c", "raise SystemExit(3)"]) as caller:
+        assert caller.error(b"abc") == "FALKIRK_PYTHON_FAILED|it ended before it was ready: code 3"
+
+
+def test_an_answer_that_is_none_is_given_by_another_process(calling: Begin, tmp_path: Path) -> None:
+    reasons = {
+        "torn": "it ended before it answered", "size": "it wrote an answer of -5 bytes",
+        "kind": "it wrote an answer of kind 7", "late": "it did not answer within 2000 ms",
+    }  # fmt: skip
+    script = tmp_path / "odd.py"
+    script.write_text(textwrap.dedent(ODD))
+    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")], call_ms=2_000) as caller:
+        for what, reason in reasons.items():
+            assert caller.ask(what.encode())[1] == what.encode()
+            assert caller.error(f"{what}!".encode()) == f"FALKIRK_PYTHON_FAILED|{reason}"
+            assert caller.ask(b"and on")[1] == b"and on"
+
+
+def test_an_answer_in_pieces_a_last_answer_and_a_slow_start(calling: Begin, tmp_path: Path) -> None:
+    script = tmp_path / "odd.py"
+    script.write_text(textwrap.dedent(ODD))
+    with calling(b"slow", [sys.executable, str(script), str(tmp_path / "done")], start_ms=5_000) as caller:
+        first, answer = caller.ask(b"slowly!")
+        assert answer == b"slowly!"
+        assert caller.ask(b"last!") == (first, b"last!")
+        second, answer = caller.ask(b"more")
+        assert (second != first, answer) == (True, b"more")

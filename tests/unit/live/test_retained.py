@@ -1,0 +1,88 @@
+"""How many batches Spark keeps for a history: from the plan to the setting with which a query starts."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from falkirk.host import host
+from falkirk.host.host import Host
+from falkirk.local.spark import RETAIN
+from falkirk.runtime.live import at_rest, query, region
+from falkirk.runtime.live.query import LiveQuery
+from falkirk.runtime.live.region import LiveRegion
+from falkirk.theory.history import History
+
+#: More than Spark keeps by itself.
+RETAINED = 777
+
+
+def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = dict[str, Any]()
+
+    def made(region: Any, context: Any, *, retain: int = 0, on_progress: object) -> Any:
+        given[region.name] = retain
+        return SimpleNamespace(region=region)
+
+    def retained_of(region: Any, history: History) -> int:
+        assert history == History(points=500)
+        return RETAINED + len(region.name)
+
+    monkeypatch.setattr(host, "LiveRegion", made)
+    monkeypatch.setattr(host, "batches_of", lambda *arguments: SimpleNamespace(regions={}))
+    for name in ("Executors", "Losses", "ForeignWatch", "judges_of"):
+        monkeypatch.setattr(host, name, lambda *arguments: None)
+    regions = [SimpleNamespace(name=name, where=None) for name in ("a", "bb")]
+    plan = SimpleNamespace(regions=regions, batches=(), retained_of=retained_of)
+    context = SimpleNamespace(session=None, home=SimpleNamespace(path=Path()))
+    Host(cast(Any, plan), cast(Any, context), history=History(points=500))
+    assert given == {"a": RETAINED + 1, "bb": RETAINED + 2}
+
+
+def test_a_region_starts_its_query_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It also sets checkpoints aside before Spark deletes them, which depends on the same number."""
+    made, aside = list[int](), list[int]()
+
+    def began(**given: Any) -> Any:
+        made.append(given["retain"])
+        return SimpleNamespace(start=lambda *arguments: "query")
+
+    monkeypatch.setattr(region, "LiveQuery", began)
+    monkeypatch.setattr(region, "Losses", lambda session: None)
+    monkeypatch.setattr(region, "writes_elsewhere", lambda session: False)
+    monkeypatch.setattr(LiveRegion, "_fence_writers", lambda self: None)
+    monkeypatch.setattr(region, "RegionLanes", lambda region, context: None)
+    monkeypatch.setattr(at_rest, "Outputs", lambda logs, place: None)
+    monkeypatch.setattr(at_rest, "KeptCheckpoints", lambda folder, *topics: kept)
+    kept = SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append(retain))
+    home = SimpleNamespace(store=None, checkpoint=lambda name: Path())
+    logs = SimpleNamespace(name="r", sources=())
+    of = SimpleNamespace(name="r", logs=lambda: logs)
+    live = LiveRegion(cast(Any, of), cast(Any, SimpleNamespace(home=home, session=None)), retain=RETAINED)
+    opening = SimpleNamespace(release=None, skips=())
+    live._run(cast(Any, opening), cast(Any, SimpleNamespace(start_offsets={})), {})
+    live.keep_only([])
+    assert (made, aside) == ([RETAINED], [RETAINED])
+
+
+@pytest.mark.parametrize(("of_session", "used"), [("100", RETAINED), (None, RETAINED), ("2000", 2000)])
+def test_spark_reads_it_when_the_query_starts(
+    of_session: str | None, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query of the session that starts later has the session's own number again."""
+    conf: Any = {RETAIN: of_session}
+    conf = SimpleNamespace(get=conf.get, set=conf.__setitem__, all=conf)
+    began = list[int]()
+    writer: Any = SimpleNamespace(queryName=lambda name: None)
+    monkeypatch.setattr(LiveQuery, "_rows", lambda *arguments: None)
+    monkeypatch.setattr(LiveQuery, "_writer", lambda *arguments: writer)
+    monkeypatch.setattr(query, "begin_query", lambda *arguments: began.append(int(conf.all[RETAIN])))
+    context = SimpleNamespace(session=SimpleNamespace(conf=conf), home=SimpleNamespace(identity="deadbeef"))
+    live = LiveQuery(
+        region=cast(Any, SimpleNamespace(name="r", interval_s=1.0)), context=cast(Any, context), retain=RETAINED,
+        release=cast(Any, None), checkpoint=Path(), lanes=cast(Any, None), losses=cast(Any, None),
+    )  # fmt: skip
+    live.start({}, {}, ())
+    assert began == [used]
+    assert int(conf.all[RETAIN]) == int(of_session or 100)
