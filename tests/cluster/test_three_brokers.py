@@ -4,13 +4,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from falkirk.errors import LogError, is_away
+from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.replication import unreplicated
 from falkirk.kafka.topics import Topics
@@ -66,17 +66,22 @@ def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
         writer.send_signal(signal.SIGKILL)
 
 
-def _place(topics: Topics) -> Storage:
-    return cast(Storage, SimpleNamespace(topics=topics))
+@contextmanager
+def _storage(home: Path, broker: str) -> Iterator[Storage]:
+    """Open a home on brokers that may be stopped: a request gives up after a second."""
+    with open_home(home, "fenced") as opened:
+        storage = Storage(opened, Connection.of(broker))
+        object.__setattr__(storage, "topics", Topics(storage.connection, timeout_s=1.0))
+        yield storage
 
 
-def _fence(topics: Topics, topic: str) -> int:
+def _fence(place: Storage, topic: str) -> int:
     """Return the fence of a topic; retry while the request goes to a stopped broker."""
     found: list[int] = []
 
     def has_fence() -> bool:
         try:
-            found.append(settled_ends(_place(topics), (topic,), topic)[topic][0])
+            found.append(settled_ends(place, (topic,), topic)[topic][0])
         except LogError as error:
             if not is_away(error):
                 raise
@@ -86,59 +91,60 @@ def _fence(topics: Topics, topic: str) -> int:
     return found[-1]
 
 
-def test_the_fence_is_behind_what_a_stalled_follower_lacks(whole: KafkaCluster, topic: str) -> None:
+def test_the_fence_is_behind_what_a_stalled_follower_lacks(whole: KafkaCluster, topic: str, home: Path) -> None:
     _killed_with_a_stalled_follower(whole, topic)
-    topics = Topics(Connection.of(whole.bootstrap), timeout_s=1.0)
-    assert _fence(topics, topic) == 15
-    whole.heal()
-    assert topics.end_positions(topic) == {0: 15}
+    with _storage(home, whole.bootstrap) as place:
+        assert _fence(place, topic) == 15
+        whole.heal()
+        assert place.topics.end_positions(topic) == {0: 15}
 
 
 def test_a_fence_by_the_high_watermark_has_records_behind_it(
-    whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    whole: KafkaCluster, topic: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the mechanism disabled, five records of a killed writer appear after the fence."""
     monkeypatch.setattr(Topics, "unreplicated", lambda *_arguments, **_options: frozenset())
     _killed_with_a_stalled_follower(whole, topic)
-    topics = Topics(Connection.of(whole.bootstrap), timeout_s=1.0)
-    assert _fence(topics, topic) == 10
-    whole.heal()
-    assert topics.end_positions(topic) == {0: 15}
+    with _storage(home, whole.bootstrap) as place:
+        assert _fence(place, topic) == 10
+        whole.heal()
+        assert place.topics.end_positions(topic) == {0: 15}
 
 
-def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic: str) -> None:
+def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic: str, home: Path) -> None:
     """It was stopped while others elected a successor, which took five more records. The client knows no other broker
     when it resumes, and has the leader from before. In four runs that asked two thousand times in the first two seconds
     it never gave its own end, 10: it refuses, and the client asks the successor."""
     former = whole.leader(topic)
-    topics = Topics(Connection.of(whole.address(former)), timeout_s=1.0)
-    assert topics.end_positions(topic) == {0: 10}
-    whole.stop(former)
-    wait_until(lambda: whole.leader(topic) not in (former, -1), 60, "another leader")
-    writing = [sys.executable, "-c", _WRITER, whole.address(whole.leader(topic)), topic, "5", "replicated"]
-    assert subprocess.run(writing, check=False).returncode == 0
-    whole.resume(former)
-    assert _fence(topics, topic) == 15
-    whole.heal()
-    assert topics.end_positions(topic) == {0: 15}
+    with _storage(home, whole.address(former)) as place:
+        assert place.topics.end_positions(topic) == {0: 10}
+        whole.stop(former)
+        wait_until(lambda: whole.leader(topic) not in (former, -1), 60, "another leader")
+        writing = [sys.executable, "-c", _WRITER, whole.address(whole.leader(topic)), topic, "5", "replicated"]
+        assert subprocess.run(writing, check=False).returncode == 0
+        whole.resume(former)
+        assert _fence(place, topic) == 15
+        whole.heal()
+        assert place.topics.end_positions(topic) == {0: 15}
 
 
 def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_for_again(
-    whole: KafkaCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+    whole: KafkaCluster, topic: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputs, "SETTLE_MAX_S", 1.0)
     _killed_with_a_stalled_follower(whole, topic)
-    topics, conditions = Topics(Connection.of(whole.bootstrap), timeout_s=1.0), []
+    conditions: list[tuple[str, object]] = []
 
-    def is_told() -> bool:
+    def is_told(place: Storage) -> bool:
         with pytest.raises(LogError) as caught:
-            settled_ends(_place(topics), (topic,), topic)
+            settled_ends(place, (topic,), topic)
         conditions.append((caught.value.condition, caught.value.parameters.get("code")))
         return conditions[-1] == ("BROKER_AWAY", "REPLICAS_LAG")
 
-    wait_until(is_told, 60, lambda: f"an error about lagging replicas: {conditions}")
-    whole.heal()
-    assert _fence(topics, topic) == 15
+    with _storage(home, whole.bootstrap) as place:
+        wait_until(lambda: is_told(place), 60, lambda: f"an error about lagging replicas: {conditions}")
+        whole.heal()
+        assert _fence(place, topic) == 15
 
 
 def test_an_application_outlives_a_stalled_follower_a_dead_leader_and_another_controller(
