@@ -232,6 +232,11 @@ class FileLog:
             found[path] = file.number
         return found
 
+    def places(self, first: Offset, last: Offset) -> list[Path]:
+        """Return the paths of the files [first, last), whatever is there now."""
+        with self._lock:
+            return [self.folder / file.name for file in self._known()[first:last]]
+
     def _or_disown(self, file: NumberedFile) -> str:
         name = shlex.quote(f"{self._source}/{file.name}")
         return f"If you can't: `falkirk disown FILE {name}` leaves it out of all incomplete epochs."

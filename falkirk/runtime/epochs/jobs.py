@@ -185,7 +185,8 @@ class EpochJobs:
         self.begin_jobs(epoch, group)
         inputs = self._inputs(epoch)
         try:
-            inputs.take_in()
+            with self.reads.ended_pipes(epoch):
+                inputs.take_in()
         except BaseException:
             inputs.release()
             raise

@@ -187,13 +187,14 @@ class Run:
 
     def _recompute(self, epoch: Epoch) -> None:
         """Compute the state after a complete epoch again."""
-        computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
-        try:
-            after = self._after(computed.kept, str(epoch.folder))
-            self._jobs.reads.check(epoch, computed.refused)
-            self._states = {epoch.number: after}
-        finally:
-            computed.clean()
+        with self._jobs.reads.ended_pipes(epoch):
+            computed = self._jobs.compute(epoch, self._before(epoch.number), f"{self._group}-{epoch.number}")
+            try:
+                after = self._after(computed.kept, str(epoch.folder))
+                self._jobs.reads.check(epoch, computed.refused)
+                self._states = {epoch.number: after}
+            finally:
+                computed.clean()
 
     def _after(self, kept: State, folder: str) -> State:
         """Return a state that is in no file, kept in Spark's storage."""
@@ -279,12 +280,13 @@ class Run:
     def _execute(self, epoch: Epoch) -> None:
         taken = self._taken(epoch.number)
         try:
-            try:
-                self._complete(epoch, taken)
-            except SPARK_ERRORS:
-                if not self._refuse_unreadable(epoch):
-                    raise
-                self._complete(epoch, None)
+            with self._jobs.reads.ended_pipes(epoch):
+                try:
+                    self._complete(epoch, taken)
+                except SPARK_ERRORS:
+                    if not self._refuse_unreadable(epoch):
+                        raise
+                    self._complete(epoch, None)
         finally:
             if taken is not None:
                 taken.release()

@@ -1,9 +1,11 @@
 """Files that no job can read, and files that were changed or removed: a writer of a folder delays its readers, and ends
 nothing."""
 
+import contextlib
 import gzip
 import json
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +14,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.frames.files import rows_of
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.files import FileLog
+from falkirk.runtime.epochs.pipes import end_pipe, ended_pipes
 from tests.integration.cutting import run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.epochs.test_files import put
@@ -221,3 +226,39 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
         query.stop()
     letters = wire.records("lost-totals.dead-letters")
     assert [r.key for r in letters] == [b"c.csv"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_path: Path, tag: str, form: str) -> None:
+    """It is swapped after Spark has listed the file and before a task opens it. A neighbour keeps the pipe open.
+
+    Before, the task waited for good. `FileLog.paths` refuses the results of the epoch: the file is not regular.
+    """
+    path, whole = tmp_path / "in" / f"a.{form}", b"word,n\n" + b"ash,1\n" * 40_000
+    path.parent.mkdir()
+    if form == "json":
+        whole = b'{"word": "ash", "n": 1}\n' * 10_000
+    if form == "parquet":
+        whole = parquet(spark, tmp_path / "scratch", SCHEMA, [("ash", 1)])
+    path.write_bytes(whole)
+    listed = rows_of(spark, fk.Files(str(path.parent), form, schema=SCHEMA), {path: 0})  # type: ignore[arg-type]
+    path.unlink()
+    os.mkfifo(path)
+    held = os.open(path, os.O_RDWR)
+    ended = threading.Event()
+
+    def read() -> None:
+        spark.sparkContext.setJobGroup(tag, "reads a pipe")
+        with contextlib.suppress(*SPARK_ERRORS):
+            listed.data.write.format("noop").mode("overwrite").save()
+        ended.set()
+
+    try:
+        with ended_pipes([path], look_s=float(os.environ.get("LOOK", "0.2"))):
+            thread = threading.Thread(target=read, daemon=True)
+            thread.start()
+            assert ended.wait(60)
+    finally:
+        os.close(held)
+        while not ended.wait(0.2):  # without the mechanism: end the task, which would hold a core
+            end_pipe(path)
