@@ -52,7 +52,7 @@ def end_pipe(path: Path) -> None:
             found = os.fstat(pipe)
             if (
                 stat.S_ISFIFO(found.st_mode) and found.st_nlink == 1
-            ):  # a pipe with another name may be another program's
+            ):  # another name may be its true one
                 os.write(pipe, _LINES)
         finally:
             os.close(pipe)
