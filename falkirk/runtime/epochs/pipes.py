@@ -1,7 +1,8 @@
 """Pipes: ends the waiting of a task that reads a pipe in place of a file.
 
 Spark opens files by name, and a writer of a folder can put a pipe (FIFO) in the place of a file just before. The task
-then waits until somebody writes, and neither Java nor Spark can interrupt it. So while an epoch runs, a thread looks at
+then waits until somebody writes, and neither Java nor Spark can interrupt it. A pipe in the place of a file with
+checksums, which Hadoop looks for beside each file, does the same at any time. So while an epoch runs, a thread looks at
 its files. It opens a pipe as a writer and closes it, which is the end of the file for the task. Someone else may keep
 the pipe open. Then the task goes on waiting, so the thread also writes empty lines until the task has read as much as
 the file had. The epoch does not count: after its results, each reader checks that its files are regular and unchanged.
@@ -32,6 +33,7 @@ def ended_pipes(paths: Collection[Path], *, look_s: float = LOOK_S) -> Iterator[
         while not over.wait(look_s):
             for path in paths:
                 end_pipe(path)
+                end_pipe(path.with_name(f".{path.name}.crc"))  # Hadoop reads it as the checksums of the file
 
     thread = threading.Thread(target=watch, name="falkirk-pipes", daemon=True)
     thread.start()
@@ -50,9 +52,7 @@ def end_pipe(path: Path) -> None:
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             found = os.fstat(pipe)
-            if (
-                stat.S_ISFIFO(found.st_mode) and found.st_nlink == 1
-            ):  # another name may be its true one
+            if stat.S_ISFIFO(found.st_mode) and found.st_nlink == 1:  # another name may be its true one
                 os.write(pipe, _LINES)
         finally:
             os.close(pipe)

@@ -1,4 +1,7 @@
-"""A count in a live region, a batch, and a batch that answers requests, over a connection with TLS and SASL that the test's environment describes."""
+"""A count in a live region, a batch, and a batch that answers requests. The connection has TLS and SASL.
+
+The test's environment describes the connection.
+"""
 
 import os
 
