@@ -228,10 +228,11 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet", "checksums"])
-def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_path: Path, tag: str, form: str) -> None:
+def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_path: Path, form: str) -> None:
     """It is swapped after Spark has listed the file and before a task opens it. A neighbour keeps the pipe open.
 
-    A pipe in the place of the file's checksums can be there from the start. Before, the task waited for good. `FileLog.paths` refuses the results of the epoch: the file is not regular.
+    A pipe in the place of the file's checksums can be there from the start. Before, the task waited for good. An epoch
+    that has read a pipe does not count: `FileLog.paths` refuses a file that is not regular.
     """
     if is_beside := form == "checksums":
         form = "csv"
@@ -246,10 +247,10 @@ def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_pa
     pipe = path.with_name(f".{path.name}.crc") if is_beside else path
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
-    held, ended, failed = os.open(pipe, os.O_RDWR), threading.Event(), []
+    held, ended = os.open(pipe, os.O_RDWR), threading.Event()
+    failed: list[Exception] = []
 
     def read() -> None:
-        spark.sparkContext.setJobGroup(tag, "reads a pipe")
         try:
             listed.data.write.format("noop").mode("overwrite").save()
         except SPARK_ERRORS as error:
