@@ -145,4 +145,4 @@ def test_commands(visitor: Visitor, past: Past, home: Path) -> None:
     visitor.needs(disown, "SELECT", "INSERT")
     visitor.needs(collect, "SELECT", "INSERT", "DELETE")
     visitor.needs(go_back, "SELECT", "INSERT", "UPDATE")
-    visitor.needs(redrive, "SELECT")
+    visitor.needs(redrive, "SELECT", "INSERT")
