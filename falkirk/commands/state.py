@@ -1,4 +1,4 @@
-"""The command state: what a step remembers, as it was saved last."""
+"""The command state: the last saved memory of a step."""
 
 import json
 from collections.abc import Mapping
@@ -38,11 +38,11 @@ _CELL_MAX = 60
 )
 @json_option
 def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
-    """Show the state of a PROCESSOR of FILE's application, as it was saved last.
+    """Show the state of a PROCESSOR of FILE's application, at its last save.
 
-    PROCESSOR is a processor, region or batch. Of a live `groupBy`, the state at the last checkpoint is read by Spark in
+    PROCESSOR is a processor, region or batch. For a live `groupBy`, Spark reads the state at the last checkpoint in
     this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last
-    input record of the key. Of a batch, it is the state after the last epoch that saved one.
+    input record of the key. For a batch, it is the state after the last epoch that saved one.
 
     The state is not the present one: the command says of which checkpoint or epoch it is. It works on a running and on
     a stopped application, and changes nothing.

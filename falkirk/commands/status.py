@@ -1,4 +1,4 @@
-"""The command status: what the regions and batches of an application do now, once or again and again."""
+"""The command status: the present state of the regions and batches of an application, once or repeatedly."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ class SeenStatus:
 
     @property
     def line(self) -> str:
-        """What the regions do, in a few words each."""
+        """The state of each region, in a few words."""
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 

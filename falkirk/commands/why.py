@@ -222,5 +222,5 @@ def _name(log: str) -> str:
     return log.partition(":")[2] or log
 
 
-#: What is told about a unit, by the kind of origin.
+#: The words about a unit, by the kind of origin.
 _TOLD: Mapping[str, Callable[[Values], Iterator[str]]] = {"copy": _copy, "live": _live, "batch": _batch}

@@ -2,8 +2,8 @@
 
 A start reads the tails of outputs, and finds the records of others there. Between two starts nobody reads them. So a
 thread looks at the newest records of each topic from time to time. It reads at most a sample, because an output may
-have more records than one reader can follow: whoever writes one record is found by chance, and whoever keeps writing
-soon. Internal logs and requests are looked at as well: there, the records of others count as input.
+have more records than one reader can follow: a writer of one record is found by chance, and one that keeps writing is
+found soon. Internal logs and requests are looked at as well: there, the records of others count as input.
 """
 
 import logging
@@ -93,7 +93,7 @@ class ForeignWatch:
                 return
             try:
                 self._look_at(LogId(topic))
-            except FalkirkError as error:  # the next look may succeed; whoever needs the topic reports it
+            except FalkirkError as error:  # the next look may succeed; the reader that needs the topic reports it
                 log.debug("%s was not looked at: %s", topic, error.message)
 
     def _look_at(self, topic: LogId) -> None:
