@@ -11,8 +11,8 @@ import psutil
 
 from falkirk.errors import FalkirkError
 
-#: A wait ends with its condition. Beside other work a machine is several times slower, and then a limit that fits an idle
-#: one fails a test by chance.
+#: A wait ends with its condition. Beside other work a machine is several times slower: a limit that fits an idle one then
+#: fails a test by chance.
 PATIENCE = 2.5
 
 
