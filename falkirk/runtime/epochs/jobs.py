@@ -1,6 +1,6 @@
 """Epoch jobs: read, compute and write the epochs of one batch, in one Spark session.
 
-`run.Run` decides when an epoch is cut, run and recorded. This module knows how each of these steps is done.
+`runner.EpochRunner` decides when an epoch is cut, run and recorded. This module knows how each of these steps is done.
 """
 
 import threading

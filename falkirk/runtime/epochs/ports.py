@@ -29,3 +29,24 @@ class ReleaserPort(Protocol):
 
     def released(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which this process has published all."""
+
+
+class RunPort(Protocol):
+    """One incarnation of a batch, as its region sees it.
+
+    Attributes: error: the error that ended it; None while it runs.
+    """
+
+    error: Exception | None
+
+    def leave_off(self) -> None:
+        """Decide and start no further epoch."""
+
+    def drain(self, timeout_s: float) -> None:
+        """Let running epochs finish, and start no further epoch."""
+
+    def save_last(self, timeout_s: float) -> None:
+        """Save the state after the last complete epoch if it is in no file; decide and start no further epoch."""
+
+    def stop(self, timeout_s: float) -> bool:
+        """Stop it, so that it records nothing from now on; return whether its thread and its epochs have ended."""
