@@ -20,7 +20,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.commands.machine"),
     **dict.fromkeys(("history", "rollback"), "falkirk.commands.rollback"),
     **dict.fromkeys(("disown", "gc", "stop"), "falkirk.commands.running"),
-    "dashboard": "falkirk.commands.dashboard.command",
+    "dashboard": "falkirk.commands.dashboard_command",
     "init": "falkirk.commands.init",
     "list": "falkirk.commands.homes:homes",
     "logs": "falkirk.commands.logs",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application

@@ -11,7 +11,7 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
 from falkirk.errors import InternalError
