@@ -47,7 +47,7 @@ class StepwiseRun:
         epochs = self._runner.jobs.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
         if waiting:
-            self._runner.complete(waiting[0])
+            self._runner.run(waiting[0])
             return True
         if self._runner.decide(epochs):
             return True

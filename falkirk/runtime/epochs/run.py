@@ -33,7 +33,8 @@ class Run:
     """One incarnation of a batch: a thread that decides, and workers. Args: runner: of its epochs."""
 
     def __init__(self, runner: EpochRunner) -> None:
-        self._runner, self._jobs, self._batch, self._clock = runner, runner.jobs, runner.jobs.batch, runner.clock
+        self._runner = runner
+        self._jobs, self._batch, self._clock = runner.jobs, runner.jobs.batch, runner.clock
         self.error: Exception | None = None
         self._stopping, self._wake = threading.Event(), threading.Event()
         self._tries: dict[EpochNumber, int] = {}
@@ -173,11 +174,11 @@ class Run:
         taken = self._taken(epoch.number)
         try:
             try:
-                self._runner.complete(epoch, taken)
+                self._runner.run(epoch, taken)
             except SPARK_ERRORS:
                 if not self._refuse_unreadable(epoch):
                     raise
-                self._runner.complete(epoch)
+                self._runner.run(epoch)
         finally:
             if taken is not None:
                 taken.release()

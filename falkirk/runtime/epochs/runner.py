@@ -41,7 +41,8 @@ class EpochRunner:
     """
 
     def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: Clock = time) -> None:
-        self.jobs, self.term, self.clock, self._number, self._batch = jobs, term, clock, number, jobs.batch
+        self.jobs = jobs
+        self.term, self.clock, self._number, self._batch = term, clock, number, jobs.batch
         self.states: dict[EpochNumber, State] = {}
         self.has_unsaved = self.is_restored = False
         self._restore_fails = 0
@@ -134,7 +135,7 @@ class EpochRunner:
     def _record_cut(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> bool:
         return self.term.record(partial(self.jobs.decide, decided, views, at_s))
 
-    def complete(self, epoch: Epoch, taken: Inputs | None = None) -> None:
+    def run(self, epoch: Epoch, taken: Inputs | None = None) -> None:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""
         computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
         folder, direct = self.jobs.epochs.new_folder(epoch.number), self.jobs.direct.takes(epoch)

@@ -87,7 +87,7 @@ def runner(region: Region) -> EpochRunner:
     made.restore()
     for n in range(4):
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
-        made.complete(region.epochs.epochs()[-1])
+        made.run(region.epochs.epochs()[-1])
     assert made.states == {3: {"s": " 0 1 2 3"}}
     return made
 
@@ -109,7 +109,7 @@ def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: S
         region.is_told = n != 1
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
         with nullcontext() if region.is_told else pytest.raises(StoreError):
-            runner.complete(region.epochs.epochs()[-1])
+            runner.run(region.epochs.epochs()[-1])
     region.epochs.drop_results_below(3)
     region.epochs.drop_states_below(1)
     runner.restore()
@@ -176,10 +176,10 @@ def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: S
         if n == 1:
             region.is_swapped = True
             with pytest.raises(LogError):
-                runner.complete(region.epochs.epochs()[-1])
+                runner.run(region.epochs.epochs()[-1])
             assert [e.is_complete for e in region.epochs.epochs()] == [True, False]
             region.is_swapped = region.was_swapped = False
-        runner.complete(region.epochs.epochs()[-1])
+        runner.run(region.epochs.epochs()[-1])
     assert runner.states == {1: {"s": " 0 1"}}
 
 
