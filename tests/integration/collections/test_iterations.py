@@ -59,7 +59,8 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
 
     @app.batch(every="1 second")
     def largest(components: "DataFrame", members: fk.View) -> "DataFrame":
-        return members.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
+        largest: Any = members
+        return largest.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
 
     app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
     app.sink("largest", largest, fk.Sql(database, f"largest_{tag}"))

@@ -127,7 +127,7 @@ class World:
             recovery.turn()
             return self.releaser.released() == self.epochs.end()
 
-        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.releaser.detail}")
         recovery.turn()
 
 
