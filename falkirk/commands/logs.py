@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from falkirk.commands.offline import never_ran
+from falkirk.commands.offline.application import never_ran
 from falkirk.commands.options import file_argument, home_option
 from falkirk.declare.load import load_application
 from falkirk.errors.conditions.commands import LOG_MISSING

@@ -9,17 +9,17 @@ import click
 from rich.table import Table
 
 from falkirk.commands.kept_state import KeptState, batch_states, checkpoint_of, live_state
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.printing import output
 from falkirk.commands.records import shown
 from falkirk.commands.run import counted
 from falkirk.commands.running import home_to_read
-from falkirk.commands.times import when
 from falkirk.declare.load import load_application
 from falkirk.home.folder import Home
 from falkirk.plan.region import RegionLogs
 from falkirk.system.terminal import Terminal
+from falkirk.system.times import when
 
 #: So many characters of a value are shown at most.
 _CELL_MAX = 60

@@ -18,11 +18,11 @@ from rich.text import Text
 
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.run import foreign_records, status_line
-from falkirk.commands.times import when
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
 from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.system.terminal import Terminal
+from falkirk.system.times import when
 
 #: The time between two looks of `--watch`.
 LOOK_S = 1.0

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from falkirk.declare.endpoints import Kafka
 from falkirk.errors import FalkirkError
 from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.ranges import Message, read_messages
@@ -35,12 +34,7 @@ def judges_of(plan: Plan, place: Storage) -> dict[str, Judge]:
     """Return how the records of each topic that an application writes are judged."""
     requests = {source.topic.topic for source in plan.push}
     written: set[str] = {internal_topic(place.home.application, place.home.identity, "redriven")}
-    for region in plan.regions:
-        written |= {region.output.topic, region.dead_letter_topic}
-        written |= set() if region.released_to is None else {region.released_to.topic}
-    for batch in plan.batches:
-        written |= {sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)}
-        written |= set() if batch.dead_letter_topic is None else {batch.dead_letter_topic}
+    written |= {topic for unit in plan.units for topic in unit.written}
     judges = {topic: _by_header(place.verifier(topic)) for topic in sorted(written)}
     return judges | {topic: _by_time(place.signing_key.of(topic, "requests")) for topic in sorted(requests)}
 
