@@ -11,7 +11,7 @@ import psutil
 
 from falkirk.errors import FalkirkError
 
-#: A wait ends with its condition. Beside other work a machine is several times slower: a limit that fits an idle one then
+#: A wait ends with its condition. Beside other work a machine is several times slower. A limit that fits an idle one then
 #: fails a test by chance.
 PATIENCE = 2.5
 
