@@ -1,7 +1,7 @@
 """Spans: epochs and recoveries as traces of OpenTelemetry, if it is installed and its environment says where to send.
 
 The coordinator sends them, from the status that its hosts publish. It outlives Spark, so it knows when a recovery
-began, and sends the spans of a host that has died. Neither the host nor Spark waits for a collector.
+began, and sends the spans of a host that has died. A collector never delays the host or Spark.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Spans:
         self._sent: dict[str, int] = {}
         #: By processor: when a host last reported that it runs, and its restarts then.
         self._ran: dict[str, tuple[float, int]] = {}
-        #: The processors that ran and have to recover, with the reason, as far as it was told.
+        #: The processors that ran and have to recover, with the reason, as far as a host has reported it.
         self._away: dict[str, str] = {}
         #: Those of them whose Spark application was replaced.
         self._replaced: set[str] = set()
