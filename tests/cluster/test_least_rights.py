@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
 from falkirk.check import Guarantee, bounds_now, read_topic
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.commands.redrive import send_again

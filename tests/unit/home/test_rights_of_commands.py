@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.commands.kept_state import batch_states
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.errors import HomeError, StoreError
