@@ -12,10 +12,10 @@ Every target has these properties:
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
 from falkirk.errors.conditions.declare import (
@@ -33,21 +33,24 @@ from falkirk.errors.conditions.declare import (
     SCHEMA_MISSING_FILES,
     TABLE_NAME_INVALID,
     TOPIC_NAME_INVALID,
+    TOPICS_INVALID,
+    TOPICS_MISPLACED,
 )
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
 #: The parts of a record, beside its value, that a source can have as columns. The names are those of Spark's source.
-RECORD_PARTS = ("key", "timestamp", "partition", "offset", "headers")
+RECORD_PARTS = ("key", "timestamp", "topic", "partition", "offset", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A Kafka topic.
+    """A Kafka topic, or several topics of a source that are read as one.
 
     Args:
-        topic: its name.
+        topic: its name. For a source also a list of names: ``fk.Kafka(["orders-eu", "orders-us"], …)``. The records of
+            all of them have the same schema, format and key.
         schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
             fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
             the Avro schema of a record as JSON, or the name of a file with it.
@@ -74,9 +77,25 @@ class Kafka:
     dead_letters: str | None = None
     metadata: str | Sequence[str] | Mapping[str, str] = ()
     where: SourceLocation = field(default_factory=caller, compare=False)
+    #: The names of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
+    several: tuple[str, ...] = field(default=(), init=False)
+
+    if TYPE_CHECKING:  # a field has one type, and `topic` takes a list too
+
+        def __init__(
+            self,
+            topic: str | Sequence[str],
+            schema: str | None = None,
+            key: str | Sequence[str] | None = None,
+            format: Format = "json",
+            starting: Literal["earliest", "latest"] = "earliest",
+            dead_letters: str | None = None,
+            metadata: str | Sequence[str] | Mapping[str, str] = (),
+            where: SourceLocation = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
-        self._check_name(self.topic)
+        self._take_topics(self.topic)
         if self.dead_letters is not None:
             self._check_name(self.dead_letters)
         for name, value, choices in (
@@ -96,6 +115,22 @@ class Kafka:
 
         if self.format == "avro":
             object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
+
+    def _take_topics(self, given: object) -> None:
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            self._check_name(given)
+            return
+        for name in given:
+            self._check_name(name)
+        if not given or len(set(given)) < len(given):
+            raise TOPICS_INVALID.error(where=self.where, topics=list(given))
+        object.__setattr__(self, "several", tuple(given) if given[1:] else ())
+        object.__setattr__(self, "topic", ", ".join(given))
+
+    @property
+    def each(self) -> tuple[Self, ...]:
+        """The declaration of each of its topics alone."""
+        return tuple(replace(self, topic=name) for name in self.several) or (self,)
 
     def _check_name(self, topic: object) -> None:
         if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
@@ -343,6 +378,8 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     """
     if isinstance(value, Kafka) and value.record_columns:
         raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=value.topic)
+    if isinstance(value, Kafka) and value.several:
+        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
     if isinstance(value, Kafka | Sql | Files | Console):
         return value
     if not is_sink(value):
@@ -360,6 +397,8 @@ def as_source(value: object, where: SourceLocation) -> Kafka | Files:
 
     Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: a folder of files has no schema.
     """
+    if isinstance(value, Kafka):
+        return value
     if not isinstance(value, Files):
         return as_topic(value, where)
     if not value.schema:
@@ -368,10 +407,12 @@ def as_source(value: object, where: SourceLocation) -> Kafka | Files:
 
 
 def as_topic(value: object, where: SourceLocation) -> Kafka:
-    """Return `value` if it is a topic.
+    """Return `value` if it is one topic.
 
-    Raises: DefinitionError: `NOT_A_TOPIC`.
+    Raises: DefinitionError: `NOT_A_TOPIC`, `TOPICS_MISPLACED`.
     """
     if not isinstance(value, Kafka):
         raise NOT_A_TOPIC.error(where=where, value=value)
+    if value.several:
+        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
     return value

@@ -35,6 +35,7 @@ from falkirk.errors.conditions.declare import (
     NOT_A_STREAM,
     OUTPUT_MODE_INVALID,
     SCHEMA_MISSING_JSON,
+    UNION_INVALID,
     WATERMARK_MISSING,
     WINDOW_INVALID,
 )
@@ -211,6 +212,30 @@ class Stream:
                 reason = f"a step after withWatermark() may change or drop column {column} of {name}"
                 raise JOIN_INVALID.error(where=where, reason=reason)
         return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
+
+    def union(self, other: "Stream") -> Self:
+        """Add the records of another stream with the same columns, in the same order, as ``DataFrame.union``.
+
+        The columns have the names of this stream. The types must be equal.
+
+        Raises: DefinitionError: `UNION_INVALID`.
+        """
+        return self._united("union", other)
+
+    unionAll = union
+
+    def unionByName(self, other: "Stream") -> Self:
+        """Add the records of another stream with the same columns, in any order, as ``DataFrame.unionByName``.
+
+        Raises: DefinitionError: `UNION_INVALID`.
+        """
+        return self._united("unionByName", other)
+
+    def _united(self, operation: str, other: "Stream") -> Self:
+        where = caller()
+        if not isinstance(other, Stream):
+            raise UNION_INVALID.error(where=where, operation=operation, name=type(other).__name__)
+        return self._like(Step(parent=self._node, operation=operation, arguments=(other,), where=where))
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.

@@ -193,6 +193,24 @@ TOPIC_NAME_INVALID = Condition(
     "{topic!r} is not a topic name.",
     hint="Use at most 249 letters, digits, '.', '_' and '-'.",
 )
+TOPICS_INVALID = Condition(
+    "TOPICS_INVALID",
+    DefinitionError,
+    "{topics!r} is not a list of different topics.",
+    hint='Name each topic once: fk.Kafka(["orders-eu", "orders-us"], schema="id STRING, n INT").',
+)
+TOPICS_MISPLACED = Condition(
+    "TOPICS_MISPLACED",
+    DefinitionError,
+    "the topics {topics!r} can be read as one only by app.source().",
+    hint='Write app.source("orders", fk.Kafka(["orders-eu", "orders-us"], …)), or name one topic here.',
+)
+UNION_INVALID = Condition(
+    "UNION_INVALID",
+    DefinitionError,
+    "{operation}() needs a stream, not {name}.",
+    hint="Name both streams as parameters of the processor.",
+)
 SCHEMA_INVALID = Condition(
     "SCHEMA_INVALID",
     DefinitionError,
