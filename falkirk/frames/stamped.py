@@ -50,31 +50,18 @@ from falkirk.frames.names import STAMP as STAMP
 from falkirk.frames.python_steps import PythonStep, keys_of
 from falkirk.frames.quiet import quiet as quiet
 
-#: More partitions than a topic has.
-PARTITIONS = 1 << 32
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _BAD = "struct<reason: string, key: binary, value: binary>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A DataFrame with stamps.
-
-    Args: depth: how many sub-indexes a stamp has. keyed: a keyed step has been passed. sources: how many numbered
-        sources its records come from; those of a join count as one.
-    """
+    """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed."""
 
     data: DataFrame
     depth: int = 0
     keyed: bool = False
     grouped_by: tuple[str, ...] = ()
-    sources: int = 1
-
-    @property
-    def place(self) -> Column:
-        """The source partition of a record, as a number. Among several sources, it orders like (source, partition)."""
-        partition = F.col(f"{STAMP}.partition")
-        return partition if self.sources == 1 else F.col(f"{STAMP}.source") * F.lit(PARTITIONS) + partition
 
     @property
     def columns(self) -> list[str]:
@@ -272,13 +259,14 @@ def key_column(key: Any) -> Column:
 
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
-    lane = F.when(is_good(), F.lit(-1)).otherwise(frame.place).alias(_LANE)
+    partition = F.col(f"{STAMP}.partition")
+    lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
     newest = F.struct(STAMP, BAD, *[column.alias(f"latest{i}") for i, (column, _) in enumerate(latest)])
     users = [F.expr(a) if isinstance(a, str) else a for a in aggregates if not isinstance(a, LatestValue)]
     data = frame.data.groupBy(*[key_column(k) for k in keys], lane).agg(
-        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(frame.place).alias(LEAST)
+        *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
     )
     names = data.columns
     data = data.where(_always_and_needs(data, names[len(keys) + 1 :]))

@@ -36,16 +36,14 @@ class Parsing:
     kept: list[Column]
 
 
-def parsing(topic: Kafka, number: int = 0) -> Parsing:
+def parsing(topic: Kafka) -> Parsing:
     """Return how a topic's records are parsed. If it `reads_headers`, they must have their headers.
-
-    Args: number: of the source in the stamps of a region.
 
     Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
 
     Raises: DefinitionError: `SCHEMA_INVALID`, `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """
-    stamp = F.struct(F.lit(number).alias("source"), "partition", "offset").alias(STAMP)
+    stamp = F.struct(F.lit(0).alias("source"), "partition", "offset").alias(STAMP)
     if topic.format == "binary":
         fields, names = F.struct("value"), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))

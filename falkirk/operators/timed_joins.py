@@ -27,7 +27,7 @@ _PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a join. Args: rows: of `watermarks.timed`, with its columns. sources: their names. times: of `timed`."""
+    """One side of a join. Args: rows, times: of `watermarks.timed`. sources: the names of the inputs that it reads."""
 
     rows: DataFrame
     sources: tuple[str, ...]

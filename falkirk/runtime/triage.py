@@ -13,7 +13,6 @@ from falkirk.errors.conditions.runtime import (
     TOPIC_MISSING_DELETED,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.stamped import PARTITIONS
 from falkirk.frames.user_function import FAILED
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
@@ -187,11 +186,9 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
     source = region.source.topic.topic
     # The text contains the query's plan too, so only the raised form of the marker counts, which has numbers.
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
-        first, second = (_spoken(int(split[i]), region) for i in (1, 2))
-        names = " and ".join(repr(each.topic.topic) for each in region.sources)
         return _split_key(
-            f"topic {names} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
-            f"from partitions {first} and {second}: {split[3][:200]}",
+            f"topic {source!r} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
@@ -207,15 +204,9 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return QUERY_NOT_STARTED_SPARK.error(
             where=region.where, region=region.name, spark_condition=refused[1], refused=refused[0]
         )
-    if "UnknownTopicOrPartition" in text and (gone := _missing((*region.reads, region.output.topic), context)):
+    if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
         return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, region=region.name)
     return None
-
-
-def _spoken(place: int, region: Region) -> str:
-    """Return a source partition for people. Args: place: as of `Frame.place`."""
-    source, partition = divmod(place, PARTITIONS)
-    return f"{partition} of {region.sources[source].topic.topic}" if region.sources[1:] else str(partition)
 
 
 def _of_python(region: Region) -> SourceLocation:
