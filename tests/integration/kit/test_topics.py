@@ -1,6 +1,5 @@
 """Several topics in one source, and unions: in batches and micro-batches, in the test kit on real Spark."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,7 +44,7 @@ def test_a_batch_reads_all_topics_of_a_list_as_one_parameter(kit: Any) -> None:
     assert [letter["topic"] for letter in t.dead_letters()] == ["orders-eu"]
 
 
-def united(left: str, right: str, by_name: bool = False, changes: Sequence[str] = ()) -> fk.App:
+def united(left: str, right: str, by_name: bool = False) -> fk.App:
     app = fk.App("shop")
     app.source("left", fk.Kafka("left", schema=left))
     app.source("right", fk.Kafka("right", schema=right))
@@ -87,14 +86,15 @@ def test_a_stream_of_several_topics_does_not_run_live(spark: "SparkSession") -> 
     def same(orders: fk.Stream) -> fk.Stream:
         return orders
 
-    @app.stream()
-    def counted(orders: fk.Stream) -> fk.Stream:
-        return orders.groupBy("id").count()
-
     app.sink("same", same, fk.Kafka("same"))
     [batch] = plan(app, spark).batches
     assert batch.reason == "it reads 'orders', which has several topics"
     assert [given.log for given in batch.inputs] == ["orders-eu", "orders-us"], "in an order of their own"
+
+    @app.stream()
+    def counted(orders: fk.Stream) -> fk.Stream:
+        return orders.groupBy("id").count()
+
     app.sink("counted", counted, fk.Kafka("counted", key="id"))
     with pytest.raises(DefinitionError) as refusal:
         plan(app, spark)
