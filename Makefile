@@ -56,6 +56,7 @@ check: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tools/mypy-tests.ini falkirk tests
 	@$(BIN)/python -m pytest tests/unit/house/test_tidy.py -q
 
 # Known advisories about what we depend on. Needs the network, so `make check` does not run it; CI does, without effect on

@@ -57,7 +57,7 @@ class App(Application):
 
         Args: kafka: the broker, by default that of the application. home: the folder, by default that of the
             application. create_topics: create missing topics. force: start although published results depend on a
-            damaged checkpoint. once: process the input that is there now; then the query ends by itself.
+            damaged checkpoint. once: process the present input; then the query ends by itself.
         Raises: FalkirkError: before anything runs.
         """
         from falkirk.host.query import start_application

@@ -20,7 +20,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "jars", "kafka", "setup"), "falkirk.commands.machine"),
     **dict.fromkeys(("history", "rollback"), "falkirk.commands.rollback"),
     **dict.fromkeys(("disown", "gc", "stop"), "falkirk.commands.running"),
-    "dashboard": "falkirk.commands.dashboard.command",
+    "dashboard": "falkirk.commands.dashboard_command",
     "init": "falkirk.commands.init",
     "list": "falkirk.commands.homes:homes",
     "logs": "falkirk.commands.logs",
@@ -128,7 +128,7 @@ def plan(
     It shows the promise for each output, when results are published, and why. Spark analyses the steps, but no query
     starts. Without a broker, two partitions are assumed for each topic, and a note says so.
     """
-    from falkirk.plan.preview import preview
+    from falkirk.plan.shown.preview import preview
 
     shown, terminal = preview(load_application(file), kafka=broker, home=home, master=master), Terminal()
     width = terminal.width if terminal.is_terminal else None

@@ -44,7 +44,7 @@ class WritableStream(Stream):
             interval: time between checkpoints.
             buffer_timeout, state_partitions, fenced: as in `App`.
             create_topics: create missing topics, for trials.
-            once: process the input that is there now; then the query ends by itself.
+            once: process the present input; then the query ends by itself.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
         """
         from falkirk.host.query import start_application  # needs Spark; declarations do not

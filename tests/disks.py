@@ -117,8 +117,8 @@ class SyncedBefore:
 
     Args: regions: the folder with the folders of all batches.
 
-    Attributes: seen: how many epochs, states, runs of iterations and folders were recorded. early: what was recorded
-        before it was synced.
+    Attributes: seen: how many epochs, states, runs of iterations and folders were recorded. early: records of
+        data that was not synced yet.
     """
 
     def __init__(self, disk: ForgetfulDisk, patch: pytest.MonkeyPatch, regions: Path) -> None:

@@ -196,7 +196,8 @@ class Plain:
 
     def _loop(self, what: Made, start: Made, variable: Made, body: Made) -> Rows:
         def apply(current: Rows, *told: dict[Made, bool]) -> Rows:
-            return Plain(self.sources, *told, {**self.made, variable: current}).of(body)
+            rested, ended = told or ({}, {})
+            return Plain(self.sources, rested, ended, {**self.made, variable: current}).of(body)
 
         current, last = self.of(start), None
         for _ in range(what.rounds):

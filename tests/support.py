@@ -11,9 +11,17 @@ import psutil
 
 from falkirk.errors import FalkirkError
 
+#: A wait ends with its condition. Beside other work a machine is several times slower: a limit that fits an idle one then
+#: fails a test by chance.
+PATIENCE = 2.5
+
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
-    """Wait for a condition; after `timeout_s`, fail with `what`: a text, or a function that returns one."""
+    """Wait for a condition; after its time, fail with `what`: a text, or a function that returns one.
+
+    Args: timeout_s: enough on an idle machine. The wait fails after `PATIENCE` times as long.
+    """
+    timeout_s *= PATIENCE
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02
     while not condition():

@@ -79,7 +79,7 @@ def ask_pip_audit() -> dict[str, Any]:
 
 
 def audit_python(ask: Callable[[], dict[str, Any]] = ask_pip_audit) -> int:
-    """Print what is known of the Python packages; return the exit code."""
+    """Print the known advisories of the Python packages; return the exit code."""
     try:
         known, unknown = python_advisories(ask())
     except OSError as error:

@@ -23,9 +23,12 @@ def main() -> None:
     known = jars.manifest() if jars.MANIFEST.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        jars.resolve_with_ivy(folder)
+        packages: set[str] = set()
+        for kind in jars.KINDS:
+            (folder / kind).mkdir()
+            jars.resolve_with_ivy(kind, folder / kind)
+            packages |= resolved(folder / kind / "ivy" / f"falkirk-jars-{kind}.xml")
         files = sorted(path for kind in jars.KINDS for path in (folder / kind).glob("*.jar"))
-        packages = {package for kind in jars.KINDS for package in resolved(folder / "ivy" / f"falkirk-jars-{kind}.xml")}
         sums = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     changed = sorted(name for name in sums.keys() & known.keys() if sums[name] != known[name])
     for name in changed:

@@ -36,7 +36,7 @@ class EpochOrigins:
         self._inputs, self._limit, self._look = inputs, limit, look
         self._batches = {batch.log: batch for batch in shape.batches}
         self._logs: dict[LogId, EpochLog] = {}
-        #: The epochs that are in the answer. Each is there once with its inputs.
+        #: The epochs that are in the answer. Each occurs once, with its inputs.
         self._told: set[tuple[LogId, int]] = set()
 
     def of_result(

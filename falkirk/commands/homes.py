@@ -13,12 +13,12 @@ from rich.table import Table
 
 from falkirk.commands.options import json_option
 from falkirk.commands.printing import output
-from falkirk.commands.times import when
 from falkirk.errors import HomeError
 from falkirk.host.coordinator import read_status
 from falkirk.plan.shape import read_shape
 from falkirk.system import locks
 from falkirk.system.stored import parse_json
+from falkirk.system.times import when
 
 #: Folders in which no home is, and which may be large.
 _SKIPPED = frozenset({".git", ".venv", "__pycache__", "node_modules"})

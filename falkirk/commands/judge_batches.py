@@ -104,13 +104,14 @@ class BatchJudge:
     def _recomputed(self, batch: Batch) -> RecomputedBatch:
         """Return a batch, computed again after all batches that it reads."""
         if batch.name not in self._done:
-            for unit in self._plan.path_to(batch):
-                if isinstance(unit, Batch) and unit.name not in self._done:
-                    record = self._context.home.store.region(unit.name)
+            path = {unit.name for unit in self._plan.path_to(batch)} - self._done.keys()
+            for each in self._plan.batches:
+                if each.name in path:
+                    record = self._context.home.store.region(each.name)
                     if record is not None:
-                        compare(unit, record, {})
-                    self._before[unit.name] = self._released(unit)
-                    self._done[unit.name] = self._recomputation.of(unit)
+                        compare(each, record, {})
+                    self._before[each.name] = self._released(each)
+                    self._done[each.name] = self._recomputation.of(each)
         return self._done[batch.name]
 
     def _released(self, batch: Batch) -> tuple[int, int]:

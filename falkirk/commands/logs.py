@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import click
 
-from falkirk.commands.offline import never_ran
+from falkirk.commands.offline.application import never_ran
 from falkirk.commands.options import file_argument, home_option
 from falkirk.declare.load import load_application
 from falkirk.errors.conditions.commands import LOG_MISSING
@@ -28,10 +28,10 @@ _END_BYTES = 4 << 20
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="How many last lines.")
 def logs(file: Path, home: Path | None, follow: bool, lines: int) -> None:
-    """Print the log of FILE's application: what Spark and the application's functions have written.
+    """Print the log of FILE's application: the output of Spark and of the application's functions.
 
     It is `host.log` in the home, which `falkirk run` and `app.run()` write. An application that was started by
-    `app.start()` or `spark-submit` has none: its log is that of its own process.
+    `app.start()` or `spark-submit` has none: its log belongs to its process.
     """
     app = load_application(file)
     path = home or app.home

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
+from falkirk.local import jars as jvm_jars
 from falkirk.local.doctor import diagnose
-from falkirk.local.jars import resolved
 from falkirk.local.module import application_jars, module_jar
 from falkirk.system.terminal import Terminal
 
@@ -22,7 +22,9 @@ def setup() -> None:
     They are the dependencies, the Java module and the class archives (they make JVMs start faster). Parts that exist
     are kept.
     """
-    _console.print(f"JVM dependencies in {resolved()}", soft_wrap=True)
+    for kind in jvm_jars.KINDS:
+        jvm_jars.resolved(kind)
+    _console.print(f"JVM dependencies in {jvm_jars.entry()}", soft_wrap=True)
     _console.print(f"Java module in {module_jar()}", soft_wrap=True)
     from falkirk.commands.training import make_archives  # needs Spark
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.options import json_option
 from falkirk.commands.printing import output
 from falkirk.commands.records import FoundRecord, TopicRecords, as_text, shown, time_of

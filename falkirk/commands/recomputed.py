@@ -17,7 +17,6 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.runtime.epochs.computed import OWN, Computed
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
@@ -146,7 +145,7 @@ class _Run:
         try:
             name = self._log.new_folder(epoch.number)
             self._jobs.write(epoch, name, computed, direct=False)
-            self._state = self._after(name, computed)
+            self._state = self._jobs.states.after(computed.kept, name) if self._batch.is_stateful else {}
         finally:
             computed.clean()
         self._log.again[epoch.number] = name
@@ -162,14 +161,6 @@ class _Run:
             return True
         first, last = epoch.first.get(log, {}).get(0, 0), epoch.last.get(log, {}).get(0, 0)
         return all(other.real.is_there(e) for e in other.complete(EpochNumber(first), EpochNumber(last)))
-
-    def _after(self, name: str, computed: Computed) -> State:
-        if not self._batch.is_stateful:
-            return {}
-        kept = dict(computed.kept)
-        if self._batch.state is not None and OWN not in kept:
-            kept |= self._jobs.states.read(name, is_result=True)
-        return {slot: k if isinstance(k, str) else k.localCheckpoint(eager=True) for slot, k in kept.items()}
 
     def _saved(self, epoch: Epoch) -> State | None:
         """Return the state after an epoch as the home has saved it, if it has."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -20,7 +20,6 @@ from falkirk.redrive.letters import Letter, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, counted, originals, waiting
 from falkirk.runtime.context import Storage
 from falkirk.system.terminal import Terminal
-from falkirk.theory.ids import LogId
 
 _out = Terminal()
 
@@ -65,11 +64,15 @@ def send_again(
     place = Storage(home=home, connection=connection)
     sources = {name: source.topic.log for name, source in app.sources.items()}
     letters: list[Letter] = []
-    for region, dead_letters in _regions(shape, named).items():
-        is_live = any(r.name == region for r in shape.regions)
-        record = home.store.region(region) if is_live else None
+    only = None if named is None else shape.require_region(named)
+    for unit in shape.units:
+        if unit.dead_letters is None or only not in (None, unit.name):
+            continue
+        record = home.store.region(unit.name)
         added = 0 if record is None else places_of_keyed_step(record.fingerprint)
-        letters += read_letters(place, dead_letters, region, sources, stamped=is_live, added=added)
+        letters += read_letters(
+            place, unit.dead_letters, unit.name, sources, stamped=unit.stamps_letters, added=added
+        )  # fmt: skip
     notes = Notes(place)
     kinds = counted(letters)
     found = {
@@ -105,16 +108,6 @@ def send_again(
 def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
     with home_of(app, home) as (held, _runs):
         yield held, shape_of(held.path)
-
-
-def _regions(shape: Shape, named: str | None) -> dict[str, LogId]:
-    """Return the dead-letter topics by region."""
-    found = {r.name: r.dead_letters for r in shape.regions}
-    found |= {b.name: b.dead_letters for b in shape.batches if b.dead_letters is not None}
-    if named is None:
-        return found
-    region = shape.require_region(named)
-    return {region: found[region]} if region in found else {}
 
 
 _MEANING = {

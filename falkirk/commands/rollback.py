@@ -10,13 +10,14 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import OfflineApplication, Past, PastCut, Preview
-from falkirk.commands.running import PATIENCE_S, of_application, offline
-from falkirk.commands.targets import RollbackTarget, shown, target_of
-from falkirk.commands.times import when
-from falkirk.home.requests import ask_to_go_back
+from falkirk.commands.offline.application import OfflineApplication, Past, PastCut, Preview
+from falkirk.commands.offline.targets import RollbackTarget, shown, target_of
+from falkirk.commands.offline.values import cut_json, preview_json
+from falkirk.commands.running import of_application, offline
+from falkirk.home.requests import PATIENCE_S, ask_to_go_back
 from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
+from falkirk.system.times import when
 
 _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
@@ -129,19 +130,6 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     return table
 
 
-def cut_json(past: PastCut) -> dict[str, Any]:
-    """Return a cut as plain values."""
-    return {
-        "cut": past.cut.number,
-        "since_cut": past.cut.first_number,
-        "made_at_s": past.cut.made_at_s,
-        "since_s": past.cut.since_s,
-        "points": past.cut.asked,
-        "input_read_again": past.again,
-        "outside": dict(past.outside),
-    }
-
-
 def _points(past: Iterable[Past]) -> Table:
     past = tuple(past)
     remarked = any(p.point.detail for p in past)
@@ -189,28 +177,6 @@ def _show(target: RollbackTarget, preview: Preview) -> None:
         _out.print(f"These keep their state: {', '.join(preview.stays)}.")
     for topic, number in preview.outside.items():
         _out.print(f"{number:,} results in topic {topic} are already published and stay there.")
-
-
-def preview_json(target: RollbackTarget, preview: Preview) -> dict[str, Any]:
-    """Return the effect of a rollback as plain values."""
-    return {
-        "cut": None if target.cut is None else target.cut.number,
-        "cut_made_at_s": None if target.cut is None else target.cut.made_at_s,
-        "moves": [
-            {
-                "region": m.region,
-                "from": m.newest.number,
-                "to": m.to.number,
-                "made_at_s": m.to.made_at_s,
-                "input_read_again": m.again,
-                "results_taken_back": m.taken_back,
-                "why": m.why,
-            }
-            for m in preview.moves
-        ],
-        "stays": list(preview.stays),
-        "outside": dict(preview.outside),
-    }
 
 
 def _table(headings: Iterable[str], *left: str) -> Table:

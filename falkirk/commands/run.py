@@ -14,6 +14,7 @@ from falkirk.declare.load import LOADING, broker_of
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.location import caller
 from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.spans import EXTRA, Spans, exporting, is_wanted
 from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
@@ -59,11 +60,14 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
     """
     metrics: Metrics | None = None
     watch: DashboardWatch | None = None
+    spans: Spans | None = None
 
     def on_status(status: dict[str, Any]) -> None:
         line.update(status_line(app, status))
         if metrics is not None:
             metrics.take(status)
+        if spans is not None:
+            spans.take(status)
 
     def say(text: str) -> None:
         _say(text)
@@ -75,6 +79,8 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
         sites: list[Site] = []
         if settings.metrics is not None:
             metrics, sites = _serve_metrics(coordinator, app.name, settings, stack)
+        if is_wanted():
+            spans = _export_spans(app.name, stack)
         if settings.dashboard is not None:
             watch = _serve_dashboard(app, settings, stack, sites)
         stop_on_signals(coordinator.stop)
@@ -104,6 +110,15 @@ def _tell_end(name: str, coordinator: Coordinator, *, is_once: bool) -> bool:
 
 def _say(text: str) -> None:
     _console.print(text, soft_wrap=True)
+
+
+def _export_spans(name: str, stack: contextlib.ExitStack) -> Spans | None:
+    """Send spans to the collector of the environment until the stack ends, if OpenTelemetry is installed."""
+    try:
+        return Spans(stack.enter_context(exporting(name)))
+    except ModuleNotFoundError:
+        _say(f"no spans are sent, although the environment names a collector: `pip install '{EXTRA}'` sends them")
+        return None
 
 
 def _serve_metrics(

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from falkirk.commands.offline import OfflineApplication, never_ran
+from falkirk.commands.offline.application import OfflineApplication, never_ran
 from falkirk.commands.options import broker_option, file_argument, home_option
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -17,15 +17,13 @@ from falkirk.errors import HomeError
 from falkirk.errors.conditions.commands import FILE_UNKNOWN, REQUEST_UNANSWERED_STOP
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
-from falkirk.home.requests import ask_to_stop
+from falkirk.home.requests import PATIENCE_S, ask_to_stop
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 
 _out = Terminal()
-#: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
-PATIENCE_S = 180.0
 
 Command = Callable[..., None]
 

@@ -1,4 +1,4 @@
-"""The command state: what a step remembers, as it was saved last."""
+"""The command state: the last saved memory of a step."""
 
 import json
 from collections.abc import Mapping
@@ -9,17 +9,17 @@ import click
 from rich.table import Table
 
 from falkirk.commands.kept_state import KeptState, batch_states, checkpoint_of, live_state
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.printing import output
 from falkirk.commands.records import shown
 from falkirk.commands.run import counted
 from falkirk.commands.running import home_to_read
-from falkirk.commands.times import when
 from falkirk.declare.load import load_application
 from falkirk.home.folder import Home
 from falkirk.plan.region import RegionLogs
 from falkirk.system.terminal import Terminal
+from falkirk.system.times import when
 
 #: So many characters of a value are shown at most.
 _CELL_MAX = 60
@@ -38,11 +38,11 @@ _CELL_MAX = 60
 )
 @json_option
 def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
-    """Show the state of a PROCESSOR of FILE's application, as it was saved last.
+    """Show the state of a PROCESSOR of FILE's application, at its last save.
 
-    PROCESSOR is a processor, region or batch. Of a live `groupBy`, the state at the last checkpoint is read by Spark in
+    PROCESSOR is a processor, region or batch. For a live `groupBy`, Spark reads the state at the last checkpoint in
     this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last
-    input record of the key. Of a batch, it is the state after the last epoch that saved one.
+    input record of the key. For a batch, it is the state after the last epoch that saved one.
 
     The state is not the present one: the command says of which checkpoint or epoch it is. It works on a running and on
     a stopped application, and changes nothing.

@@ -1,4 +1,4 @@
-"""The command status: what the regions and batches of an application do now, once or again and again."""
+"""The command status: the present state of the regions and batches of an application, once or repeatedly."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ from rich.text import Text
 
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.run import foreign_records, status_line
-from falkirk.commands.times import when
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
 from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.system.terminal import Terminal
+from falkirk.system.times import when
 
 #: The time between two looks of `--watch`.
 LOOK_S = 1.0
@@ -50,7 +50,7 @@ class SeenStatus:
 
     @property
     def line(self) -> str:
-        """What the regions do, in a few words each."""
+        """The state of each region, in a few words."""
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 

@@ -9,17 +9,17 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from falkirk.commands.offline import shape_of
+from falkirk.commands.offline.application import shape_of
 from falkirk.commands.options import json_option
 from falkirk.commands.origins import Origins
 from falkirk.commands.printing import output
 from falkirk.commands.records import TopicRecords, place_of_text, shown, time_of
 from falkirk.commands.run import counted
 from falkirk.commands.running import home_to_read, local_broker, of_application
-from falkirk.commands.times import when
 from falkirk.declare.load import broker_of, load_application
 from falkirk.plan.requests import bound
 from falkirk.runtime.context import Storage
+from falkirk.system.times import when
 
 Values = Mapping[str, Any]
 #: So many characters of a key and of a value are shown, however wide the terminal; and of a value at least so many.
@@ -222,5 +222,5 @@ def _name(log: str) -> str:
     return log.partition(":")[2] or log
 
 
-#: What is told about a unit, by the kind of origin.
+#: The words about a unit, by the kind of origin.
 _TOLD: Mapping[str, Callable[[Values], Iterator[str]]] = {"copy": _copy, "live": _live, "batch": _batch}

@@ -15,7 +15,7 @@ Every error carries a `condition` (a stable name in capitals) and `parameters` (
 tests can use them instead of the text. The texts are in `falkirk/errors/conditions/`, one template per condition.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 Certainty = Literal["definitely", "maybe"]
 
@@ -38,7 +38,7 @@ class FalkirkError(Exception):
         self.message = message
         self.where = where
         self.hint = hint
-        self.parameters = parameters
+        self.parameters: dict[str, Any] = parameters
         super().__init__(str(self))
 
     def __str__(self) -> str:

@@ -72,7 +72,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Codecs:
-    """What a worker needs besides the function, and what can't be pickled."""
+    """The parts of a worker that can't be pickled. It has them besides the function."""
 
     given: RowCodec
     shown: RowCodec
@@ -250,7 +250,7 @@ class _Messages:
             yield bytes(self._read[first : self._at])
 
     def has_another(self) -> bool:
-        """Return whether a whole message is there already."""
+        """Return whether a whole message has arrived."""
         there = len(self._read) - self._at
         return there >= _SIZE.size and there >= _SIZE.size + self._size()
 
@@ -295,7 +295,7 @@ def _end_with(parent: int) -> None:
 def main(address: str) -> None:
     """Serve the JVM that listens at an address."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the JVM decides when it ends
-    os.dup2(2, 1)  # what the function prints goes to the log
+    os.dup2(2, 1)  # the output of the function goes to the log
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
         connection.connect(address)

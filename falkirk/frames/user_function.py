@@ -1,4 +1,4 @@
-"""User functions: what a Python function of rows may return, and what is said of a row on which it fails.
+"""User functions: the results that a Python function of rows may return, and the message about a row on which it fails.
 
 Batches call it in Spark's Python workers (falkirk/operators/python.py), live regions in workers of ours
 (falkirk/frames/row_worker.py). The rules are the same.
@@ -51,7 +51,7 @@ def fitted(kind: str, of: pa.StructType, value: object) -> tuple[dict[str, Any],
 class Fit:
     """Fits rows to their columns: gives the values that Spark would get through Arrow.
 
-    Args: kind: what a row is, for messages. of: its columns.
+    Args: kind: the kind of a row, for messages. of: its columns.
     """
 
     def __init__(self, kind: str, of: T.StructType) -> None:
@@ -117,5 +117,5 @@ def row_text(row: Mapping[str, Any]) -> str:
 
 
 def poison_text(row: Mapping[str, Any], text: str) -> str:
-    """Return what is said of a row that must not become a dead letter. Args: text: the traceback."""
+    """Return the message about a row that must not become a dead letter. Args: text: the traceback."""
     return f"{FAILED} on {row_text(row)}\n{text[-TEXT_MAX:]}"

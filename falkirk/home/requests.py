@@ -10,6 +10,8 @@ from falkirk.store import Store
 from falkirk.theory.ids import PointNumber
 
 _LOOK_S = 0.2
+#: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
+PATIENCE_S = 180.0
 _NOTHING = nullcontext()
 
 

@@ -58,7 +58,7 @@ class RunSettings:
     Args: force: recover once even if published results depend on a damaged checkpoint. metrics: where to serve them,
         ``"[host:]port"``; None: nowhere. dashboard: the same for the dashboard; empty: at its usual port. standby: keep
         a second Spark application ready; None: if the machine has memory for it. conf: Spark settings of the user's
-        own. once: process the input that is there at the start, and end; then a standby is kept only if wanted.
+        own. once: process the input from before the start, and end; then a standby is kept only if wanted.
     """
 
     file: Path

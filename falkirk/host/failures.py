@@ -27,8 +27,8 @@ from falkirk.errors import AWAY, SparkError
 from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Point
+from falkirk.runtime.causes import is_lost_connection, is_stray
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
-from falkirk.runtime.triage import is_lost_connection, is_stray
 from falkirk.system.disk import is_full
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition

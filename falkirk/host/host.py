@@ -31,13 +31,13 @@ from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision
-from falkirk.runtime.batches import batches_of
+from falkirk.runtime.application.batches import batches_of
+from falkirk.runtime.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.context import Context
 from falkirk.runtime.figures import published
 from falkirk.runtime.foreign import ForeignWatch, judges_of
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.sinks import copying, writing
 from falkirk.runtime.status import AWAY_DETAIL, RegionStatus

@@ -11,9 +11,10 @@ from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
 from falkirk.host.figures import LiveFigures, Published
 from falkirk.host.supervised import Supervised, Supervision
+from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
-from falkirk.runtime.triage import damage_of, fatal_of, is_out_of_memory, refuse_split_keys
+from falkirk.runtime.live.triage import damage_of, fatal_of, refuse_split_keys
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition

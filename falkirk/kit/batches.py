@@ -1,6 +1,7 @@
 """Batches: the batches of an application under test. They compute and release epochs in the caller's thread."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,8 +17,10 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.jobs import Shared
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.ports import RunPort
 from falkirk.runtime.epochs.region import BatchRegion
-from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.runner import EpochRunner
+from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.rows import encoded
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochReleaser
@@ -26,28 +29,50 @@ from falkirk.store import RegionRecord
 from falkirk.theory.ids import EpochNumber, LogId
 
 
-class StepwiseRun(Run):
-    """A run without a thread: its work is done in the caller's."""
+class StepwiseRun:
+    """A run whose work is done in the caller's thread, a RunPort. Its errors are raised there.
+
+    Args: runner: of its epochs.
+    """
+
+    def __init__(self, runner: EpochRunner) -> None:
+        self._runner = runner
+        self.error: Exception | None = None
 
     def step(self) -> bool:
         """Do the next piece of work; return whether there was any. Raises: Crash. Errors of the user's function."""
-        while not self._restored:
-            self._restore()
-        epochs = self._jobs.epochs.epochs()
+        while not self._runner.is_restored:
+            if (pause_s := self._runner.restore()) is not None:
+                time.sleep(pause_s)
+        epochs = self._runner.jobs.epochs.epochs()
         waiting = [e for e in epochs if not e.is_complete]
         if waiting:
-            self._complete(waiting[0], None)
+            self._runner.run(waiting[0])
             return True
-        if self._decide(epochs):
+        if self._runner.decide(epochs):
             return True
-        saved_s = self._clock.monotonic() - self._saved_at_s
-        return bool(epochs) and self._batch.saves_at_rest(saved_s) and self.save(epochs[-1])
-
-    def save(self, last: Epoch) -> bool:
-        """Save the state after the last epoch, which is complete, unless it is saved; return whether it was not."""
-        if last.saved:
+        if not epochs or not self._runner.saves_at_rest(epochs[-1]):
             return False
-        self._save(last)
+        self._runner.save(epochs[-1])
+        return True
+
+    def save(self, last: Epoch) -> None:
+        """Save the state after the last epoch, which is complete, unless it is saved."""
+        if not last.saved:
+            self._runner.save(last)
+
+    def leave_off(self) -> None:
+        """See RunPort. Nothing runs between two steps."""
+
+    def drain(self, timeout_s: float) -> None:
+        """See RunPort. Nothing runs between two steps."""
+
+    def save_last(self, timeout_s: float) -> None:
+        """See RunPort. A test asks for a checkpoint itself."""
+
+    def stop(self, timeout_s: float) -> bool:
+        """See RunPort."""
+        self._runner.term.end()
         return True
 
 
@@ -67,9 +92,9 @@ class MemoryBatch(BatchRegion):
         self.jobs.partitions = record.partitions
         return record
 
-    def _begun(self, number: EpochNumber) -> Run:
+    def _begun(self, number: EpochNumber) -> RunPort:
         """See BatchRegion. The test does the work of this run."""
-        return StepwiseRun(self.jobs, number, self._context.clock)
+        return StepwiseRun(EpochRunner(self.jobs, number, Term(), self._context.clock))
 
     def step(self) -> bool:
         """Do the next piece of work; return whether there was any. Raises: Crash."""

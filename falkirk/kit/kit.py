@@ -35,7 +35,7 @@ from falkirk.plan.recordings import Recordings, node_of
 from falkirk.plan.requests import bound
 from falkirk.plan.shape import layout_of
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.runtime.logs import AllLogs, KafkaLogs
+from falkirk.runtime.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.sinks.release import EpochLogs
 
 #: The time at which a test begins unless it says another.

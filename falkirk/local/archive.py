@@ -18,7 +18,7 @@ import pyspark
 
 from falkirk.errors.conditions.local import ARCHIVE_NOT_MADE_PARTLY
 from falkirk.local.cache import cache_home, filled
-from falkirk.local.jars import broker_jars, spark_jars
+from falkirk.local.jars import places, spark_jars
 from falkirk.local.java import Java
 
 Kind = Literal["spark", "broker"]
@@ -51,8 +51,8 @@ def driver_class_path() -> tuple[Path, ...]:
 
 
 def class_path(kind: Kind) -> tuple[Path, ...]:
-    """Return the class path that the archive of this kind covers."""
-    return driver_class_path() if kind == "spark" else broker_jars()
+    """Return the class path that the archive of this kind covers. The broker's jars may not be downloaded yet."""
+    return driver_class_path() if kind == "spark" else places("broker")
 
 
 def archive_file(folder: Path, kind: Kind) -> Path:
@@ -116,16 +116,16 @@ def _key(java: Java) -> dict[str, Any]:
     return {"java": java.build, "jars": [_jar(jar) for kind in KINDS for jar in class_path(kind)]}
 
 
-def _jar(path: Path) -> list[str | int]:
-    found = path.stat()
+def _jar(path: Path) -> list[str | int | None]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return [str(path), None, None]
     return [str(path), found.st_size, found.st_mtime_ns]
 
 
 def _jars_are_unchanged(key: dict[str, Any]) -> bool:
-    try:
-        return all(_jar(Path(path)) == [path, size, time_ns] for path, size, time_ns in key["jars"])
-    except FileNotFoundError:
-        return False
+    return all(_jar(Path(path)) == [path, size, time_ns] for path, size, time_ns in key["jars"])
 
 
 def _size(file: Path) -> int | None:

@@ -74,14 +74,19 @@ def _java() -> CheckResult:
 
 def _dependencies() -> CheckResult:
     place = jars.entry()
-    if not place.is_dir():
+    there = [kind for kind in jars.KINDS if (place / kind).is_dir()]
+    if not there:
         return CheckResult(name="JVM dependencies", ok=True, detail="not downloaded yet; the first run downloads them")
-    lacking, other = jars.absent(place), jars.altered(place)
+    lacking = [jar for kind in there for jar in jars.absent(kind, place / kind)]
+    other = [jar for kind in there for jar in jars.altered(kind, place / kind)]
     lacks = f", without {', '.join(lacking)}" if lacking else ""
+    later = [kind for kind in jars.KINDS if kind not in there]
     return CheckResult(
         name="JVM dependencies",
         ok=not lacking and not other,
-        detail=f"in {place}{lacks}" + (f"; not the original files: {', '.join(other)}" if other else ""),
+        detail=f"in {place}{lacks}"
+        + (f"; not the original files: {', '.join(other)}" if other else "")
+        + (f"; not downloaded before they are needed: {', '.join(later)}" if later else ""),
         fix="Remove that folder; the next run downloads them again.",
     )
 
@@ -130,7 +135,7 @@ def _archives() -> CheckResult:
     name = "class archives"
     try:
         java = find_java()
-        place = archive.entry(java) if jars.entry().is_dir() else None
+        place = archive.entry(java) if (jars.entry() / "spark").is_dir() else None
     except FalkirkError:
         return CheckResult(name=name, ok=True, detail="none, since Java or the JVM dependencies are missing")
     if place is None or not place.is_dir():

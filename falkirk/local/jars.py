@@ -1,9 +1,9 @@
 """JVM dependencies: the Kafka connector that Spark lacks, a broker for trials and a compiler, in a shared cache.
 
-The Ivy inside pyspark resolves them once. The cache entry is complete or absent, see `falkirk.local.cache`. The
-registry that serves a jar also serves its checksum, so a checksum proves nothing. `jars.sha256` is part of this package
-and contains each jar's SHA-256. Falkirk compares jars with it after the download, and again in each process that uses
-them.
+The Ivy inside pyspark resolves each kind once, when something needs it: an application with its own broker never
+downloads the local one. A kind is complete or absent in the cache, see `falkirk.local.cache`. The registry that serves
+a jar also serves its checksum, so a checksum proves nothing. `jars.sha256` is part of this package and contains each
+jar's SHA-256. Falkirk compares jars with it after the download, and again in each process that uses them.
 """
 
 import functools
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import pyspark
 
@@ -30,9 +31,15 @@ _HERE = Path(__file__).parent
 _IVY = _HERE / "ivy.xml"
 MANIFEST = _HERE / "jars.sha256"
 """In the format of `sha256sum`, so `sha256sum --check` can read it in a cache entry; written by tools/pin_jars.py."""
-KINDS = ("spark", "broker", "compiler")
-Resolver = Callable[[Path], None]
-"""Fills a folder with the jars of each kind, such as `spark/*.jar`."""
+Kind = Literal["spark", "broker", "compiler"]
+KINDS: tuple[Kind, ...] = ("spark", "broker", "compiler")
+Resolver = Callable[[Kind, Path], None]
+"""Fills a folder with the jars of a kind."""
+_CONTENT = {
+    "spark": "Spark's connectors for Kafka and Avro, 10 MB",
+    "broker": "a local Kafka broker, 43 MB",
+    "compiler": "a Java compiler, 3 MB",
+}
 
 
 def spark_jars() -> tuple[Path, ...]:
@@ -60,7 +67,10 @@ def compiler_jars() -> tuple[Path, ...]:
 
 
 def entry() -> Path:
-    """Return the cache entry of the jars for this version of Falkirk and pyspark, whether or not it exists."""
+    """Return the folder of the jars for this version of Falkirk and pyspark, whether or not it exists.
+
+    It has a folder for each kind.
+    """
     text = _IVY.read_text() + MANIFEST.read_text() + pyspark.__version__
     return cache_home() / "jars" / hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -77,15 +87,26 @@ def connector_version() -> str:
     return name.removesuffix(".jar").rpartition("-")[2]
 
 
-def absent(folder: Path) -> tuple[str, ...]:
-    """Return the jars of the manifest that are missing in `folder`."""
-    return tuple(sorted(jar for jar in manifest() if not (folder / jar).is_file()))
+def names(kind: Kind) -> dict[str, str]:
+    """Return the SHA-256 of each jar of a kind, by its name in the kind's folder."""
+    start = f"{kind}/"
+    return {jar.removeprefix(start): digest for jar, digest in manifest().items() if jar.startswith(start)}
 
 
-def altered(folder: Path) -> tuple[str, ...]:
-    """Return the jars in `folder` whose content differs from the manifest."""
-    present = ((jar, digest) for jar, digest in manifest().items() if (folder / jar).is_file())
-    return tuple(sorted(jar for jar, digest in present if sha256(folder / jar) != digest))
+def places(kind: Kind) -> tuple[Path, ...]:
+    """Return the paths of the jars of a kind, whether or not they exist."""
+    return tuple(sorted(entry() / kind / name for name in names(kind)))
+
+
+def absent(kind: Kind, folder: Path) -> tuple[str, ...]:
+    """Return the jars of a kind that are missing in `folder`."""
+    return tuple(sorted(f"{kind}/{name}" for name in names(kind) if not (folder / name).is_file()))
+
+
+def altered(kind: Kind, folder: Path) -> tuple[str, ...]:
+    """Return the jars of a kind in `folder` whose content differs from the manifest."""
+    present = ((name, digest) for name, digest in names(kind).items() if (folder / name).is_file())
+    return tuple(sorted(f"{kind}/{name}" for name, digest in present if sha256(folder / name) != digest))
 
 
 def sha256(file: Path) -> str:
@@ -100,41 +121,39 @@ def _sha256(file: Path, *_version: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _checked(kind: str) -> tuple[Path, ...]:
+def _checked(kind: Kind) -> tuple[Path, ...]:
     """Return the jars of one kind that the manifest names; other jars in the folder are not used.
 
     Each process reads all bytes again. A stored result of an earlier check would be in the same folder, so an attacker
     who replaces a jar could replace the result too. 10 MB for Spark take 10 ms, 43 MB for the broker 40 ms.
     """
-    folder = resolved()
-    jars = {jar: digest for jar, digest in manifest().items() if jar.startswith(f"{kind}/")}
-    bad = sorted(jar for jar, digest in jars.items() if not (folder / jar).is_file() or sha256(folder / jar) != digest)
-    if bad:
+    folder = resolved(kind)
+    if bad := sorted((*absent(kind, folder), *altered(kind, folder))):
         raise _altered(
             bad,
             folder,
             hint="Check who else may write to that folder. Remove it; the next run downloads the jars again.",
         )
-    return tuple(sorted(folder / jar for jar in jars))
+    return places(kind)
 
 
 def _altered(jars: Sequence[str], where: object, *, hint: str) -> MachineError:
     return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), advice=hint)
 
 
-def resolved(resolve: Resolver | None = None) -> Path:
-    """Return the complete cache entry; fill it first if it is absent.
+def resolved(kind: Kind, resolve: Resolver | None = None) -> Path:
+    """Return the complete folder of a kind in the cache; fill it first if it is absent.
 
     Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, `DEPENDENCIES_ALTERED`: the cache is unchanged. `FOLDER_NOT_OURS`:
         another user controls the content of the cache, and so the code that runs.
     """
 
     def fill(building: Path) -> None:
-        (resolve or resolve_with_ivy)(building)
-        lacking = absent(building)
+        (resolve or resolve_with_ivy)(kind, building)
+        lacking = absent(kind, building)
         if lacking:
             raise DEPENDENCIES_UNRESOLVED_PARTLY.error(lines=lacking)
-        other = altered(building)
+        other = altered(kind, building)
         if other:
             source = os.environ.get("FALKIRK_IVY_SETTINGS") or "the registry of Ivy's settings"
             raise _altered(
@@ -144,26 +163,26 @@ def resolved(resolve: Resolver | None = None) -> Path:
             )
         shutil.rmtree(building / "ivy", ignore_errors=True)
 
-    waiting = "Another process is downloading the JVM dependencies; waiting for it."
-    return filled(entry(), fill, waiting=waiting)
+    waiting = "Another process is downloading JVM dependencies; waiting for it."
+    return filled(entry() / kind, fill, waiting=waiting)
 
 
-def resolve_with_ivy(folder: Path) -> None:
-    """Download the jars of ivy.xml into `folder` with pyspark's own Ivy.
+def resolve_with_ivy(kind: Kind, folder: Path) -> None:
+    """Download the jars of a kind in ivy.xml into `folder` with pyspark's own Ivy.
 
     FALKIRK_IVY_SETTINGS names another file of Ivy settings, for example for a mirror.
     Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, with the lines of Ivy that give the reason.
     """
     java = find_java()
-    print("Downloading the JVM dependencies (56 MB, once per machine) …", file=sys.stderr, flush=True)
+    print(f"Downloading {_CONTENT[kind]} (once per machine) …", file=sys.stderr, flush=True)
     jars = Path(pyspark.__file__).parent / "jars"
     command = [
         java.command, "-cp", str(jars / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
         "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(_HERE / "ivysettings.xml")),
         "-ivy", str(_IVY),
-        "-confs", *KINDS,
-        "-retrieve", str(folder / "[conf]" / "[artifact]-[revision].[ext]"),
+        "-confs", kind,
+        "-retrieve", str(folder / "[artifact]-[revision].[ext]"),
     ]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode != 0:

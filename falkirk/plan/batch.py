@@ -21,6 +21,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.frames import stamped as frames
 from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
 from falkirk.plan.region import BatchLogs
+from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.theory.ids import EpochNumber, LogId
 
 #: The type of the stamps in a parameter that is marked `fk.Stamped`. For a row of a topic, `row` is 0. For a row of
@@ -267,6 +268,38 @@ class Batch:
     def processors(self) -> tuple[str, ...]:
         """The one processor that it runs."""
         return (self.name,)
+
+    @property
+    def held_for(self) -> str | None:
+        """See Unit: its sinks, if anything leaves the application."""
+        return self.released_to if self.is_held else None
+
+    @property
+    def tracked(self) -> tuple[LogId, ...]:
+        """See Unit. Each sink itself knows the epochs that it has."""
+        return (*self.reads, self.writes)
+
+    @property
+    def written(self) -> tuple[LogId, ...]:
+        """See Unit."""
+        dead = () if self.dead_letter_topic is None else (self.dead_letter_topic,)
+        return (*(sink.to.log for sink in self.sinks if isinstance(sink.to, Kafka)), *dead)
+
+    @property
+    def may_change_steps(self) -> bool:
+        """See Unit: its fingerprint has no steps."""
+        return False
+
+    def stage(self) -> Stage:
+        """See Unit."""
+        return Stage(
+            name=self.name,
+            inputs=tuple(dict.fromkeys(self.reads)),
+            output=self.writes,
+            deterministic=self.deterministic,
+            views=tuple(i.log for i in self.inputs if i.view),
+            times=TimeDomain.EPOCHS if self.iteration is None else TimeDomain.ROUNDS,
+        )
 
 
 def by_parameter(inputs: Sequence[BatchInput], rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

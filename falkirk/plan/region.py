@@ -7,7 +7,7 @@ from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, steps_of
-from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy, duration_s
+from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.reasons import (
@@ -22,6 +22,8 @@ from falkirk.plan.reasons import (
     same,
     seconds,
 )
+from falkirk.plan.step_reasons import of_step
+from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 
 #: The memory of one stamp in the barrier of a join.
@@ -71,6 +73,11 @@ class RegionLogs:
         """The logs that it reads. The number of a source is its place here."""
         return (self.source,) if self.joined is None else (self.source, self.joined)
 
+    @property
+    def stamps_letters(self) -> bool:
+        """See UnitLogs."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLogs:
@@ -88,6 +95,11 @@ class BatchLogs:
     dead_letters: LogId | None
     files: tuple[LogId, ...] = ()
     full_history: bool = False
+
+    @property
+    def stamps_letters(self) -> bool:
+        """See UnitLogs."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,14 +211,7 @@ class Region:
         if own is not None:
             yield _of_undetermined(own, self.name, waits=waits)
         for step in self.steps():
-            if step.operation == "dropDuplicates":
-                yield _of_first(step, name, self.source.topic.topic)
-            elif step.operation == "windows":
-                yield _of_windows(step, name, self.source.topic.topic)
-            elif step.operation == "timedJoin":
-                yield _of_join(step, name)
-            elif step.operation in ("map_rows", "stateful"):
-                yield _of_python(step, name)
+            yield from of_step(step, name, self.source.topic.topic)
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
@@ -286,65 +291,33 @@ class Region:
         """The log that it writes."""
         return self.output.log
 
+    @property
+    def held_for(self) -> str | None:
+        """See Unit: the topic to which its results are copied."""
+        return None if self.released_to is None else self.released_to.topic
 
-def _of_first(step: Step, processor: str, topic: str) -> Reason:
-    keys, watermark = step.arguments
-    delay = seconds(watermark.delay_us / 1e6)
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
-        f"the same {', '.join(f'`{key}`' for key in keys)}. Each partition has its own time: the greatest "
-        f"`{watermark.column}` among its records so far, in every replay too. A key is forgotten when that time has "
-        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late.",
-    )  # fmt: skip
+    @property
+    def tracked(self) -> tuple[LogId, ...]:
+        """See Unit: the topic to which its results are copied is tracked too."""
+        copied = () if self.released_to is None else (self.released_to.log,)
+        return (*self.reads, self.writes, *copied)
 
+    @property
+    def written(self) -> tuple[LogId, ...]:
+        """See Unit."""
+        copied = () if self.released_to is None else (self.released_to.log,)
+        return (self.writes, self.dead_letter_topic, *copied)
 
-def _of_windows(step: Step, processor: str, topic: str) -> Reason:
-    _, _, mode, watermark = step.arguments
-    delay = seconds(watermark.delay_us / 1e6)
-    gives = "Each record gives an updated result of each of its windows" if mode == "update" else (
-        "A window gives one result, when it closes"
-    )  # fmt: skip
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
-        f"key. Each partition has its own time: the greatest `{watermark.column}` among its records so far, in every "
-        f"replay too. A window closes when that time has passed the window's end by {delay}. {gives}. A record is late "
-        f"if all its windows have closed.",
-    )  # fmt: skip
+    @property
+    def may_change_steps(self) -> bool:
+        """See Unit. A join may not, because its state has rows that the former steps made."""
+        return self.joined is None and (self.undetermined is not None or self.repeats)
 
-
-def _of_join(step: Step, processor: str) -> Reason:
-    join = step.arguments[1]
-    first, second = join.names
-    kept = [name for name, keeps in zip(join.names, join.keeps, strict=True) if keeps]
-    alone = "".join(
-        f" A record of {name} without a partner gives a result when no partition of "
-        f"{second if name == first else first} can still bring one."
-        for name in kept
-    )
-    delays = " and ".join(
-        f"{seconds(watermark.delay_us / 1e6)} of {name}"
-        for name, watermark in zip(join.names, join.watermarks, strict=True)
-    )
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"join() runs live: a pair of {first} and {second} is a result when its later record arrives. A record is "
-        f"late if it is older than the time of its own partition, less the delay ({delays}). So every replay finds the "
-        f"same pairs, though in another order. To find the pairs that are already published, Falkirk compares the "
-        f"stamps of both records.{alone}",
-    )  # fmt: skip
-
-
-def _of_python(step: Step, processor: str) -> Reason:
-    function, options = step.arguments
-    called = getattr(function, "__name__", type(function).__name__)
-    limit = seconds(duration_s(options["timeout"]))
-    return Reason(
-        kind="python", processor=processor, where=step.where,
-        text=f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
-        f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record.",
-    )  # fmt: skip
+    def stage(self) -> Stage:
+        """See Unit. A repeated result may differ, so readers are not promised equal ones."""
+        return Stage(
+            name=self.name, inputs=self.reads, output=self.writes, deterministic=self.deterministic or self.repeats
+        )
 
 
 def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:

@@ -11,9 +11,10 @@ from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
+from falkirk.plan.unit import UnitLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.system.stored import parse_json
-from falkirk.theory.ids import LogId
+from falkirk.theory.ids import LogId, LogKind
 
 _FILE = "shape.json"
 
@@ -26,6 +27,16 @@ class Shape:
     regions: tuple[RegionLogs, ...]
     batches: tuple[BatchLogs, ...]
     processors: dict[str, tuple[str, ...]]
+
+    @property
+    def units(self) -> tuple[UnitLogs, ...]:
+        """The regions and batches, upstream first."""
+        return (*self.regions, *self.batches)
+
+    @property
+    def dead_letters(self) -> dict[str, LogId]:
+        """The topics of dead letters, by the names of their units."""
+        return {unit.name: unit.dead_letters for unit in self.units if unit.dead_letters is not None}
 
     @property
     def full_history(self) -> tuple[str, ...]:
@@ -73,38 +84,18 @@ def shape_of(plan: Plan, topics: Topics) -> Shape:
         layout=layout_of(plan, lambda topic: topics.facts(topic).partitions),
         regions=tuple(region.logs() for region in plan.regions),
         batches=tuple(batch.logs() for batch in plan.batches),
-        processors={r.name: r.processors for r in plan.regions} | {b.name: (b.name,) for b in plan.batches},
+        processors={unit.name: unit.processors for unit in plan.units},
     )
 
 
 def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
     """Return a planned application as a graph for the theory. Args: partitions_of: counts a topic's partitions."""
-    stages = {
-        region.name: Stage(
-            name=region.name,
-            inputs=region.reads,
-            output=region.writes,
-            # If results may be repeated, a repetition may differ: readers are not promised equal results.
-            deterministic=region.deterministic or region.repeats,
-        )
-        for region in plan.regions
-    }
-    held = {r.output.log: r.released_to.topic for r in plan.regions if r.released_to is not None}
-    named = {t for s in stages.values() for t in (*s.inputs, s.output)} | {LogId(sink) for sink in held.values()}
-    for batch in plan.batches:
-        stages[batch.name] = Stage(
-            name=batch.name,
-            inputs=tuple(dict.fromkeys(i.log for i in batch.inputs)),
-            output=batch.log,
-            deterministic=batch.deterministic,
-            views=tuple(i.log for i in batch.inputs if i.view),
-            times=TimeDomain.EPOCHS if batch.iteration is None else TimeDomain.ROUNDS,
-        )
-        named |= {i.log for i in batch.inputs if i.topic is not None}
-        held |= {batch.log: batch.released_to} if batch.is_held else {}
-    partitions = {t: partitions_of(t) for t in sorted(named)} | {b.log: 1 for b in plan.batches}
-    partitions |= {i.log: 1 for b in plan.batches for i in b.inputs if i.folder is not None}
-    return Layout(stages=stages, partitions=partitions, held=held)
+    logs = {log for unit in plan.units for log in unit.tracked}
+    return Layout(
+        stages={unit.name: unit.stage() for unit in plan.units},
+        partitions={log: partitions_of(log) if log.kind is LogKind.TOPIC else 1 for log in sorted(logs)},
+        held={unit.writes: unit.held_for for unit in plan.units if unit.held_for is not None},
+    )
 
 
 def read_shape(home: Path) -> Shape | None:

@@ -1,10 +1,12 @@
 """Units: the parts of an application that run, fail and roll back by themselves, as planned."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.reasons import Reason
+from falkirk.protocol.layout import Stage
+from falkirk.theory.ids import LogId
 
 
 class Unit(Protocol):
@@ -16,6 +18,13 @@ class Unit(Protocol):
         reads, writes: logs, by name.
         where: the user's line.
         deterministic: whether a replay of its input gives the same results.
+        fingerprint: by name, the properties that must stay the same so that its checkpoints stay valid.
+        may_change_steps: a change of its steps can't contradict published results, because these wait for a checkpoint
+            or are published again.
+        held_for: the name of those for whom its log holds results until they may be released; None: readers see them
+            in the log at once.
+        tracked: the logs by whose positions the recovery protocol decides.
+        written: the topics that it writes outside the home.
     """
 
     @property
@@ -25,16 +34,35 @@ class Unit(Protocol):
     def processors(self) -> tuple[str, ...]: ...
 
     @property
-    def reads(self) -> tuple[str, ...]: ...
+    def reads(self) -> tuple[LogId, ...]: ...
 
     @property
-    def writes(self) -> str: ...
+    def writes(self) -> LogId: ...
 
     @property
     def where(self) -> SourceLocation: ...
 
     @property
     def deterministic(self) -> bool: ...
+
+    @property
+    def fingerprint(self) -> Mapping[str, str]: ...
+
+    @property
+    def may_change_steps(self) -> bool: ...
+
+    @property
+    def held_for(self) -> str | None: ...
+
+    @property
+    def tracked(self) -> tuple[LogId, ...]: ...
+
+    @property
+    def written(self) -> tuple[LogId, ...]: ...
+
+    def stage(self) -> Stage:
+        """Return it as a part of the graph on which the recovery protocol decides."""
+        ...
 
     def awaited_s(self, spare: int) -> float | None:
         """Return how long its next checkpoint takes at most, with as many spare ones; None: nobody can tell."""
@@ -55,3 +83,20 @@ class Unit(Protocol):
     def costs(self) -> Iterator[str]:
         """Yield the costs of its promise."""
         ...
+
+
+class UnitLogs(Protocol):
+    """The facts about a unit that are needed while it does not run.
+
+    Attributes: dead_letters: the topic of its dead letters; None: it has none. stamps_letters: the headers of these
+        letters name their inputs.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dead_letters(self) -> LogId | None: ...
+
+    @property
+    def stamps_letters(self) -> bool: ...

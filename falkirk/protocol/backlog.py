@@ -22,7 +22,7 @@ from falkirk.theory.ids import LogId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """What a backlog waits for.
+    """The goal of a backlog.
 
     Args: unfinished: the regions that are not done, or whose results are not published. stuck: the regions that can't
         be done, with the log whose first epoch each waits for. left: how many records of the sources are not processed.

@@ -131,7 +131,7 @@ class Down:
             log.error("%s %s. %s: %s", name, how_long, error.condition, error)
 
     def fences(self, name: str, region: RegionPort, *, must: bool = False) -> bool:
-        """Fence a region; keep it down and return False if it can't be fenced for a reason of its own.
+        """Fence a region; keep it down and return False if it can't be fenced, for a reason that concerns it alone.
 
         Args: must: raise this reason, too. Raises: the error, if it concerns more than this region.
         """

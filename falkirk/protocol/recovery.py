@@ -194,9 +194,9 @@ class RecoveryProtocol:
         """Restore the greatest consistent state that the failed regions leave, and resume from it.
 
         Regions that can stay where they are keep running. The others are fenced. Then a new decision considers the
-        results and checkpoints that these regions wrote before the fence. A region that can't be fenced for a reason of
-        its own stays down, like one that is alive and makes no progress. If another one can't go back without it, so
-        does everything that failed and is connected to it.
+        results and checkpoints that these regions wrote before the fence. A region that can't be fenced, for a reason
+        that concerns it alone, stays down, like one that is alive and makes no progress. If another one can't go back
+        without it, so does everything that failed and is connected to it.
 
         Args: force: continue even if published results would be contradicted.
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would make published results invalid;

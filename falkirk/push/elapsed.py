@@ -4,8 +4,8 @@ How long a request is remembered must not depend on a clock that someone can set
 a request that was posted a minute ago, and a retry would run twice. So each request carries its elapsed time in its
 record, and the next gateway counts from the newest one in the topic. Time in which no gateway ran does not count.
 
-Whoever may write the topic may write any time. One forged time in the future would make all requests old. So a time
-is signed, together with the request.
+A program that may write the topic may write any time. One forged time in the future would make all requests old. So a
+time is signed, together with the request.
 """
 
 import hmac
@@ -16,7 +16,7 @@ from falkirk.kafka.signing import tag_of
 
 #: The header of a request that holds its elapsed time, in milliseconds, and the tag of the request.
 HEADER = "falkirk-elapsed-ms"
-#: What a tag covers instead of a partition, which is not known when a request is signed.
+#: A tag covers this instead of a partition, which is not known when a request is signed.
 _ANY_PARTITION = -1
 #: Milliseconds since 1970 have at most this many digits for thousands of years.
 _DIGITS_MAX = 15

@@ -2,15 +2,14 @@
 
 A start reads the tails of outputs, and finds the records of others there. Between two starts nobody reads them. So a
 thread looks at the newest records of each topic from time to time. It reads at most a sample, because an output may
-have more records than one reader can follow: whoever writes one record is found by chance, and whoever keeps writing
-soon. Internal logs and requests are looked at as well: there, the records of others count as input.
+have more records than one reader can follow: a writer of one record is found by chance, and one that keeps writing is
+found soon. Internal logs and requests are looked at as well: there, the records of others count as input.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 
-from falkirk.declare.endpoints import Kafka
 from falkirk.errors import FalkirkError
 from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.ranges import Message, read_messages
@@ -35,12 +34,7 @@ def judges_of(plan: Plan, place: Storage) -> dict[str, Judge]:
     """Return how the records of each topic that an application writes are judged."""
     requests = {source.topic.topic for source in plan.push}
     written: set[str] = {internal_topic(place.home.application, place.home.identity, "redriven")}
-    for region in plan.regions:
-        written |= {region.output.topic, region.dead_letter_topic}
-        written |= set() if region.released_to is None else {region.released_to.topic}
-    for batch in plan.batches:
-        written |= {sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)}
-        written |= set() if batch.dead_letter_topic is None else {batch.dead_letter_topic}
+    written |= {topic for unit in plan.units for topic in unit.written}
     judges = {topic: _by_header(place.verifier(topic)) for topic in sorted(written)}
     return judges | {topic: _by_time(place.signing_key.of(topic, "requests")) for topic in sorted(requests)}
 
@@ -93,7 +87,7 @@ class ForeignWatch:
                 return
             try:
                 self._look_at(LogId(topic))
-            except FalkirkError as error:  # the next look may succeed; whoever needs the topic reports it
+            except FalkirkError as error:  # the next look may succeed; the reader that needs the topic reports it
                 log.debug("%s was not looked at: %s", topic, error.message)
 
     def _look_at(self, topic: LogId) -> None:

@@ -16,9 +16,10 @@ from falkirk.errors.conditions.runtime import (
     HOME_VERSION_ITERATION,
     PARTITIONS_CHANGED,
 )
-from falkirk.plan.batch import SENDS, STATE, Batch
+from falkirk.plan.batch import SENDS, STATE
 from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
+from falkirk.plan.unit import Unit
 from falkirk.runtime.context import Context
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
@@ -58,7 +59,7 @@ def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTop
     return record
 
 
-def completed(region: Region | Batch, record: RegionRecord, store: Store) -> RegionRecord:
+def completed(region: Unit, record: RegionRecord, store: Store) -> RegionRecord:
     """Return a record with the parts that the home's version of Falkirk did not record.
 
     Their values are those at the first start under a version that records them. From then on they are compared.
@@ -95,7 +96,7 @@ def report_steps(region: Region, record: RegionRecord, store: Store) -> bool:
     return True
 
 
-def refuse_own_records(region: Region | Batch, context: Context, written: Iterable[str]) -> None:
+def refuse_own_records(region: Unit, context: Context, written: Iterable[str]) -> None:
     """Refuse a new region if this home has already written its output topics: a sink or a batch was renamed.
 
     Raises: HomeError: `APPLICATION_CHANGED`.
@@ -107,7 +108,7 @@ def refuse_own_records(region: Region | Batch, context: Context, written: Iterab
             raise renamed(region, name)
 
 
-def renamed(region: Region | Batch, written: str) -> HomeError:
+def renamed(region: Unit, written: str) -> HomeError:
     """Return the error for a region that is new to a home which has already written its output."""
     return APPLICATION_CHANGED.error(
         where=region.where, changed={"region": (None, region.name)}, region=region.name, written=written
@@ -125,7 +126,7 @@ _PARTS = "fingerprint"
 _EARLIER_PROGRAM = re.compile(r"; program [0-9a-f]{16}(?=;|$)")
 
 
-def _refuse_earlier_program(region: Region | Batch, record: RegionRecord) -> None:
+def _refuse_earlier_program(region: Unit, record: RegionRecord) -> None:
     """Refuse the state of an iteration if an earlier version of Falkirk recorded its program.
 
     Raises: HomeError: `HOME_VERSION`.
@@ -151,7 +152,7 @@ def _columns(ddl: str) -> set[tuple[str, str]]:
     return {(field.name, field.dataType.simpleString()) for field in schema.fields}
 
 
-def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId, int]) -> None:
+def compare(region: Unit, record: RegionRecord, partitions: dict[LogId, int]) -> None:
     """Check that a region still fits the record of its checkpoints.
 
     Raises: HomeError: `APPLICATION_CHANGED`, `HOME_VERSION`. LogError: `PARTITIONS_CHANGED`.
@@ -161,7 +162,7 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId
     changed = {
         name: (record.fingerprint.get(name), value)
         for name, value in region.fingerprint.items()
-        if not _fits(name, record.fingerprint.get(name), value) and not (name == DECIDED_BY and _is_free(region))
+        if not _fits(name, record.fingerprint.get(name), value) and not (name == DECIDED_BY and region.may_change_steps)
     }
     if changed:
         what = "; ".join(f"{name}: was {old}, is {new}" for name, (old, new) in changed.items())
@@ -175,21 +176,12 @@ def compare(region: Region | Batch, record: RegionRecord, partitions: dict[LogId
         )
 
 
-def _is_free(region: Region | Batch) -> bool:
-    """Return whether a change of steps can't contradict published results.
-
-    That holds if results wait for a checkpoint, or if the new steps publish them again. Not of a join: its state has
-    rows that the former steps made.
-    """
-    return isinstance(region, Region) and region.joined is None and (region.undetermined is not None or region.repeats)
-
-
-def _about_steps(region: Region | Batch, record: RegionRecord) -> str:
+def _about_steps(region: Unit, record: RegionRecord) -> str:
     before, now = record.fingerprint.get(STEPS, "not recorded"), region.fingerprint.get(STEPS)
     return f" {_COMPUTED_AT_LOAD} Steps were: {before}. Steps are: {now}"
 
 
-def refuse_partitions(region: Region | Batch, before: Mapping[LogId, int], now: Mapping[LogId, int]) -> None:
+def refuse_partitions(region: Unit, before: Mapping[LogId, int], now: Mapping[LogId, int]) -> None:
     """Check that topics have as many partitions as when the home was made. Raises: LogError: `PARTITIONS_CHANGED`."""
     for topic, count in now.items():
         if before.get(topic, count) != count:

@@ -12,7 +12,7 @@ import sqlalchemy as sql
 
 from falkirk.check import Guarantee
 from falkirk.local.broker import Broker
-from falkirk.runtime.epochs.run import BEHIND_MAX
+from falkirk.runtime.epochs.runner import BEHIND_MAX
 from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
 from tests.integration.live import Wire
 from tests.postgres import Postgres

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP, internal_topic

@@ -70,7 +70,7 @@ def _killed_with_a_stalled_follower(kafka: KafkaCluster, topic: str) -> None:
 def _storage(home: Path, broker: str) -> Iterator[Storage]:
     """Open a home on brokers that may be stopped: a request gives up after a second."""
     with open_home(home, "fenced") as opened:
-        storage = Storage(opened, Connection.of(broker))
+        storage = Storage(home=opened, connection=Connection.of(broker))
         object.__setattr__(storage, "topics", Topics(storage.connection, timeout_s=1.0))
         yield storage
 

@@ -17,9 +17,9 @@ from falkirk.plan.shape import shape_of
 from falkirk.plan.topics import prepare_topics
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import LogsPort, RegionPort
+from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.logs import KafkaLogs
 from falkirk.runtime.sinks import copying, writing
 from falkirk.store import Store
 from falkirk.theory.times import TopicPartition

@@ -127,7 +127,7 @@ def test_one_whose_output_is_not_settled_starts_later_and_the_others_at_once(mon
     with monkeypatch.context() as patch:
         patch.setattr(world.regions["one"], "fence", fails(error))
         recovery.open()
-        world.now_s += RETRY_S  # it is tried again, and waits once more
+        world.now_s += RETRY_S  # it is tried again, and waits again
         for _ in range(2):
             recovery.turn()
             assert [name for name, region in world.regions.items() if region.running] == ["other"]

@@ -8,7 +8,7 @@ the number of results in a topic may have grown, but only for a short time.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from falkirk.commands.offline import Preview
+from falkirk.commands.offline.application import Preview
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED
 
 #: A consent must come within this time after its preview.

@@ -24,9 +24,7 @@ def newest_letters(place: Storage, shape: Shape) -> list[dict[str, Any]]:
 
     Raises: LogError.
     """
-    topics = [(r.name, r.dead_letters) for r in shape.regions]
-    topics += [(b.name, b.dead_letters) for b in shape.batches if b.dead_letters is not None]
-    found = [letter for unit, topic in topics for letter in _of_topic(place, unit, topic)]
+    found = [letter for unit, topic in shape.dead_letters.items() for letter in _of_topic(place, unit, topic)]
     return sorted(found, key=lambda letter: (not letter["is_ours"], -letter["at_s"]))[:LETTERS_MAX]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, cut
 from falkirk.protocol.marks import Mark

@@ -21,15 +21,14 @@ from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.latency import Latencies
 from falkirk.commands.dashboard.letters import newest_letters
 from falkirk.commands.dashboard.progress import Look, failure, frontiers, look_at, outputs
-from falkirk.commands.offline import OfflineApplication, PastCut
-from falkirk.commands.rollback import cut_json, preview_json
-from falkirk.commands.running import PATIENCE_S
-from falkirk.commands.targets import RollbackTarget, target_of
+from falkirk.commands.offline.application import OfflineApplication, PastCut
+from falkirk.commands.offline.targets import RollbackTarget, target_of
+from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.commands import NEVER_RAN, ROLLBACK_NEEDS_COMMAND
 from falkirk.home.folder import Home, attach_home, identity_of
-from falkirk.home.requests import ask_to_go_back
+from falkirk.home.requests import PATIENCE_S, ask_to_go_back
 from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import read_shape

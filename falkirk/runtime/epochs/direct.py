@@ -15,7 +15,6 @@ Three cases could break this:
 from dataclasses import fields
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -24,12 +23,10 @@ from falkirk.errors.conditions.runtime import EPOCH_OUT_IN_PART
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
 from falkirk.store import Store
 from falkirk.theory.ids import EpochNumber
-
-if TYPE_CHECKING:
-    from falkirk.runtime.sinks.release import EpochReleaser
 
 _PROGRAM = "program"
 #: Up to this many records are processed and their results sent by one task, without a shuffle.
@@ -40,7 +37,7 @@ class Direct:
     """Sends the epochs of one batch. Args: releaser: of its results; None: nothing is released."""
 
     def __init__(
-        self, batch: Batch, epochs: EpochLog, store: Store, results: Results, releaser: "EpochReleaser | None"
+        self, batch: Batch, epochs: EpochLog, store: Store, results: Results, releaser: ReleaserPort | None
     ) -> None:  # fmt: skip
         self._batch, self._epochs, self._store, self._results, self._releaser = batch, epochs, store, results, releaser
         #: The program that sent the last epochs, and the number of that decision; None: not yet read from the store.

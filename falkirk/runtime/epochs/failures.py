@@ -15,8 +15,8 @@ from falkirk.errors.conditions.runtime import (
 )
 from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.plan.batch import Batch
+from falkirk.runtime.causes import is_failed_expression, is_out_of_memory
 from falkirk.runtime.epochs.files import is_lost
-from falkirk.runtime.triage import is_failed_expression, is_out_of_memory
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber

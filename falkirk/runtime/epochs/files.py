@@ -211,7 +211,7 @@ class FileLog:
                     or_else=self._or_disown(file),
                 ) from error
             # A link that replaces the file for a moment changes the inode or the change time. So a reader calls this
-            # twice: before it reads, and before its rows count. What another reader has seen meanwhile proves nothing.
+            # twice: before it reads, and before its rows count. The findings of another reader meanwhile prove nothing.
             identity, place = (now.st_dev, now.st_ino, now.st_ctime_ns), (reader, file.name)
             same = self._identities.pop(place, identity) == identity and stat.S_ISREG(now.st_mode)
             if not same or (now.st_size, now.st_mtime_ns) != (file.size, file.changed_at_ns):

@@ -1,13 +1,12 @@
 """Epoch jobs: read, compute and write the epochs of one batch, in one Spark session.
 
-`run.Run` decides when an epoch is cut, run and recorded. This module knows how each of these steps is done.
+`runner.EpochRunner` decides when an epoch is cut, run and recorded. This module knows how each of these steps is done.
 """
 
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,15 +27,13 @@ from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.runtime.epochs.until import Until
 from falkirk.runtime.record import refuse_partitions
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
-
-if TYPE_CHECKING:
-    from falkirk.runtime.sinks.release import EpochReleaser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +60,7 @@ class EpochJobs:
         waits_for: the reason why no epoch is cut now. detail: the text for the status.
     """
 
-    def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None") -> None:
+    def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: ReleaserPort | None) -> None:
         self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
         self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
         self._releaser, epochs = releaser, self.epochs

@@ -12,7 +12,6 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
@@ -22,16 +21,16 @@ from falkirk.protocol.ports import Health
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
+from falkirk.runtime.epochs.ports import ReleaserPort, RunPort
 from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.runner import EpochRunner
+from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, PointNumber
-
-if TYPE_CHECKING:
-    from falkirk.runtime.sinks.release import EpochReleaser
 
 log = logging.getLogger("falkirk")
 
@@ -53,12 +52,12 @@ class BatchRegion(BatchAtRest):
     """
 
     def __init__(
-        self, batch: Batch, context: Context, shared: Shared, releaser: "EpochReleaser | None" = None
+        self, batch: Batch, context: Context, shared: Shared, releaser: ReleaserPort | None = None
     ) -> None:  # fmt: skip
         super().__init__(batch.logs(), context, shared.logs[batch.log], shared.files)
         self.batch, self._context, self.releaser = batch, context, releaser
         self.jobs = EpochJobs(batch, context, shared, releaser)
-        self._run: Run | None = None
+        self._run: RunPort | None = None
         self.ready_at_s = 0.0
 
     def prepare(self) -> RegionRecord:
@@ -113,9 +112,9 @@ class BatchRegion(BatchAtRest):
         self.jobs.look_again()
         self._run = self._begun(EpochNumber(number))
 
-    def _begun(self, number: EpochNumber) -> Run:
+    def _begun(self, number: EpochNumber) -> RunPort:
         """Return a run that works. Args: number: the epoch from whose state it resumes."""
-        run = Run(self.jobs, number, self._context.clock)
+        run = Run(EpochRunner(self.jobs, number, Term(), self._context.clock))
         run.begin()
         return run
 

@@ -47,6 +47,15 @@ class States:
         rows = {slot: read_folders(self._session, [path / slot], schema) for slot, schema in schemas.items()}
         return {**rows, **{slot: _note(path, slot).read_text() for slot in self._batch.notes}}
 
+    def after(self, kept: State, folder: str) -> State:
+        """Return the state after an epoch, which is in no file; Spark keeps it in its storage.
+
+        Args: kept: from its computation. folder: its results; they are the batch's own state if `kept` has none.
+        """
+        if self._batch.state is not None and OWN not in kept:
+            kept = {**kept, **self.read(folder, is_result=True)}
+        return {slot: k if isinstance(k, str) else k.localCheckpoint(eager=True) for slot, k in kept.items()}
+
     def sweep(self, states: Iterable[State]) -> None:
         """Delete the files that no note names any more, neither in a saved state nor in these states."""
         current = list(states)

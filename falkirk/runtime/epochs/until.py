@@ -25,7 +25,7 @@ class Until:
         return {p: max(first.get(p, Offset(0)), min(end, known.get(p, Offset(0)))) for p, end in there.items()}
 
     def cut(self, cut: Cut | ByTime) -> Cut | ByTime:
-        """Return when an epoch is complete. Once all ends are known, what is left is not worth waiting for."""
+        """Return when an epoch is complete. Once all ends are known, the rest is not worth waiting for."""
         if not self.is_final or isinstance(cut, ByTime | OnArrival):
             return cut
         if isinstance(cut, ByRows):

@@ -1,7 +1,8 @@
 """A folder of files as a target. The folder of an epoch gets its final name when it is complete.
 
-Whoever may write the folder can make folders with such names there, and change the note about it. So this home signs
-both. What has no valid proof does not count as delivered, and a folder in the way of an epoch makes its sink wait.
+A program that may write the folder can make folders with such names there, and change the note about it. So this home
+signs both. A folder without a valid proof does not count as delivered, and a folder in the way of an epoch makes its
+sink wait.
 """
 
 import hmac

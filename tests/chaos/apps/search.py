@@ -4,7 +4,9 @@ The answers go to a topic and a table. The test's environment has the names.
 """
 
 import os
+from typing import Annotated
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -38,7 +40,7 @@ def totals(weights, totals):
 
 
 @app.stream(fk.Eager())
-def answers(queries, totals: fk.View, index: fk.View):
+def answers(queries, totals: Annotated[DataFrame, fk.View], index: Annotated[DataFrame, fk.View]):
     known = totals.join(index.select("word", "version"), "word", "full")
     seen = F.lit(fk.current_epoch().views["totals"]).alias("seen")  # so the judge can look up the view
     return queries.join(known, "word", "left").select("id", "word", "total", "version", seen)

@@ -11,7 +11,7 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
 from falkirk.errors import InternalError
@@ -22,16 +22,15 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.operators.in_epoch import State
 from falkirk.runtime import retry
-from falkirk.runtime.context import Clock
 from falkirk.runtime.epochs import states
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store.values import CheckpointRecord
-from falkirk.theory.ids import EpochNumber
 from tests.dying import opening_notes
 from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
 from tests.integration.epochs.test_batches import Table
@@ -60,7 +59,8 @@ def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None =
 
     @app.batch(every="1 second")
     def largest(components: "DataFrame", members: fk.View) -> "DataFrame":
-        return members.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
+        largest: Any = members
+        return largest.agg({"members": "max"}).withColumnRenamed("max(members)", "largest")
 
     app.sink("changes", components, fk.Sql(database, f"changes_{tag}"))
     app.sink("largest", largest, fk.Sql(database, f"largest_{tag}"))
@@ -150,8 +150,8 @@ def test_the_next_input_is_taken_in_and_others_get_on_while_rounds_go_on(
     taken, in_round, goes_on = threading.Event(), threading.Event(), threading.Event()
     flush, take_in, begin = Jobs.flush, EpochJobs.take_in, Run.__init__
 
-    def one_by_one(run: Run, region: EpochJobs, number: EpochNumber, clock: Clock) -> None:
-        begin(run, region, number, clock)
+    def one_by_one(run: Run, runner: EpochRunner) -> None:
+        begin(run, runner)
         run._ahead = run._at_once
 
     def held(jobs: Jobs) -> None:

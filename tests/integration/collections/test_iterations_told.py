@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.parts import UNFINISHED
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.flow import Flow

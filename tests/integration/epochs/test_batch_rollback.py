@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
 from falkirk.home.requests import ask_to_go_back

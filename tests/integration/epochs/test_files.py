@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import DefinitionError
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import BAD, STAMP

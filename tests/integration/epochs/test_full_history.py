@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import Policy
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here

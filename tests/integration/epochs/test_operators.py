@@ -218,7 +218,7 @@ def test_every_pair_meets_once_wherever_epochs_are_cut(
         found += [(r["n"], r["right_n"]) for r in epochs.run(*parts, ends=ends)]
         if within is not None:
             assert all(r["at"].astimezone(UTC) >= ends - within for r in epochs.kept("join-left-1"))
-    assert sorted(found) == pairs_of(*sides, within)
+    assert sorted(found) == pairs_of(sides[0], sides[1], within)
     assert minutes is not None or len(epochs.kept("join-left-1")) == 25
 
 

@@ -1,4 +1,4 @@
-"""Nexmark in the test kit: what comes out of each query is what Spark SQL finds in the events, also after a crash."""
+"""Nexmark in the test kit: each query gives the results that Spark SQL finds in the events, also after a crash."""
 
 import os
 from datetime import timedelta

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.commands.offline import OfflineApplication
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.frames import event_time
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.home.folder import open_home

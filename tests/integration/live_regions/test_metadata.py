@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Headers = list[tuple[str, bytes | None]]
 ALL = ("key", "timestamp", "partition", "offset", "headers")
 COLUMNS = ["id", *ALL]
-#: What has a record of each kind: its key, and its headers.
+#: It has a record of each kind: its key, and its headers.
 RECORDS: Sequence[tuple[bytes | None, Headers]] = [
     (b"a", [("trace", b"1")]),
     (None, []),

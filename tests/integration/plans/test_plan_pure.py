@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.analysis.functions import ITSELF
 from falkirk.declare.nodes import SourceNode
 from falkirk.plan.planner import plan_application
-from falkirk.plan.preview import preview
+from falkirk.plan.shown.preview import preview
 from falkirk.reading import application_of
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Plans of live regions that call Python: what is said of a function, what waits for it, what a change of it does."""
+"""Plans of live regions that call Python: its description, the results that wait for it, and the effect of a change."""
 
 from typing import TYPE_CHECKING, Any
 

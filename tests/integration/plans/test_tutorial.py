@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from falkirk.app import App
 from falkirk.declare.load import load_application
 from falkirk.local.broker import Broker
 
@@ -60,7 +61,7 @@ def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) ->
             if kind == "text":
                 continue
             if kind == "sh" and (run := RUN.fullmatch(code)):
-                query = load_application(Path(run[1])).start(kafka=broker.bootstrap, create_topics=True)
+                query = cast(App, load_application(Path(run[1]))).start(kafka=broker.bootstrap, create_topics=True)
                 stack.callback(query.stop)
             elif kind == "sh":
                 printed = _shell(code)

@@ -20,9 +20,9 @@ from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import lanes
+from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.logs import KafkaLogs
 from falkirk.runtime.sinks import copying, topic, writing
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.theory.frontier import OffsetFrontier

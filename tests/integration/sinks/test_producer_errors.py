@@ -15,8 +15,8 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import producers
+from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.context import Context
-from falkirk.runtime.logs import KafkaLogs
 from falkirk.runtime.sinks import copying, writing
 from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier

@@ -14,7 +14,7 @@ from falkirk.differential.task import FileName
 
 LONG = pa.int64()
 #: Some values of each type that a state may have.
-VALUES = {
+VALUES: dict[pa.DataType, list[object]] = {
     LONG: [None, 0, 1, -5, 2**62], pa.int32(): [None, 0, 7], pa.int8(): [0, -3], pa.bool_(): [None, True, False],
     pa.string(): [None, "", "a", "ä€"], pa.float64(): [None, 0.0, 1.5, float("nan")], pa.float32(): [0.0, 0.25],
     pa.decimal128(38, 2): [None, Decimal("1.25"), Decimal("-9")], pa.binary(): [None, b"", b"\xff\x00"],

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from falkirk.errors import LogError
-from falkirk.plan.preview import partitions_of
+from falkirk.plan.shown.preview import partitions_of
 
 
 @dataclass

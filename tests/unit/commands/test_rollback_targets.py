@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 
 from falkirk.cli import main
 from falkirk.commands import rollback as command
-from falkirk.commands.offline import PastCut, Preview, RollbackMove
-from falkirk.commands.targets import RollbackTarget, target_of
+from falkirk.commands.offline.application import PastCut, Preview, RollbackMove
+from falkirk.commands.offline.targets import RollbackTarget, target_of
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
 from falkirk.protocol.ports import Point

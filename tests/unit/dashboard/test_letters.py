@@ -81,7 +81,7 @@ def test_letters_of_others_with_times_in_the_future_hide_none_of_ours(monkeypatc
     forged = [{"is_ours": False, "at_s": 9e9 + n} for n in range(LETTERS_MAX)]
     ours = [{"is_ours": True, "at_s": float(n)} for n in range(3)]
     monkeypatch.setattr(module, "_of_topic", lambda place, unit, topic: [*forged, *ours])
-    shape = SimpleNamespace(regions=[SimpleNamespace(name="sales", dead_letters="letters")], batches=[])
+    shape = SimpleNamespace(dead_letters={"sales": "letters"})
     found = newest_letters(None, shape)  # type: ignore[arg-type]
     assert found[:3] == ours[::-1]
     assert len(found) == LETTERS_MAX

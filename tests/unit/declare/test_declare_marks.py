@@ -114,7 +114,8 @@ def test_what_is_not_understood_is_refused(body: Body) -> None:
     error = caught.value
     assert error.condition == "ANNOTATION_UNKNOWN"
     assert error.parameters["parameter"] == "found"
-    assert (error.where.file, error.where.line) == (__file__, body.__code__.co_firstlineno)  # type: ignore[union-attr]
+    where: Any = error.where
+    assert (where.file, where.line) == (__file__, body.__code__.co_firstlineno)
     assert "Annotated[DataFrame, fk.View]" in str(error.hint)
     assert not app.processors
 

@@ -1,4 +1,4 @@
-"""Parts of a record as columns: what an `fk.Kafka` accepts."""
+"""Parts of a record as columns: the values that an `fk.Kafka` accepts."""
 
 from typing import Any
 

@@ -17,16 +17,16 @@ import falkirk as fk
 from falkirk.declare.cut import OnArrival
 from falkirk.errors import SparkError
 from falkirk.host.host import Host
-from falkirk.runtime.epochs import run as runs
 from falkirk.runtime.epochs.computed import Decided
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.run import BEHIND_MAX, Run
+from falkirk.runtime.epochs.runner import BEHIND_MAX, EpochRunner
+from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.sinks import table
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
-from falkirk.theory.ids import Positions
+from falkirk.theory.ids import EpochNumber, Positions
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -157,19 +157,18 @@ class Cutter:
 
 def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLog) -> None:
     cutter = Cutter(epochs)
-    run = Run(cast(Any, cutter), -1)
+    runner = EpochRunner(cast(Any, cutter), EpochNumber(-1), Term())
     cutter.waits = BEHIND_MAX
-    assert not run._decide(())
+    assert not runner.decide(())
     assert cutter.waits_for, "the status does not show it"
     cutter.waits -= 1
-    assert run._decide(())
+    assert runner.decide(())
 
 
-def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs.time, "time", lambda: 99.0)
-    cutter = Cutter(epochs)
-    run = Run(cast(Any, cutter), -1)
-    while run._decide(()):
+def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog) -> None:
+    cutter, clock = Cutter(epochs), SimpleNamespace(time=lambda: 99.0, monotonic=lambda: 0.0)
+    runner = EpochRunner(cast(Any, cutter), EpochNumber(-1), Term(), clock)
+    while runner.decide(()):
         pass
     assert cutter.cuts == [(10, 5.0), (20, 5.0), (25, 99.0)]
 

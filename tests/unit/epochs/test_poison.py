@@ -13,6 +13,9 @@ from pyspark.sql import Row
 from falkirk.errors import SparkError
 from falkirk.operators.python import KIND, Poison, RowCollector, folding, mapping
 from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.runner import EpochRunner
+from falkirk.runtime.epochs.term import Term
+from falkirk.theory.ids import EpochNumber
 
 RESULT = pa.struct([("n", pa.int32())])
 STATE = pa.struct([("key", pa.string()), ("seen", pa.int32())])
@@ -43,7 +46,7 @@ def test_the_run_ends_with_the_row_and_the_functions_words() -> None:
         name="halves", where="shop.py:3", is_stateful=False, is_direct=False, cut=None, iteration=None
     )
     jobs = SimpleNamespace(batch=batch, began_s=lambda: 0.0, epochs=SimpleNamespace(files=lambda: "epochs"))
-    run = Run(cast(Any, jobs), -1)
+    run = Run(EpochRunner(cast(Any, jobs), EpochNumber(-1), Term()))
     with pytest.raises(SparkError) as ended:
         run._finish(7, future)
     assert ended.value.condition == "FUNCTION_FAILED"

@@ -13,9 +13,11 @@ from falkirk.errors import HomeError, LogError, SparkError, StoreError
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.results import Written
-from falkirk.runtime.epochs.run import Run
+from falkirk.runtime.epochs.runner import EpochRunner
+from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.store import Store
+from falkirk.theory.ids import EpochNumber
 
 
 class Region:
@@ -32,7 +34,9 @@ class Region:
         )  # fmt: skip
         self.direct = SimpleNamespace(takes=lambda epoch: False)
         self.states = SimpleNamespace(
-            read=lambda folder, is_result: {"s": (self.epochs.folder / folder).read_text()}, write=self._write
+            read=lambda folder, is_result: {"s": (self.epochs.folder / folder).read_text()},
+            write=self._write,
+            after=lambda kept, folder: kept,
         )
 
     def _check(self, epoch: Epoch, refused: object) -> None:
@@ -67,91 +71,96 @@ class Region:
             raise StoreError("STORE_AWAY", "away.", certainty="maybe")
 
 
+def runner_of(region: Region, number: int) -> EpochRunner:
+    return EpochRunner(cast(EpochJobs, region), EpochNumber(number), Term())
+
+
 @pytest.fixture
 def region(store: Store, tmp_path: Path) -> Region:
     return Region(EpochLog("epochs of b", "b", tmp_path, store))
 
 
 @pytest.fixture
-def run(region: Region) -> Run:
-    """A run that has completed four epochs, from an empty state."""
-    made = Run(cast(EpochJobs, region), -1)
-    made._restore()
+def runner(region: Region) -> EpochRunner:
+    """A runner that has completed four epochs, from an empty state."""
+    made = runner_of(region, -1)
+    made.restore()
     for n in range(4):
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
-        made._complete(region.epochs.epochs()[-1], None)
-    assert made._states == {3: {"s": " 0 1 2 3"}}
+        made.run(region.epochs.epochs()[-1])
+    assert made.states == {3: {"s": " 0 1 2 3"}}
     return made
 
 
-def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, run: Run) -> None:
+def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, runner: EpochRunner) -> None:
     """Earlier states have been collected since."""
     region.epochs.drop_results_below(4)
     region.epochs.drop_states_below(1)
     assert [epoch.number for epoch in region.epochs.epochs()] == [1, 2, 3]
-    run._restore()
-    assert run._states == {3: {"s": " 0 1 2 3"}}
+    runner.restore()
+    assert runner.states == {3: {"s": " 0 1 2 3"}}
 
 
 def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: Store, tmp_path: Path) -> None:
     region = Region(EpochLog("epochs of b", "b", tmp_path, store))
-    run = Run(cast(EpochJobs, region), -1)
-    run._restore()
+    runner = runner_of(region, -1)
+    runner.restore()
     for n in range(3):
         region.is_told = n != 1
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
         with nullcontext() if region.is_told else pytest.raises(StoreError):
-            run._complete(region.epochs.epochs()[-1], None)
+            runner.run(region.epochs.epochs()[-1])
     region.epochs.drop_results_below(3)
     region.epochs.drop_states_below(1)
-    run._restore()
-    assert run._states == {2: {"s": " 0 1 2"}}
+    runner.restore()
+    assert runner.states == {2: {"s": " 0 1 2"}}
 
 
 def test_a_saved_state_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
     """A start with an empty state instead would lose all sums."""
-    run = Run(cast(EpochJobs, Region(EpochLog("epochs of b", "b", tmp_path, store))), 4)
+    runner = runner_of(Region(EpochLog("epochs of b", "b", tmp_path, store)), 4)
     with pytest.raises(HomeError) as told:
-        run._restore()
+        runner.restore()
     assert told.value.condition == "HOME_DAMAGED"
 
 
-def test_states_that_may_be_gone_are_computed_again_if_they_come_out_the_same(region: Region, run: Run) -> None:
+def test_states_that_may_be_gone_are_computed_again_if_they_come_out_the_same(
+    region: Region, runner: EpochRunner
+) -> None:
     region.batch.deterministic = True
-    run._lose(4, ValueError("an executor is gone"))
-    assert not run._restored
+    runner.lose(4, ValueError("an executor is gone"))
+    assert not runner.is_restored
     region.batch.deterministic = False
     with pytest.raises(SparkError) as told:
-        run._lose(4, ValueError("an executor is gone"))
+        runner.lose(4, ValueError("an executor is gone"))
     assert told.value.condition == "SESSION_LOST"
 
 
-def test_a_state_that_was_restored_half_way_is_none(region: Region, run: Run) -> None:
-    run._restored, region.away = False, True
+def test_a_state_that_was_restored_half_way_is_none(region: Region, runner: EpochRunner) -> None:
+    runner.is_restored, region.away = False, True
     with pytest.raises(StoreError):
-        run._restore()
-    assert not run._restored, "otherwise an epoch would start with the partial state"
+        runner.restore()
+    assert not runner.is_restored, "otherwise an epoch would start with the partial state"
     region.away = False
-    run._restore()
-    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
+    runner.restore()
+    assert (runner.is_restored, runner.states) == (True, {3: {"s": " 0 1 2 3"}})
 
 
 def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
-    region: Region, run: Run, monkeypatch: pytest.MonkeyPatch
+    region: Region, runner: EpochRunner
 ) -> None:
     """A missing file may be restored at any moment. Before, the first error ended the application."""
-    monkeypatch.setattr(run._stopping, "wait", lambda timeout_s: False)
-    run._restored, region.broken = False, FAILURES_MAX - 1
+    runner.is_restored, region.broken = False, FAILURES_MAX - 1
     for _ in range(FAILURES_MAX - 1):
-        run._restore()
-        assert not run._restored
-    run._restore()
-    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
-    run._restored, region.broken = False, FAILURES_MAX
+        assert runner.restore() is not None
+        assert not runner.is_restored
+    runner.restore()
+    assert (runner.is_restored, runner.states) == (True, {3: {"s": " 0 1 2 3"}})
+    runner.is_restored, region.broken = False, FAILURES_MAX
     for _ in range(FAILURES_MAX - 1):
-        run._restore()
+        runner.restore()
     with pytest.raises(AnalysisException):
-        run._restore()
+        runner.restore()
 
 
 def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: Store, tmp_path: Path) -> None:
@@ -160,25 +169,27 @@ def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: S
     With a check between the two alone, whoever changes a file for that moment would have a state that no replay has.
     """
     region = Region(EpochLog("epochs of b", "b", tmp_path, store))
-    run = Run(cast(EpochJobs, region), -1)
-    run._restore()
+    runner = runner_of(region, -1)
+    runner.restore()
     for n in range(2):
         region.epochs.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
         if n == 1:
             region.is_swapped = True
             with pytest.raises(LogError):
-                run._complete(region.epochs.epochs()[-1], None)
+                runner.run(region.epochs.epochs()[-1])
             assert [e.is_complete for e in region.epochs.epochs()] == [True, False]
             region.is_swapped = region.was_swapped = False
-        run._complete(region.epochs.epochs()[-1], None)
-    assert run._states == {1: {"s": " 0 1"}}
+        runner.run(region.epochs.epochs()[-1])
+    assert runner.states == {1: {"s": " 0 1"}}
 
 
-def test_a_state_that_was_computed_again_counts_only_if_its_files_are_the_same(region: Region, run: Run) -> None:
-    run._restored, region.was_swapped = False, True
+def test_a_state_that_was_computed_again_counts_only_if_its_files_are_the_same(
+    region: Region, runner: EpochRunner
+) -> None:
+    runner.is_restored, region.was_swapped = False, True
     with pytest.raises(LogError):
-        run._restore()
-    assert (run._restored, run._states) == (False, {1: {"s": " 0 1"}})
+        runner.restore()
+    assert (runner.is_restored, runner.states) == (False, {1: {"s": " 0 1"}})
     region.was_swapped = False
-    run._restore()
-    assert (run._restored, run._states) == (True, {3: {"s": " 0 1 2 3"}})
+    runner.restore()
+    assert (runner.is_restored, runner.states) == (True, {3: {"s": " 0 1 2 3"}})

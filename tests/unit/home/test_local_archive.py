@@ -52,6 +52,18 @@ def test_a_jvm_is_not_told_of_an_archive_whose_size_has_changed(kind: Kind) -> N
     assert options(other, JAVA) == ()
 
 
+def test_a_jvm_of_spark_does_not_wait_for_a_broker_that_is_not_downloaded(
+    jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setenv("FALKIRK_CACHE", str(jar.parent / "cache"))
+    monkeypatch.setattr(archive, "spark_jars", lambda: (jar,))
+    monkeypatch.setattr(jars, "resolved", lambda *of: pytest.fail(f"downloads {of}"))
+    assert options("spark", JAVA) == ()
+    place = made(JAVA, save)
+    assert options("spark", JAVA)[0] == f"-XX:SharedArchiveFile={place / 'spark'}.jsa"
+
+
 def test_what_is_made_is_not_made_again() -> None:
     place = made(JAVA, save)
     assert made(JAVA, lambda folder: pytest.fail("trained again")) == place
@@ -103,7 +115,7 @@ def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch:
 
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, JAVA.build)))
     assert finding() == (True, "none, so JVMs start more slowly; `falkirk setup` makes them")
-    jars.entry().mkdir(parents=True)
+    (jars.entry() / "spark").mkdir(parents=True)
     assert finding()[0]
     place = made(JAVA, save)
     assert finding() == (True, f"in {place}")
@@ -112,7 +124,8 @@ def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch:
 
 
 def test_setup_goes_on_without_archives_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    jars.entry().mkdir(parents=True)
+    for kind in jars.KINDS:
+        (jars.entry() / kind).mkdir(parents=True)
     monkeypatch.setattr(machine, "module_jar", lambda: Path("module.jar"))
     monkeypatch.setattr(training, "make_archives", lambda: made(JAVA, save))
     done = CliRunner().invoke(setup)

@@ -13,6 +13,7 @@ from falkirk.errors import MachineError
 from falkirk.local import jars
 from falkirk.local.cache import cache_home
 from falkirk.local.doctor import diagnose
+from falkirk.local.jars import Kind
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
 
@@ -27,24 +28,22 @@ from tests.unit.home.test_local_jars import put_all
 marks, behaviour = Path(sys.argv[1]), sys.argv[2]
 jars.MANIFEST = marks / "jars.sha256"
 
-def resolve(folder):
-    (folder / "spark").mkdir()
-    (folder / "spark" / "half.jar").touch()
+def resolve(kind, folder):
+    (folder / "half.jar").touch()
     with open(marks / "resolves", "a") as log:
         print("resolve", file=log)
     if behaviour == "wait":
         sys.stdin.readline()
-    put_all(folder)
+    put_all(kind, folder)
 
-print(jars.resolved(resolve), flush=True)
+print(jars.resolved("spark", resolve), flush=True)
 """
 
 
-def put_all(folder: Path) -> None:
-    """Create an empty file for each jar of the manifest."""
-    for jar in jars.absent(folder):
-        (folder / jar).parent.mkdir(exist_ok=True)
-        (folder / jar).touch()
+def put_all(kind: Kind, folder: Path) -> None:
+    """Create an empty file for each jar of a kind."""
+    for name in jars.names(kind):
+        (folder / name).touch()
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +83,18 @@ def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_filled_cache_is_used_without_resolving() -> None:
-    jars.resolved(put_all)
+    jars.resolved("spark", put_all)
     names = {path.name.partition("-0-10")[0] for path in jars.spark_jars()}
     assert "spark-sql-kafka" in names
+
+
+def test_a_kind_that_nobody_needs_is_not_downloaded() -> None:
+    jars.resolved("spark", put_all)
+    assert [p.name for p in jars.entry().iterdir() if p.is_dir()] == ["spark"]
+    (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
+    assert found.ok
+    assert found.detail.endswith("not downloaded before they are needed: broker, compiler")
+    jars.resolved("broker", put_all)
     assert jars.broker_jars()
 
 
@@ -106,24 +114,24 @@ def test_another_manifest_has_an_entry_of_its_own() -> None:
     assert jars.entry() != first
 
 
-def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken(cache: Path) -> None:
+def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken() -> None:
     """The registry, or a machine between, serves another file with a matching checksum."""
 
-    def forge(folder: Path) -> None:
-        put_all(folder)
-        next((folder / "broker").glob("kafka-clients*")).write_text("forged")
+    def forge(kind: Kind, folder: Path) -> None:
+        put_all(kind, folder)
+        next(folder.glob("kafka-clients*")).write_text("forged")
 
     with pytest.raises(MachineError) as caught:
-        jars.resolved(forge)
+        jars.resolved("broker", forge)
     assert caught.value.condition == "DEPENDENCIES_ALTERED"
     assert [jar.rpartition("-")[0] for jar in caught.value.parameters["jars"]] == ["broker/kafka-clients"]
-    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("kind", jars.KINDS)
-def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: str) -> None:
+def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: Kind) -> None:
     use = {"spark": jars.spark_jars, "broker": jars.broker_jars, "compiler": jars.compiler_jars}
-    jars.resolved(put_all)
+    jars.resolved(kind, put_all)
     first = use[kind]()[0]
     first.write_text("replaced")
     with pytest.raises(MachineError) as caught:
@@ -139,44 +147,44 @@ def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: str) -> None:
 
 
 def test_a_jar_that_was_added_to_the_cache_is_not_used() -> None:
-    place = jars.resolved(put_all)
-    (place / "spark" / "added.jar").write_text("added")
-    assert place / "spark" / "added.jar" not in jars.spark_jars()
+    place = jars.resolved("spark", put_all)
+    (place / "added.jar").write_text("added")
+    assert place / "added.jar" not in jars.spark_jars()
 
 
-def test_an_incomplete_result_leaves_nothing(cache: Path) -> None:
-    def lose_one(folder: Path) -> None:
-        put_all(folder)
-        next((folder / "spark").glob("kafka-clients*")).unlink()
+def test_an_incomplete_result_leaves_nothing() -> None:
+    def lose_one(kind: Kind, folder: Path) -> None:
+        put_all(kind, folder)
+        next(folder.glob("kafka-clients*")).unlink()
 
     with pytest.raises(MachineError) as caught:
-        jars.resolved(lose_one)
+        jars.resolved("spark", lose_one)
     assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
     assert "kafka-clients" in str(caught.value)
-    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
 
 
-def test_an_error_while_resolving_leaves_nothing(cache: Path) -> None:
-    def fail(folder: Path) -> None:
-        (folder / "spark").mkdir()
+def test_an_error_while_resolving_leaves_nothing() -> None:
+    def fail(kind: Kind, folder: Path) -> None:
+        (folder / "half.jar").touch()
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
-        jars.resolved(fail)
-    assert [p.name for p in (cache / "jars").iterdir()] == [".lock"]
+        jars.resolved("spark", fail)
+    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
 
 
-def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_path: Path, cache: Path) -> None:
+def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_path: Path) -> None:
     doomed = fill(tmp_path, "wait")
     wait_until(lambda: resolves(tmp_path) == 1, 30, "the resolver is half way")
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()
-    assert not jars.entry().exists()
-    assert len(list((cache / "jars").glob(".filling-*"))) == 1
-    place = jars.resolved(put_all)
-    assert jars.absent(place) == ()
-    assert not (place / "spark" / "half.jar").exists()
-    assert sorted(p.name for p in (cache / "jars").iterdir()) == sorted([".lock", place.name])
+    assert not (jars.entry() / "spark").exists()
+    assert len(list(jars.entry().glob(".filling-*"))) == 1
+    place = jars.resolved("spark", put_all)
+    assert jars.absent("spark", place) == ()
+    assert not (place / "half.jar").exists()
+    assert sorted(p.name for p in jars.entry().iterdir()) == [".lock", "spark"]
 
 
 def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path: Path) -> None:
@@ -185,10 +193,10 @@ def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path:
     second = fill(tmp_path, "go")
     assert second.stderr is not None
     assert "waiting for it" in second.stderr.readline()
-    assert not jars.entry().exists()
+    assert not (jars.entry() / "spark").exists()
     shown, _ = first.communicate("\n", timeout=30)
     also_shown, _ = second.communicate(timeout=30)
-    assert shown == also_shown == f"{jars.entry()}\n"
+    assert shown == also_shown == f"{jars.entry() / 'spark'}\n"
     assert resolves(tmp_path) == 1
 
 
@@ -204,7 +212,7 @@ def test_what_ivy_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.Monke
         jars.spark_jars()
     assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
     assert caught.value.parameters["lines"] == [":: org.example#lost;1.0: not found"]
-    assert not jars.entry().exists()
+    assert not (jars.entry() / "spark").exists()
 
 
 def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
@@ -213,7 +221,7 @@ def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
         return found.ok, found.detail
 
     assert finding()[0], "missing before the first download is fine"
-    jars.resolved(put_all)
+    jars.resolved("broker", put_all)
     assert finding()[0]
     jar = jars.broker_jars()[0]
     for harm in (jar.unlink, lambda: jar.write_text("replaced")):

@@ -94,7 +94,8 @@ def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_active_session_is_used_and_given_what_can_be_set_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     active: Any = FakeSession(WELL)
     there_is(active, monkeypatch)
-    assert session("application", state_partitions=3) is active
+    given: Any = session("application", state_partitions=3)
+    assert given is active
     assert active.properties == local_spark._AVRO_LIMITS
     assert active.settings["spark.sql.shuffle.partitions"] == "3"
 

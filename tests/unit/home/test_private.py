@@ -105,14 +105,14 @@ def test_a_cache_is_written_by_its_user_alone(tmp_path: Path, monkeypatch: pytes
     cache = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(cache))
     monkeypatch.setattr(jars, "manifest", dict)
-    jars.resolved(lambda folder: None)
+    jars.resolved("spark", lambda kind, folder: None)
     assert rights(cache) == 0o700
     cache.chmod(0o777)
-    jars.resolved(lambda folder: None)
+    jars.resolved("spark", lambda kind, folder: None)
     assert rights(cache) == 0o755, "others can still read it"
     give_away(cache, monkeypatch)
     with pytest.raises(MachineError) as refused:
-        jars.resolved(lambda folder: None)
+        jars.resolved("spark", lambda kind, folder: None)
     assert refused.value.condition == "FOLDER_NOT_OURS"
 
 

@@ -22,7 +22,7 @@ CATALOGUE = list(catalogue())
 OWN_TEXTS = {
     "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py",
     "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",
-    "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/triage.py", "store/engine.py",
+    "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/live/triage.py", "store/engine.py",
     "system/durable.py",
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Layers: a package imports only packages below it, no two modules import each other, and the docs say so.
+"""Layers: a package imports only packages below it, no modules or folders import each other, and the docs say so.
 
 All imports count: those inside functions and those for type checkers, too.
 """
@@ -128,6 +128,21 @@ def test_no_modules_import_each_other() -> None:
     assert not cycles(graph)
 
 
+def folders(graph: Mapping[str, set[str]], folder_of: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the folders that the modules of each folder import, from the modules that each module imports."""
+    found: dict[str, set[str]] = {folder: set() for folder in folder_of.values()}
+    for module, imports in graph.items():
+        found[folder_of[module]] |= {folder_of[each] for each in imports} - {folder_of[module]}
+    return found
+
+
+def test_no_folders_import_each_other() -> None:
+    """The modules beside the folders of a package count as a folder too."""
+    graph = {m: {i for i in imported(path, MODULES) if i in MODULES} for m, path in MODULES.items()}
+    inside = {m: str(path.parent.relative_to(PACKAGE)) for m, path in MODULES.items()}
+    assert cycles(folders(graph, inside)) == []
+
+
 def test_every_package_has_its_layer_and_the_architecture_page_names_it() -> None:
     packages = {layer(m) for m in MODULES}
     assert packages == set(LAYERS)
@@ -162,6 +177,11 @@ def test_java_is_beside_the_package_and_the_page_of_internals_names_its_classes(
 def test_these_tests_can_fail() -> None:
     assert upwards("falkirk.theory.times", iter(("falkirk.plan.planner", "falkirk.errors"))) == ["falkirk.plan.planner"]
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+    found = folders(
+        {"x.a": {"y.b"}, "y.b": set(), "y.c": {"x.d"}, "x.d": set()},
+        dict(zip(("x.a", "x.d", "y.b", "y.c"), "xxyy", strict=True)),
+    )
+    assert cycles(found) == [["x", "y"]]
 
 
 #: The definition of the barrier. The code that runs is the same as a column of Spark (runtime/rows.py).

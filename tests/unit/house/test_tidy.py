@@ -3,7 +3,7 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -157,6 +157,23 @@ def test_one_module_builds_reads_of_topics() -> None:
     found = {name(p): reads_of_topics(p) for p in (ROOT / "falkirk").rglob("*.py") if p != builder}
     assert not {path: lines for path, lines in found.items() if lines}
     assert reads_of_topics(builder)
+
+
+#: The classes of planned units, and of their facts while they do not run.
+UNITS = {"Region", "Batch", "RegionLogs", "BatchLogs"}
+
+
+def questions_about_units(tree: Iterable[ast.AST]) -> list[int]:
+    """Return the lines that ask whether a unit is a region or a batch."""
+    asked = [n for n in tree if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "isinstance"]
+    return [call.lineno for call in asked if UNITS & {n.id for n in ast.walk(call) if isinstance(n, ast.Name)}]
+
+
+def test_units_are_not_told_apart_by_their_class() -> None:
+    """`plan/unit.py` has the facts in which regions and batches differ. A third kind of unit then needs no search."""
+    found = {name(p): questions_about_units(nodes(p)) for p in (ROOT / "falkirk").rglob("*.py")}
+    assert not {path: lines for path, lines in found.items() if lines}
+    assert questions_about_units(ast.walk(ast.parse("isinstance(unit, Region | Iteration)"))) == [1]
 
 
 def test_public_names() -> None:

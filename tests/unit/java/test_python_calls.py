@@ -8,7 +8,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -93,7 +93,7 @@ class Caller:
         return self.line(request.hex()).partition(" ")[2]
 
 
-Begin = Callable[..., "contextmanager[Caller]"]
+Begin = Callable[..., AbstractContextManager["Caller"]]
 
 
 @pytest.fixture

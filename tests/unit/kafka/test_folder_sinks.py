@@ -1,4 +1,4 @@
-"""Folders as sinks: what counts as delivered is proven, and whoever else writes there makes one sink wait at most."""
+"""Folders as sinks: each delivered epoch has a proof, and another writer makes one sink wait at most."""
 
 import json
 import shutil
@@ -87,7 +87,7 @@ def out(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Folder
 
 
 def test_a_folder_of_others_is_not_an_epoch(out: FolderTarget, store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever may write the folder makes one of an epoch of the future, with the best proof that he can find.
+    """A program that may write the folder makes one of an epoch of the future, with the best proof that it can find.
 
     Before, it counted, and the application ended with `SINK_AHEAD`, again at each start.
     """

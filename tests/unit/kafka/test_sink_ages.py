@@ -127,7 +127,7 @@ class World:
             recovery.turn()
             return self.releaser.released() == self.epochs.end()
 
-        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.outlet.detail}")
+        wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.releaser.detail}")
         recovery.turn()
 
 
@@ -185,7 +185,7 @@ def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(w
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_sink_that_fell_back_too_far_gets_nothing_more_and_is_named(world: World, lost: int) -> None:
-    """Before, the start was refused: whoever could delete the note of a folder could stop the application."""
+    """Before, the start was refused: a program that could delete the note of a folder could stop the application."""
     world.sink.has, world.sink.sent = 1, []
     shutil.rmtree(world.path / f"{lost}-aa")
     recovery = world.start()

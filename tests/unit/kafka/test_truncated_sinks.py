@@ -16,8 +16,8 @@ from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health, Point
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime import outputs
+from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.runtime.logs import KafkaLogs
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import RegionRecord, Store

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.runtime.triage import fatal_of
+from falkirk.runtime.live.triage import fatal_of
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from falkirk.host import supervised_region
 from falkirk.host.failures import Failures
 from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.runtime.causes import is_stray
 from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
-from falkirk.runtime.triage import is_stray
 
 SPARK = "\tat org.apache.spark."
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times: Lost task 0.0 (TID 4): java.lang."

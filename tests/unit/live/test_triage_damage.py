@@ -9,7 +9,7 @@ import pytest
 from falkirk.errors import SparkError
 from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.triage import damage_of
+from falkirk.runtime.live.triage import damage_of
 from falkirk.store import Store
 from tests.unit.live.test_checkpoint_files import write
 

@@ -161,7 +161,7 @@ def test_requests_of_an_older_falkirk_go_by_their_timestamps() -> None:
 
 @pytest.mark.parametrize("forged_ms", [0, 20 * 3_600_000, 10**14])
 def test_a_forged_time_makes_no_request_old(forged_ms: int) -> None:
-    """Whoever may write the topic adds a record with another time. A retry must not run twice after the next start."""
+    """Another writer of the topic adds a record with another time. A retry must not run twice after the next start."""
     hour, forged = 3_600_000, (header_of(0, KEY, b"", b"")[0], str(forged_ms).encode())
     ours = [("a", signed("a", 10 * hour), 0), ("b", signed("b", 10 * hour + 60_000), 0)]
     theirs = [("a", [forged], 1), ("x", [forged], 1), ("y", None, 1)]

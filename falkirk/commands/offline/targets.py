@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from falkirk.commands.offline import OfflineApplication
-from falkirk.commands.times import when
+from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, POINT_INVALID_STATE
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
+from falkirk.system.times import when
 from falkirk.theory.ids import PointNumber
 
 _NONE_LEFT = "No saved state of the whole application is left. Restore the home from a backup."

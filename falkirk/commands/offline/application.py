@@ -21,11 +21,11 @@ from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Points, RollbackDecision
+from falkirk.runtime.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.runtime.logs import AllLogs, KafkaLogs
 from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.theory.constraints import Constraint

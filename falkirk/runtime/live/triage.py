@@ -15,18 +15,12 @@ from falkirk.errors.conditions.runtime import (
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.user_function import FAILED
 from falkirk.plan.region import Region
+from falkirk.runtime.causes import FAILED_EXPRESSION, with_causes
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.rows import CO_PARTITIONING
 from falkirk.system.disk import is_full
 
-#: In Spark's ANSI mode, its default, these values fail the task, and would fail it again after each restart.
-_FAILED_EXPRESSION = re.compile(
-    r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
-    r"REMAINDER_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|DATETIME_FIELD_OUT_OF_BOUNDS|"
-    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
-    r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
-)
 #: The failed SQL of the user as Spark quotes it. Spark shortens a long one at its ends.
 _QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?)(?:\.\.\.)?\n")
 #: A Python function must not be called again (PythonCalls.java). Its text has the record, and the traceback.
@@ -68,18 +62,6 @@ _MISSING = (
 _STATE_FILE = r"{folder}/state/(?:[\w-]+/)*(\d+)_[\w-]+\.(?:changelog|zip)"
 
 
-#: A server of Spark's streaming shuffle received bytes that no task of Spark sends. They end the server's task.
-_STRAY = re.compile(
-    r"\bat org\.apache\.spark\.(?:network\.util\.TransportFrameDecoder\.decodeNext|"
-    r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
-    r"shuffle\.streaming\.StreamingShuffleServerHandler\.receive)\("
-)
-
-
-#: A task of Spark's streaming shuffle could not send to another one.
-_LOST_CONNECTION = re.compile(r"executor [^\s)]+\): io\.netty\.channel\.StacklessClosedChannelException")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     """The reason why a checkpoint can't be loaded, now or later.
@@ -98,7 +80,7 @@ def damage_of(error: Exception, folder: Path) -> Damage | None:
 
     Args: folder: the folder of the checkpoint.
     """
-    text = _with_causes(error)
+    text = with_causes(error)
     if not _STATE_NOT_LOADED.search(text) or is_full(error) or _PASSING.search(text):
         return None
     place = re.escape(str(folder))
@@ -108,45 +90,6 @@ def damage_of(error: Exception, folder: Path) -> Damage | None:
     # Batch n - 1 writes the file of version n. All later checkpoints up to the restored one read this file too.
     versions = [int(found) for found in re.findall(_STATE_FILE.format(folder=place), text)]
     return Damage(first=min(versions) - 1 if versions else None, reason=proof[0].removeprefix("Caused by: "))
-
-
-def is_stray(error: Exception) -> bool:
-    """Return whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
-
-    Those ports are open to all interfaces and ask for no secret, with any settings.
-    """
-    return _STRAY.search(_with_causes(error)) is not None
-
-
-def is_lost_connection(error: Exception) -> bool:
-    """Return whether a task failed because another task of its query, which has ended, closed their connection.
-
-    Spark reports the failure that arrives first, and ends the other task before that one can report its own.
-    """
-    return _LOST_CONNECTION.search(_with_causes(error)) is not None
-
-
-def is_failed_expression(error: BaseException) -> bool:
-    """Return whether an expression failed on a value."""
-    return _FAILED_EXPRESSION.search(_with_causes(error)) is not None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the JVM ran out of memory."""
-    return "java.lang.OutOfMemoryError" in _with_causes(error)
-
-
-def _with_causes(error: BaseException) -> str:
-    """Return Spark's texts of an error and of its causes, with their stack traces.
-
-    PySpark keeps the cause of a query's error in a separate field. The text and the stack trace of the error do not
-    name it.
-    """
-    told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
-    while each is not None:
-        told.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
-        each = getattr(each, "_cause", None)
-    return "\n".join(told)
 
 
 def refuse_split_keys(live: LiveRegion) -> None:
@@ -196,7 +139,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return _replaced(named.topic, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
     if refusal := _REFUSED_CALL.search(text):
         return FUNCTION_FAILED_LIVE.error(where=_of_python(region), region=region.name, poison=_poison(refusal[1]))
-    if failed := _FAILED_EXPRESSION.search(text):
+    if failed := FAILED_EXPRESSION.search(text):
         return EXPRESSION_FAILED.error(
             where=_place_of(text, region), region=region.name, spark_condition=failed[1], failed=failed[0]
         )

@@ -1,0 +1,79 @@
+"""Reasons of steps: how long a live step keeps a key, which records are late, and how it calls Python."""
+
+from collections.abc import Iterator
+
+from falkirk.declare.nodes import Step
+from falkirk.declare.policy import duration_s
+from falkirk.plan.reasons import Reason, seconds
+
+
+def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
+    """Yield the reason of a live step, if it has one of its own. Args: topic: the source of its region."""
+    if step.operation == "dropDuplicates":
+        yield _of_first(step, processor, topic)
+    elif step.operation == "windows":
+        yield _of_windows(step, processor, topic)
+    elif step.operation == "timedJoin":
+        yield _of_join(step, processor)
+    elif step.operation in ("map_rows", "stateful"):
+        yield _of_python(step, processor)
+
+
+def _of_first(step: Step, processor: str, topic: str) -> Reason:
+    keys, watermark = step.arguments
+    delay = seconds(watermark.delay_us / 1e6)
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
+        f"the same {', '.join(f'`{key}`' for key in keys)}. Each partition has its own time: the greatest "
+        f"`{watermark.column}` among its records so far, in every replay too. A key is forgotten when that time has "
+        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late.",
+    )  # fmt: skip
+
+
+def _of_windows(step: Step, processor: str, topic: str) -> Reason:
+    _, _, mode, watermark = step.arguments
+    delay = seconds(watermark.delay_us / 1e6)
+    gives = "Each record gives an updated result of each of its windows" if mode == "update" else (
+        "A window gives one result, when it closes"
+    )  # fmt: skip
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
+        f"key. Each partition has its own time: the greatest `{watermark.column}` among its records so far, in every "
+        f"replay too. A window closes when that time has passed the window's end by {delay}. {gives}. A record is late "
+        f"if all its windows have closed.",
+    )  # fmt: skip
+
+
+def _of_join(step: Step, processor: str) -> Reason:
+    join = step.arguments[1]
+    first, second = join.names
+    kept = [name for name, keeps in zip(join.names, join.keeps, strict=True) if keeps]
+    alone = "".join(
+        f" A record of {name} without a partner gives a result when no partition of "
+        f"{second if name == first else first} can still bring one."
+        for name in kept
+    )
+    delays = " and ".join(
+        f"{seconds(watermark.delay_us / 1e6)} of {name}"
+        for name, watermark in zip(join.names, join.watermarks, strict=True)
+    )
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"join() runs live: a pair of {first} and {second} is a result when its later record arrives. A record is "
+        f"late if it is older than the time of its own partition, less the delay ({delays}). So every replay finds the "
+        f"same pairs, though in another order. To find the pairs that are already published, Falkirk compares the "
+        f"stamps of both records.{alone}",
+    )  # fmt: skip
+
+
+def _of_python(step: Step, processor: str) -> Reason:
+    function, options = step.arguments
+    called = getattr(function, "__name__", type(function).__name__)
+    limit = seconds(duration_s(options["timeout"]))
+    return Reason(
+        kind="python", processor=processor, where=step.where,
+        text=f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
+        f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record.",
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Causes: recognizes the causes of Spark's errors by their texts."""
+
+import re
+
+#: In Spark's ANSI mode, its default, these values fail the task, and would fail it again after each restart.
+FAILED_EXPRESSION = re.compile(
+    r"\[(CAST_INVALID_INPUT|CONVERSION_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|"
+    r"REMAINDER_BY_ZERO|(?:BINARY_|INTERVAL_)?ARITHMETIC_OVERFLOW|DATETIME_OVERFLOW|DATETIME_FIELD_OUT_OF_BOUNDS|"
+    r"INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|NUMERIC_VALUE_OUT_OF_RANGE\w*|"
+    r"CANNOT_PARSE_(?:DECIMAL|INTERVAL|TIME|TIMESTAMP)|MALFORMED_CHARACTER_CODING)[^\n]{0,200}"
+)
+#: A server of Spark's streaming shuffle received bytes that no task of Spark sends. They end the server's task.
+_STRAY = re.compile(
+    r"\bat org\.apache\.spark\.(?:network\.util\.TransportFrameDecoder\.decodeNext|"
+    r"network\.shuffle\.streaming\.StreamingShuffleMessage\.decode|"
+    r"shuffle\.streaming\.StreamingShuffleServerHandler\.receive)\("
+)
+
+#: A task of Spark's streaming shuffle could not send to another one.
+_LOST_CONNECTION = re.compile(r"executor [^\s)]+\): io\.netty\.channel\.StacklessClosedChannelException")
+
+
+def is_stray(error: Exception) -> bool:
+    """Return whether a query ended because a stranger connected to a port of Spark's streaming shuffle.
+
+    Those ports are open to all interfaces and ask for no secret, with any settings.
+    """
+    return _STRAY.search(with_causes(error)) is not None
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """Return whether a task failed because another task of its query, which has ended, closed their connection.
+
+    Spark reports the failure that arrives first, and ends the other task before that one can report its own.
+    """
+    return _LOST_CONNECTION.search(with_causes(error)) is not None
+
+
+def is_failed_expression(error: BaseException) -> bool:
+    """Return whether an expression failed on a value."""
+    return FAILED_EXPRESSION.search(with_causes(error)) is not None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether the JVM ran out of memory."""
+    return "java.lang.OutOfMemoryError" in with_causes(error)
+
+
+def with_causes(error: BaseException) -> str:
+    """Return Spark's texts of an error and of its causes, with their stack traces.
+
+    PySpark keeps the cause of a query's error in a separate field. The text and the stack trace of the error do not
+    name it.
+    """
+    told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
+    while each is not None:
+        told.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
+        each = getattr(each, "_cause", None)
+    return "\n".join(told)
