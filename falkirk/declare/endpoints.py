@@ -9,14 +9,13 @@ Every target has these properties:
     remembers    whether it can tell which epochs it has, so that it gets each one once
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, cast
 
+from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
 from falkirk.errors.conditions.declare import (
     DATABASE_UNKNOWN,
@@ -28,8 +27,6 @@ from falkirk.errors.conditions.declare import (
     OPTION_UNKNOWN_METADATA,
     OPTION_UNKNOWN_METADATA_OF_SINK,
     OPTION_UNKNOWN_ROWS,
-    SCHEMA_INVALID,
-    SCHEMA_MISSING,
     SCHEMA_MISSING_FILES,
     TABLE_NAME_INVALID,
     TOPIC_NAME_INVALID,
@@ -40,8 +37,6 @@ from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
-#: The parts of a record, beside its value, that a source can have as columns. The names are those of Spark's source.
-RECORD_PARTS = ("key", "timestamp", "topic", "partition", "offset", "headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +104,12 @@ class Kafka:
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise KEY_INVALID.error(where=self.where, key=self.key)
 
-        if not _names_parts(self.metadata):
+        if not names_parts(self.metadata):
             known = ", ".join(RECORD_PARTS)
             raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
 
         if self.format == "avro":
-            object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
+            object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
 
     def _take_topics(self, given: object) -> None:
         if isinstance(given, str) or not isinstance(given, Sequence):
@@ -191,31 +186,6 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
-
-
-def _names_parts(metadata: object) -> bool:
-    """Return whether `metadata` names parts of a record, and a column for each."""
-    if isinstance(metadata, Mapping):
-        return all(part in RECORD_PARTS and isinstance(c, str) and c for part, c in metadata.items())
-    parts = (metadata,) if isinstance(metadata, str) else metadata
-    return isinstance(parts, Sequence) and all(part in RECORD_PARTS for part in parts)
-
-
-def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
-    """Return an Avro schema, given as JSON or as the name of a file.
-
-    Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
-    """
-    if not given:
-        raise SCHEMA_MISSING.error(where=where, topic=topic)
-    try:
-        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
-        content = json.loads(text)
-        if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
-            raise ValueError("it is not a record with fields")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SCHEMA_INVALID.error(where=where, topic=topic, reason=error) from error
-    return text
 
 
 @dataclass(frozen=True, slots=True)

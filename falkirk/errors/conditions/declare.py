@@ -205,12 +205,6 @@ TOPICS_MISPLACED = Condition(
     "the topics {topics!r} can be read as one only by app.source().",
     hint='Write app.source("orders", fk.Kafka(["orders-eu", "orders-us"], …)), or name one topic here.',
 )
-UNION_INVALID = Condition(
-    "UNION_INVALID",
-    DefinitionError,
-    "{operation}() needs a stream, not {name}.",
-    hint="Name both streams as parameters of the processor.",
-)
 SCHEMA_INVALID = Condition(
     "SCHEMA_INVALID",
     DefinitionError,
@@ -328,7 +322,7 @@ SCHEMA_MISSING_JSON = Condition(
 NOT_A_STREAM = Condition(
     "NOT_A_STREAM",
     DefinitionError,
-    "join() needs a stream, not {name}.",
+    "{operation}() needs a stream, not {name}.",
     hint="Name both streams as parameters of the processor.",
 )
 KEY_MISSING = Condition(

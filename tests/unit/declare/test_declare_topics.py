@@ -54,4 +54,4 @@ def test_a_union_records_the_other_stream() -> None:
     assert isinstance(made.node, Step)
     assert made.node.operation == "unionByName"
     assert [root.name for root in roots_of(made.node)] == ["left", "third", "right"]
-    refused(lambda: LEFT.union("right"), "UNION_INVALID", name="str")  # type: ignore[arg-type]
+    refused(lambda: LEFT.union("right"), "NOT_A_STREAM", operation="union", name="str")  # type: ignore[arg-type]
