@@ -218,7 +218,7 @@ class Origins:
         """Return the columns of a record, as far as they are known without Spark."""
         parts = {
             "key": as_text(found.record.key), "timestamp": found.record.timestamp_ms,
-            "partition": found.record.partition, "offset": found.record.offset,
+            "topic": str(found.at.topic), "partition": found.record.partition, "offset": found.record.offset,
         }  # fmt: skip
         return {**found.content, **{c: parts.get(part) for c, part in self._parts(found.at.topic).items()}}
 

@@ -56,7 +56,7 @@ def plan_batch(
         GuaranteeError: `STATE_APART`.
     """
     state = None if processor.state is None else schema_of(processor.state, "state", processor.where)
-    given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
+    given: dict[str, DataFrame] = {i.parameter: session.createDataFrame([], i.schema) for i in inputs}
     if state is not None:
         given[processor.name] = session.createDataFrame([], state)
     began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None

@@ -182,6 +182,12 @@ GENERATOR_IN_SELECT = Condition(
     "{operation}() makes several records of one, which need sub-indexes.",
     hint="Use stream.explode(column, name).",
 )
+TOPICS_READ_LIVE = Condition(
+    "TOPICS_READ_LIVE",
+    DefinitionError,
+    "{upstream!r} has several topics, and a live region reads one.",
+    hint="Read it with a function under @app.stream(fk.Eager()) or @app.batch(…), or declare a source for each topic.",
+)
 FILES_READ_LIVE = Condition(
     "FILES_READ_LIVE",
     DefinitionError,
