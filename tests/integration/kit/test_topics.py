@@ -28,8 +28,9 @@ def test_a_batch_reads_all_topics_of_a_list_as_one_parameter(kit: Any) -> None:
     app.source("orders", ORDERS)
 
     @app.batch(rows=2)
-    def origins(orders: "fk.Stamped") -> "DataFrame":
-        return orders.select("id", "topic", F.col("stamp.source").alias("source"), F.col("stamp.offset").alias("at"))
+    def origins(orders: fk.Stamped) -> "DataFrame":
+        rows: Any = orders
+        return rows.select("id", "topic", F.col("stamp.source").alias("source"), F.col("stamp.offset").alias("at"))
 
     app.sink("seen", origins, fk.Kafka("seen"))
     t = kit(app)
