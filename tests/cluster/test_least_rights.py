@@ -259,7 +259,8 @@ def allow_what_is_documented(broker: Secured, events: str, outputs: Sequence[str
     broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
     for output in outputs:
         broker.allow(TOPIC, output, [READ, WRITE, DESCRIBE, SETTINGS])
-    for dead in (f"{events}.dead-letters", "secured-answers.dead-letters", "secured-copies.dead-letters"):
+    live = (f"{events}.dead-letters", f"{outputs[0]}.dead-letters")  # two readers of a topic have one each
+    for dead in (*live, "secured-answers.dead-letters", "secured-copies.dead-letters"):
         broker.allow(TOPIC, dead, [READ, WRITE, DESCRIBE, SETTINGS, CREATE])
     broker.allow(TOPIC, "falkirk.secured.", [READ, WRITE, CREATE, DESCRIBE, SETTINGS, DELETE], prefix=True)
     for readers in ("falkirk", "spark-kafka-"):
