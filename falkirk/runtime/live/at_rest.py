@@ -7,6 +7,7 @@ use this module alone for an application that does not run.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from falkirk.errors import SparkError
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
 from falkirk.kafka.tail import Tail
@@ -52,7 +53,23 @@ class RegionAtRest:
         """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
         The initial state is excluded once it was collected, because older results may be deleted too.
+
+        A command may read this while the application runs, and deletes checkpoints. Then it reads again.
         """
+        while True:
+            before = self._there()
+            try:
+                return self._read_points()
+            except (FileNotFoundError, SparkError):
+                self._kept.look()
+                if self._there() == before:
+                    raise
+
+    def _there(self) -> tuple[tuple[BatchId, ...], frozenset[BatchId]]:
+        """Return the numbers of the checkpoints of Spark, and of those that are set aside."""
+        return checkpoint.committed_batches(self._checkpoint), frozenset(self._kept.numbers)
+
+    def _read_points(self) -> tuple[Point, ...]:
         committed = self._committed()
         distrusted = self._store.distrusted(self.logs.name)
         batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
