@@ -55,6 +55,12 @@ FOLDER_MISSING = Condition(
     "the folder that {source!r} reads does not exist.",
     hint="Make {folder}, or correct its name.",
 )
+FOLDER_MISSING_UNLISTED = Condition(
+    "FOLDER_MISSING",
+    LogError,
+    "the folder that {source!r} reads can't be listed: {reason}.",
+    hint="Make or mount {folder}, and give this user the right to list it.",
+)
 FILE_NAME_INVALID = Condition(
     "FILE_NAME_INVALID",
     LogError,
