@@ -30,9 +30,10 @@ REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 
 def application(
-    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds"
-) -> fk.App:
-    """Return the application. Args: interval: between checkpoints of the first region."""
+    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds",
+    often: Duration = "1 second",
+) -> fk.App:  # fmt: skip
+    """Return the application. Args: interval, often: between checkpoints of the first region, and of the second."""
     app = fk.App("tentative", home=home, history=history)
     app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT"))
 
@@ -41,7 +42,7 @@ def application(
         # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
         return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
 
-    @app.stream(fk.Lazy("1 second"))  # it saves more often than what it reads from: so it has to go back by several
+    @app.stream(fk.Lazy(often))  # it saves more often than what it reads from: so it has to go back by several
     def lots(drawn: fk.Stream) -> fk.Stream:
         return drawn.groupBy("word").agg(
             F.count("*").alias("version"),
