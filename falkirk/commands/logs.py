@@ -1,4 +1,4 @@
-"""The command logs: prints what the processes with Spark have written."""
+"""The command logs: prints the output of the processes with Spark."""
 
 import codecs
 import os
@@ -57,7 +57,7 @@ def _print(log: Path, lines: int, *, follow: bool, wait: Callable[[float], None]
 
 
 def _follow(log: Path, handle: BinaryIO, wait: Callable[[float], None]) -> None:
-    """Print what is written to a log until it has got another name, because a new one was begun."""
+    """Print new lines of a log until it is renamed, because a new log was begun."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while True:
         is_last = _is_replaced(log, handle)  # first: all that comes before the change of its name is printed

@@ -109,7 +109,7 @@ def _key(key: bytes | None) -> str:
 
 
 def _written(found: FoundRecord, writer: Writer) -> tuple[str, str]:
-    """Return who wrote a record, and what it comes from."""
+    """Return the writer of a record, and its input record."""
     if isinstance(found.writer, RejectedHeader):
         return "foreign", found.writer.text
     void = "invalid: " if found.is_void else ""

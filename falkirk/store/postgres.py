@@ -109,8 +109,8 @@ class PostgresDatabase(Database):
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         if not writes:
             return
-        # One round trip. A server that reports a commit before it is in its log is told otherwise, and a writer that
-        # hangs (a stopped process) loses its turn.
+        # One round trip. The server reports a commit only after its log has it, and a writer that hangs (a
+        # stopped process) loses its turn.
         connection.exec_driver_sql(
             f"SET LOCAL lock_timeout = {self._timeout_ms};"
             f"SET LOCAL idle_in_transaction_session_timeout = {self._timeout_ms * 2};"
