@@ -43,7 +43,7 @@ class Cluster:
         raise RuntimeError("ExecutorLostFailure")
 
     def end_executors(self) -> None:
-        """They send what they hold, and end."""
+        """Let the executors send their records, and end."""
         for rows in self.late:
             self.topic += rows
         self.late.clear()
