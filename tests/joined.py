@@ -22,8 +22,8 @@ Result = tuple[int | None, int | None]
 
 @dataclass(kw_only=True)
 class Joined:
-    """The expected results. Args: pairs, lefts, rights: of records, and those without a partner. letters: the reasons of
-    dead letters, by side and number."""
+    """The expected results. Args: pairs, lefts, rights: of records, and those without a partner. letters: the reasons
+    of dead letters, by side and number."""
 
     pairs: list[Result] = field(default_factory=list)
     lefts: list[Result] = field(default_factory=list)

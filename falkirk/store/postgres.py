@@ -77,7 +77,7 @@ class PostgresDatabase(Database):
     @property
     def _advice(self) -> tuple[str, str]:
         return (
-            "Is it running, reachable from here, and may this user log in? It goes on once the database is back.",
+            "Is it running, reachable from here, and may this user log in? Falkirk resumes once the database is back.",
             "Has this user the rights on the schema (for a new one: CREATE on the database)? If it is damaged, restore "
             "it from a backup, or use a new home.",
         )
