@@ -16,8 +16,8 @@ CLAUSE = re.compile(r"(?:what(?:ever)?|who(?:ever|so)|whichever|nor|such|neither
 #: Words that this project once had for things with a name in the field.
 DIALECT = re.compile(
     r"\b(?:draw(?:s|ing)? lots|by hand|comes? again|(?:go|goes|going|gone|went) on(?! (?:a|the|to)\b)|once more"
-    r"|in earnest|to be had|(?:is|are) (?:gone|out already)|be rid of|as (?:it was before|they were)|made (?:again|alike)"
-    r"|whoever|the like|(?:looks?|tells?) whether|what is (?:said|known|left|due|out|there))\b",
+    r"|in earnest|to be had|(?:is|are) (?:gone|out already)|be rid of|as (?:it was before|they were)"
+    r"|made (?:again|alike)|whoever|the like|(?:looks?|tells?) whether|what is (?:said|known|left|due|out|there))\b",
     re.IGNORECASE,
 )
 CODE = re.compile(r"```.*?```|^ {4,}.*?$|`[^`]*`", re.DOTALL | re.MULTILINE)
