@@ -118,8 +118,8 @@ UNSUPPORTED_METHOD = Condition(
     "UNSUPPORTED_METHOD",
     DefinitionError,
     "live processor {processor!r} reads {reads} streams.",
-    hint="Let it read one stream, or return the join() of two. A batch (@app.batch(…), @app.stream(fk.Eager())) can read "
-    "more.",
+    hint="Let it read one stream, or return the join() of two. A batch (@app.batch(…), @app.stream(fk.Eager())) can "
+    "read more.",
 )
 NOT_A_STREAM_PROCESSOR = Condition(
     "NOT_A_STREAM",
