@@ -31,6 +31,7 @@ from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
+from falkirk.runtime.epochs import region
 from falkirk.runtime.epochs.direct import _around
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.log import EpochLog
@@ -312,6 +313,7 @@ def test_a_clean_stop_leaves_no_epoch_half_out(
         real(self, epoch, data, facts)
 
     monkeypatch.setattr(TopicTarget, "_send", send)
+    monkeypatch.setattr(region, "DRAIN_S", 60.0)  # a busy machine sends an epoch in more than five seconds
     query = run_here(application(tag, home), Connection.of(broker.bootstrap))
     numbers.send()
     assert sending.wait(120)
