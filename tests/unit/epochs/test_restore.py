@@ -25,7 +25,9 @@ class Region:
 
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.away, self.is_told, self.broken = log, False, True, 0
-        self.reads = SimpleNamespace(refuse_changed=lambda epoch: None, check=self._check)
+        self.reads = SimpleNamespace(
+            refuse_changed=lambda epoch: None, check=self._check, ended_pipes=lambda epoch: nullcontext()
+        )  # fmt: skip
         #: Somebody changes the file that an epoch reads while the state after it is computed.
         self.is_swapped, self.was_swapped = False, False
         self.batch = SimpleNamespace(

@@ -65,11 +65,11 @@ class Visitor:
 
 
 @pytest.fixture
-def past(broker: Broker, postgres: Postgres, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Past]:
-    """An application at rest with its store in PostgreSQL."""
+def past(broker: Broker, postgres: Postgres, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> Past:
+    """An application at rest with its store in PostgreSQL. The visitor opens its home again."""
     monkeypatch.setattr(outputs, "SETTLE_S", 0.02)
     with open_home(home, "again", postgres.url()) as opened:
-        yield Past(Wire(bootstrap=broker.bootstrap, tag=tag), opened)
+        return Past(Wire(bootstrap=broker.bootstrap, tag=tag), opened)
 
 
 @pytest.fixture
@@ -78,7 +78,6 @@ def visitor(postgres: Postgres, past: Past, home: Path, tag: str) -> Iterator[Vi
     role, schema = f"visitor_{tag}", f"falkirk_{past.home.identity}"
     postgres.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
     postgres.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO {role}')
-    past.home.close()
     yield Visitor(postgres=postgres, role=role, home=home, schema=schema)
     postgres.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 

@@ -71,11 +71,11 @@ def topic(name: str) -> Any:
 
 PLAN = SimpleNamespace(
     push=[SimpleNamespace(topic=topic("requests"))],
-    regions=[
-        SimpleNamespace(output=topic("hop"), dead_letter_topic="dead", released_to=None),
-        SimpleNamespace(output=topic("held"), dead_letter_topic="dead2", released_to=topic("out")),
+    units=[
+        SimpleNamespace(written=("hop", "dead")),
+        SimpleNamespace(written=("held", "dead2", "out")),
+        SimpleNamespace(written=("dead3",)),
     ],
-    batches=[SimpleNamespace(sinks=(), dead_letter_topic="dead3")],
 )
 NOTES = "falkirk.shop.deadbeef.redriven"
 ALL = ("hop", "dead", "held", "dead2", "out", "dead3", NOTES, "requests")
