@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AGGREGATE = "StatefulStreamlineAggregate"
 #: Spark's name of a grouping expression that is no column.
 _EXPRESSION = "_groupingexpression"
-#: The last buffers of each state are Falkirk's: what the newest record has given, its stamp, and a partition.
+#: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
 _OURS = ("__newest", "__at", "__least")
 _LANE, _STAMP_FIELDS = "__lane", 2
 _HIDDEN = "__falkirk"
@@ -47,7 +47,7 @@ class KeptState:
         unit. what: the name of the part, if a batch has several. point: the checkpoint or epoch. made_at_s: its time.
         columns: of `rows`. keys: so many of them are the key. count: the number of all rows that fit, shown or not.
         covers: by topic and partition, the end of the input that the state has seen; only for live regions.
-        note: what can't be shown.
+        note: the parts of the state that can't be shown.
     """
 
     unit: str

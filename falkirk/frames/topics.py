@@ -124,7 +124,7 @@ def dead_letter(
 ) -> Column:
     """Return the content of a dead letter for a record with a stamp, as JSON, which `falkirk redrive` reads.
 
-    Args: traceback: of a function that failed on it.
+    Args: traceback: the one of the function that failed on the record.
     """
     read = F.lit(topic) if isinstance(topic, str) else topic
     told = F.struct(

@@ -67,7 +67,7 @@ class Once:
         self._bound_batches()
 
     def look(self, recovery: RecoveryProtocol) -> None:
-        """Take in what a turn of the protocol has found. Raises: StoreError."""
+        """Update the backlog after a turn of the protocol. Raises: StoreError."""
         self._backlog.take_in({name: self._covered(name, recovery) for name in self._layout.stages})
         self._bound_batches()
         down = recovery.down.errors

@@ -105,7 +105,7 @@ class ForeignWatch:
         self._seen[topic] = ends  # not before: if the broker stalls, the next look reads these records
 
     def _judged(self, topic: LogId, messages: Iterable[Message]) -> ForeignTally | None:
-        """Return the tally of a topic with what is foreign among these messages; None: nothing is."""
+        """Return the tally of a topic with the foreign ones among these messages; None: none is foreign."""
         rejected = [(m, why) for m in messages if (why := self._judges[topic](m)) is not None]
         if not rejected:
             return None

@@ -1,6 +1,6 @@
 """An application whose first region makes random values, and the check that no published result was ever contradicted.
 
-    events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [counts: a chain over the lots] ▶ held ▶ sink
+    events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [lots: a chain over the uuids] ▶ held ▶ sink
 
 The valid records of the hop (all but its void ranges) determine every result, so the oracle needs only them.
 """
@@ -39,10 +39,10 @@ def application(
 
     @app.stream(fk.Lazy(interval))
     def drawn(events: fk.Stream) -> fk.Stream:
-        # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
+        # The planner must assume that several results of an event share the uuid, so they wait for a checkpoint.
         return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
 
-    @app.stream(fk.Lazy(often))  # it saves more often than what it reads from: so it has to go back by several
+    @app.stream(fk.Lazy(often))  # it saves more often than the region before it, so it must go back by several
     def lots(drawn: fk.Stream) -> fk.Stream:
         return drawn.groupBy("word").agg(
             F.count("*").alias("version"),

@@ -1,4 +1,4 @@
-"""Which points a history keeps: merged where nothing came in between, then thinned by age."""
+"""The points that a history keeps: merged where nothing came in between, then thinned by age."""
 
 from itertools import accumulate, pairwise
 

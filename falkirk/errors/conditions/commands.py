@@ -43,7 +43,7 @@ APPLICATION_MISSING_FILE = Condition(
 REQUEST_UNANSWERED_STOP = Condition(
     "REQUEST_UNANSWERED",
     HomeError,
-    "{app!r} has not stopped for {patience_s:.0f} s.",
+    "{app!r} did not stop within {patience_s:.0f} s.",
     hint="Read host.log in its home. You may kill the application at any moment without harm.",
 )
 FILE_UNKNOWN = Condition(

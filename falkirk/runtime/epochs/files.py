@@ -195,7 +195,7 @@ class FileLog:
         return dict(self._refused)
 
     def numbered(self, first: Offset, last: Offset) -> tuple[NumberedFile, ...]:
-        """Return the files [first, last) as they were when they got their numbers. They may be gone by now."""
+        """Return the files [first, last), as recorded when they were numbered. They may be deleted by now."""
         with self._lock:
             return tuple(self._known()[first:last])
 
@@ -247,7 +247,7 @@ class FileLog:
         return found
 
     def places(self, first: Offset, last: Offset) -> list[Path]:
-        """Return the paths of the files [first, last), whatever is there now."""
+        """Return the paths of the files [first, last), without a look at the folder."""
         with self._lock:
             return [self.folder / file.name for file in self._known()[first:last]]
 

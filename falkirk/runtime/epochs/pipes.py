@@ -4,7 +4,7 @@ Spark opens files by name, and a writer of a folder can put a pipe (FIFO) in the
 then waits until somebody writes, and neither Java nor Spark can interrupt it. A pipe in the place of a file with
 checksums, which Hadoop looks for beside each file, does the same at any time. So while an epoch runs, a thread looks at
 its files. It opens a pipe as a writer and closes it, which is the end of the file for the task. Someone else may keep
-the pipe open. Then the task goes on waiting, so the thread also writes empty lines until the task has read as much as
+the pipe open. Then the task keeps waiting, so the thread also writes empty lines until the task has read as much as
 the file had. The epoch does not count: after its results, each reader checks that its files are regular and unchanged.
 """
 

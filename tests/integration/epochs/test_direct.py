@@ -107,7 +107,7 @@ class Numbers:
 
 
 def half_sent(patch: pytest.MonkeyPatch) -> None:
-    """Let a part of the next epoch out of which nothing is, and nothing more be heard."""
+    """Publish a part of the next epoch that has no results yet. Let nothing after it arrive."""
     real = TopicTarget._send
 
     def send(self: TopicTarget, epoch: int, data: "DataFrame", facts: Any) -> None:
@@ -215,7 +215,7 @@ def test_what_waits_in_the_log_goes_first(spark: "SparkSession", broker: Broker,
 def test_what_is_in_an_order_keeps_it(
     knows: bool, spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records that are passed on stay as they came; places by what they say would put 10 before 9."""
+    """Unchanged records keep their order; positions by their values would put 10 before 9."""
     if not knows:
         monkeypatch.setattr(frames, "has_no_order", lambda data: True)
     numbers = Numbers(broker, tag)

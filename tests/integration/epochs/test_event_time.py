@@ -203,7 +203,7 @@ def sorted_upto(query: Query) -> int:
 def expected_of(
     crowd: Crowd,
 ) -> tuple[dict[tuple[str, str], tuple[int, int]], dict[str, int], list[tuple[str, int, int]], int]:
-    """Return visits, trends and stays as what was sent makes them, and how many clicks are late."""
+    """Return the visits, trends and stays that the sent clicks must give, and how many clicks are late."""
     good, late = crowd.judged()
     visits: dict[tuple[str, str], list[int]] = defaultdict(list)
     slices: dict[int, int] = defaultdict(int)

@@ -194,7 +194,7 @@ def test_what_a_transaction_took_back_is_no_input(wire: Wire, home: Path) -> Non
     settle(query)
     query.stop()
     assert [(row["word"], row["version"]) for row in wire.rows(out)] == [("a", 1), ("c", 1), ("a", 2)]
-    # Nor is the marker of a transaction at the end: a region that has failed need not get further than that.
+    # The marker of a transaction at the end is not due either: a failed region need not get further than that.
     connection, behind = Connection.of(wire.bootstrap), Offset(wire.topics.end_positions(events)[0] - 1)
     begin = {TopicPartition(topic=events, partition=0): Offset(0)}
     assert due(wire.topics, connection, {LogId(events): {0: Offset(0)}}) == begin

@@ -87,7 +87,7 @@ class Run:
         wait_until(saved, 120, "a checkpoint of the reader that is ahead")
 
     def fail_the_first(self) -> None:
-        """End the first region's query and wait until all regions go on as new incarnations."""
+        """End the first region's query and wait until all regions run as new incarnations."""
         before = {r.name: r for r in self.query.status}
         self.query.queries[0].stop()
 

@@ -1,4 +1,4 @@
-"""`falkirk state`: the saved state of a batch from its files, and which states there are none of.
+"""`falkirk state`: the saved state of a batch from its files, and the processors without a state.
 
 `tests/integration/inference/test_judge.py` reads that of a live region.
 """

@@ -1,4 +1,4 @@
-"""Several topics in one source, and unions of streams: what a declaration accepts and records."""
+"""Several topics in one source, and unions of streams: declarations, and refusals of wrong ones."""
 
 import pytest
 

@@ -168,7 +168,7 @@ def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
 def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: Store, tmp_path: Path) -> None:
     """The results and the state of an epoch are computed one after the other, each from the files.
 
-    With a check between the two alone, whoever changes a file for that moment would have a state that no replay has.
+    With one check between the two, a program that changes a file for that moment would cause a state without a replay.
     """
     region = Region(EpochLog("epochs of b", "b", tmp_path, store))
     runner = runner_of(region, -1)
