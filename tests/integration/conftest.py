@@ -48,7 +48,7 @@ def plan(spark: "SparkSession") -> Callable[..., Plan]:
 
 @pytest.fixture(autouse=True)
 def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan an application once that a test starts again unchanged. Planning takes a third of the time of a short run."""
+    """Plan an application once that a test starts again unchanged. Planning takes a third of a short run's time."""
     plans = dict[Any, tuple[Any, Plan]]()
 
     def planned(app: fk.App, session: "SparkSession", identity: str) -> Plan:
