@@ -22,7 +22,7 @@ from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import RegionRecord, Store
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import EpochNumber
+from falkirk.theory.ids import EpochNumber, LogId, Offset
 from falkirk.theory.times import TopicPartition
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
@@ -172,3 +172,18 @@ def test_dead_letters_may_be_deleted(released: Application) -> None:
 def test_a_sink_that_others_write_to_as_well_is_accepted(released: Application) -> None:
     released.broker.counts["out"] += 5
     released.start()
+
+
+def test_results_that_are_published_while_a_command_looks_are_no_loss(released: Application) -> None:
+    """A command reads where the topic ends. Then the running application publishes more, and records the new end."""
+    ends = released.broker.end_positions("out")
+    released.broker.counts["out"] += 1
+    (known,) = [r for r in released.store.releases("out") or released.store.releases("s")]
+    after = {LogId("out"): {0: Offset(ends[0] + 1)}}
+    released.store.record_release(
+        known.sink, known.topic, known.partition, Offset(known.released_exclusive + 1), ends=after
+    )
+    assert list(outputs.last_records(released.place, "out", ends)) == []  # type: ignore[arg-type]
+    released.broker.counts["out"] -= 1
+    with pytest.raises(LogError, match="OUTPUT_TRUNCATED|lost"):
+        list(outputs.last_records(released.place, "out", ends))  # type: ignore[arg-type]
