@@ -72,3 +72,42 @@ def test_a_file_that_is_missing_for_good_is_an_error(region: RegionAtRest, monke
     monkeypatch.setattr(checkpoint, "committed_at_s", missing)
     with pytest.raises(FileNotFoundError):
         region.points()
+
+
+def replaces_at(batch: int, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let a region without input replace its only checkpoint by an equal one, right before a command looks at it."""
+    before = checkpoint.damage
+
+    def called(place: Path, number: int, *topics: Any) -> str | None:
+        if number == batch and not (folder / "commits" / str(batch + 1)).exists():
+            write_batch(folder, batch + 1)
+            checkpoint.keep_only(folder, (BatchId(batch + 1),))
+        return before(place, BatchId(number), *topics)
+
+    monkeypatch.setattr(checkpoint, "damage", called)
+
+
+def test_the_newest_checkpoint_is_replaced_meanwhile(
+    region: RegionAtRest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither damaged, nor is the initial state the only one left."""
+    checkpoint.keep_only(tmp_path / "checkpoint", (BatchId(6),))
+    replaces_at(6, monkeypatch, tmp_path / "checkpoint")
+    assert [p.number for p in region.points()] == [7]
+    assert caplog.messages == []
+    assert region.damaged == set()
+
+
+def test_a_state_file_that_spark_deletes_meanwhile_counts_as_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, before = write(tmp_path / "checkpoint", 3), Path.glob
+
+    def found(self: Path, pattern: str) -> Any:
+        files = list(before(self, pattern))
+        for file in files:
+            file.unlink()
+        return files
+
+    monkeypatch.setattr(Path, "glob", found)
+    assert "state of partition 0 after batch 2 is missing" in str(checkpoint.damage(folder, BatchId(2), "pages"))  # type: ignore[arg-type]
