@@ -170,6 +170,6 @@ EPOCH_MISSING = Condition(
 STATE_UNREADABLE_DELETED = Condition(
     "STATE_UNREADABLE",
     DefinitionError,
-    "the state of {unit!r} can't be shown: {tries} times its checkpoint was replaced while Spark read it.",
+    "the state of {unit!r} can't be shown: {tries} times it was replaced while the command read it.",
     hint="Try again, or stop the application first.",
 )
