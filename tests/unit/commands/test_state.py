@@ -199,7 +199,8 @@ def test_the_only_checkpoint_is_replaced_while_the_command_looks_at_it(
 def test_a_batch_deletes_its_state_while_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next state is shown. The home is not damaged."""
     save(shop, {"own": [{"item": "old", "n": 1}]})
-    before, log = kept_state._rows, EpochLog(LogId.of_epochs("report"), "report", shop.home.checkpoint("report"), shop.home.store)  # fmt: skip
+    before, place = kept_state._rows, shop.home.checkpoint("report")
+    log = EpochLog(LogId.of_epochs("report"), "report", place, shop.home.store)
 
     def meanwhile(folder: Path, *arguments: Any) -> Any:
         if not (epochs := log.epochs())[1:]:

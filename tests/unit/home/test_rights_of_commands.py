@@ -114,7 +114,7 @@ def test_commands(visitor: Visitor, past: Past, home: Path) -> None:
         with visitor.attached() as held:
             (batch,) = shape_of(home).batches
             with pytest.raises(HomeError) as error:
-                next(batch_states(batch, held, (), 5))
+                batch_states(batch, held, (), 5)
             assert error.value.condition == "STATE_MISSING", "the store was read"
 
     def disown() -> None:

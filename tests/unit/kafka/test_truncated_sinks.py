@@ -178,12 +178,12 @@ def test_results_that_are_published_while_a_command_looks_are_no_loss(released: 
     """A command reads where the topic ends. Then the running application publishes more, and records the new end."""
     ends = released.broker.end_positions("out")
     released.broker.counts["out"] += 1
-    (known,) = [r for r in released.store.releases("out") or released.store.releases("s")]
+    (known,) = released.store.releases("out") or released.store.releases("s")
     after = {LogId("out"): {0: Offset(ends[0] + 1)}}
     released.store.record_release(
         known.sink, known.topic, known.partition, Offset(known.released_exclusive + 1), ends=after
     )
     assert list(outputs.last_records(released.place, "out", ends)) == []  # type: ignore[arg-type]
     released.broker.counts["out"] -= 1
-    with pytest.raises(LogError, match="OUTPUT_TRUNCATED|lost"):
+    with pytest.raises(LogError, match="Kafka lost records"):
         list(outputs.last_records(released.place, "out", ends))  # type: ignore[arg-type]
