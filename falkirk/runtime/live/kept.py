@@ -92,6 +92,8 @@ class KeptCheckpoints:
         it would delete the restored files.
         """
         self.delete({n for n in self.numbers if n > batch})
+        for left in self._folder.glob(".*"):  # by an interrupted call, with links that occupy space
+            shutil.rmtree(left, ignore_errors=True)
         self._lost = {n for n in self._lost if n <= batch}
         if batch not in self.numbers:
             return
