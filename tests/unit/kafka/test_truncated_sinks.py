@@ -196,7 +196,7 @@ def test_results_that_are_published_while_a_command_looks_are_no_loss(released: 
 def test_a_command_does_not_read_a_held_log_that_the_application_deletes(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To a command, a release that goes on looks like an interrupted one. But a command publishes no omitted result."""
+    """A command takes a running release for an interrupted one. It never publishes omitted results itself."""
     application = OfLive(store, tmp_path)
     record = LogRecord(partition=0, offset=Offset(5), timestamp_ms=0, key=None, value=b"", raw_header=None)
 
