@@ -5,6 +5,7 @@ steps no replay repeats.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 ROWS = 40
 
 
+@cache
 def walking(
     tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None, topics: Sequence[str] = ("events",)
 ) -> fk.App:
@@ -39,6 +41,7 @@ def walking(
     return app
 
 
+@cache
 def application(
     tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None, topics: Sequence[str] = ("events",)
 ) -> fk.App:

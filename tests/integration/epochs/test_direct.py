@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,7 @@ def doubled(events: "DataFrame") -> "DataFrame":
     return events.groupBy("n").agg((F.max("n") * 2.0).alias("half"))
 
 
+@cache
 def application(tag: str, home: Path, body: "Body" = halved, policy: Policy | None = None) -> fk.App:
     app = fk.App("direct", home=home)
     app.source("events", fk.Kafka(f"events-{tag}", schema="n LONG NOT NULL"))

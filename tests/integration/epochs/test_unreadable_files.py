@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,7 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     return {"names.csv", "torn.csv.gz", "torn.json.gz", "types.parquet", "damaged.parquet", "huge.parquet"}
 
 
+@cache
 def application(folder: Path, home: Path, database: str, events: str) -> fk.App:
     """Return an application with a batch that reads three folders and a topic, and another one that reads the topic."""
     app = fk.App("unreadable", home=home)
