@@ -41,7 +41,7 @@ def peek(
     The command shows what readers of committed records see. Times are those of the records, in the time zone of this
     machine.
 
-    If the application writes the topic, each line names the unit that wrote the record, with the number of its
+    If the application writes the topic, each line names the region or batch that wrote the record, the number of its
     incarnation, and the input record or epoch that it comes from. Records of other writers are foreign, with the
     reason. `falkirk why` explains one record.
     """

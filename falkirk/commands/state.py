@@ -38,7 +38,7 @@ _CELL_MAX = 60
 )
 @json_option
 def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
-    """Show the last saved state of a PROCESSOR of FILE's application.
+    """Show the last saved state of a processor of FILE's application.
 
     PROCESSOR is a processor, region or batch. For a live `groupBy`, Spark reads the state at the last checkpoint in
     this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last

@@ -103,7 +103,7 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
 
     These are the steps that Falkirk treats as deterministic. They run twice on a sample of FILE's sources. The
     second run partitions and orders the rows differently, as a failure might. The application may run meanwhile; this
-    command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted, that
+    command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you declared, that
     they do not.
     """
     from falkirk.audit import AuditOutcome

@@ -206,8 +206,8 @@ class Application:
             over: the length of an epoch, a multiple of `every`, for sliding windows.
             ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further ahead becomes a
                 dead letter, so that it does not make all others late.
-            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, or with `state` also `Eager`
-                (then the default) and `Lazy`.
+            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, `Eager` (the default with
+                `state`), or with `state` also `Lazy`.
             state: the columns, as Spark DDL, of the state that the batch keeps between epochs. The function then has a
                 parameter with its own name. It returns its next state, also as its result, or ``(result, state)``.
         """

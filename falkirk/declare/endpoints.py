@@ -58,8 +58,8 @@ class Kafka:
         dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
             plan).
         metadata: parts of the record itself that a source has as columns, after those of the schema: ``key``
-            (BINARY), ``timestamp`` (TIMESTAMP), ``partition`` (INT), ``offset`` (BIGINT), ``headers``
-            (ARRAY<STRUCT<key: STRING, value: BINARY>>). They are facts of the record, so a replay reads the same ones.
+            (BINARY), ``timestamp`` (TIMESTAMP), ``topic`` (STRING), ``partition`` (INT), ``offset`` (BIGINT),
+            ``headers`` (ARRAY<STRUCT<key: STRING, value: BINARY>>). A replay reads the same values.
             ``["key", "timestamp"]`` gives the columns these names; ``{"timestamp": "arrived"}`` gives others, for a
             schema that has such columns itself.
     """

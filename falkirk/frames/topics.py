@@ -1,6 +1,8 @@
 """Parsing: turns the raw records of a topic into columns with a stamp each, and marks those that do not fit."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -21,6 +23,12 @@ KAFKA_DDL = (
 )
 #: The timestamp, in milliseconds, of a record that has none.
 _NO_TIMESTAMP = -1
+
+
+@cache
+def kafka_schema() -> StructType:
+    """Return the columns of a record, as Spark's reader of Kafka gives them."""
+    return cast(StructType, StructType.fromDDL(KAFKA_DDL))
 
 
 @dataclass(frozen=True, kw_only=True)

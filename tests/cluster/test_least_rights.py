@@ -1,4 +1,4 @@
-"""The rights in operations.md: they are enough, and those of users other than the application are all needed.
+"""The rights in docs/how-to/security.md: they are enough, and those of users other than the application are all needed.
 
 All tests share one broker, which requires TLS and SASL and has access control lists. Each user is new, so no right of
 another test is left. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
@@ -253,7 +253,7 @@ def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: py
 
 
 def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
-    """Give the user the rights in docs/operations.md of the application."""
+    """Give the user the rights of the application in docs/how-to/security.md."""
     broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
     broker.allow(TOPIC, counts, [READ, WRITE, DESCRIBE, SETTINGS])
     for own in ("falkirk.", f"{events}.dead-letters", f"{counts}.dead-letters"):

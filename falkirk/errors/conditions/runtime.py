@@ -147,7 +147,8 @@ WRITER_STILL_RUNNING_TASK = Condition(
 GATE_CONTENDED = Condition(
     "GATE_CONTENDED",
     InternalError,
-    "other processes keep taking the gate of {region!r}.",
+    "other processes keep starting region {region!r}, probably in copies of this home.",
+    hint="Stop all of them but one.",
 )
 CHECKPOINT_DAMAGED = Condition(
     "CHECKPOINT_DAMAGED",

@@ -132,13 +132,10 @@ class LiveRegion(RegionAtRest):
         the cause, because a restart does not help against every cause.
         """
         has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
-        overdue_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
-        return Health(
-            runs=self.query is not None,
-            progressed_at_s=self.progressed_at_s,
-            hung_after_s=self.region.interval_s + (overdue_s if has_committed else OVERDUE_AT_START_S),
-            ready_at_s=self.ready_at_s,
-        )
+        slow_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
+        hung_after_s = self.region.interval_s + (slow_s if has_committed else OVERDUE_AT_START_S)
+        runs, last_s = self.query is not None, self.progressed_at_s
+        return Health(runs=runs, progressed_at_s=last_s, hung_after_s=hung_after_s, ready_at_s=self.ready_at_s)
 
     def fence(self) -> None:
         """See RegionPort.
@@ -320,10 +317,9 @@ class LiveRegion(RegionAtRest):
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
         self._points += self._points_of({n: self._read(n) for n in new})
-        self._note_commit()
+        self._note_commit(time.monotonic())
 
-    def _note_commit(self) -> None:
-        now_s = time.monotonic()
+    def _note_commit(self, now_s: float) -> None:
         self._delay_s = max(self._delay_s, now_s - self.progressed_at_s - self.region.interval_s)
         self.progressed_at_s = now_s
 

@@ -51,6 +51,7 @@ def compare(rows: "DataFrame") -> None:
     assert without_ignored(written) == without_ignored(of_spark.tree)  # types have such fields, too
     assert written != of_spark.tree, "the module has left the plan to Spark"
     assert output_of(rows) == of_spark.output
+    assert structure._written(rows).leaves == of_spark.leaves
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.running import lanes, times
+from tests.running import imports, lanes, times
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -160,3 +160,9 @@ def test_a_worker_stays_in_a_folder(tmp_path: Path) -> None:
     for worker in {worker for _, worker in ran}:
         folders = [folder for folder, each in ran if each == worker]
         assert len([*itertools.groupby(folders)]) == len({*folders}), folders
+
+
+def test_workers_import_different_files_first() -> None:
+    files = [Path(name) for name in "abcdef"]
+    orders = [imports.rotated(files, worker, 4) for worker in range(5)]  # the fifth replaces a crashed one
+    assert ["".join(map(str, order)) for order in orders] == ["abcdef", "bcdefa", "defabc", "efabcd", "abcdef"]
