@@ -222,14 +222,16 @@ class LiveRegion(RegionAtRest):
         self._reached = reached
         signing_key = context.signing_key
         release = IncarnationConstants(
-            application=context.home.identity, incarnation=incarnation,
+            application=context.home.identity,
+            incarnation=incarnation,
             source_partitions=tuple(record.partitions[topic] for topic in self.logs.sources),
             state_partitions=context.state_partitions if region.stateful else 1,
-            main=self._written[0], dead=self._written[1],
+            main=self._written[0],
+            dead=self._written[1],
             barrier=None if region.repeats else self._outputs.barrier(main, dead, batch),
             main_key=signing_key.of(self._written[0].name, incarnation),
             dead_key=signing_key.of(self._written[1].name, incarnation),
-        )  # fmt: skip
+        )
         self.opening = Opening(
             incarnation=incarnation, restored_batch=batch, release=release, released=released, skips=skips, start=start
         )
