@@ -25,8 +25,9 @@ _ONE_TEXT = (
     "binary", "string", "char", "varchar",
 )  # fmt: skip
 
-#: Aggregates whose dependence on the order of rows shows in their types.
+#: Aggregates whose dependence on the order of rows shows in their types, and the expressions to look at for them.
 _OF_INTEREST = names_of(Nature.COMMUTATIVE, Nature.FLOATING)
+_LOOKED_AT = _OF_INTEREST | {"AggregateExpression"}
 #: Relations that group equal rows.
 _GROUPING = {"Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"}
 
@@ -44,8 +45,7 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
             yield ONE_OF_SEVERAL  # the other columns show which row was kept
         if name in _GROUPING and not all(map(is_one_key, _grouped(node, name))):
             yield ONE_SPELLING
-    kinds = _OF_INTEREST | {"AggregateExpression"}
-    for expression in replaced(data, kinds) if _OF_INTEREST & set(found) else ():
+    for expression in replaced(data, _LOOKED_AT) if _OF_INTEREST & set(found) else ():
         name = str(expression.getClass().getSimpleName())
         if entry_of(name).nature is Nature.COMMUTATIVE and _takes_one_of_equals(expression, is_stable):
             yield ONE_SPELLING

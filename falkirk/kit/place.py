@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from falkirk.frames.topics import kafka_schema
 from falkirk.home.folder import FORMAT, Home, open_home, write_atomically
@@ -92,7 +91,6 @@ def context_of(world: World, home: Home, session: SparkSession, state_partitions
 def kafka_rows(session: SparkSession, topic: LogId, records: Sequence[tuple[Offset, MemoryRecord]]) -> DataFrame:
     """Return records with the columns of Spark's Kafka source."""
     schema = kafka_schema()
-    assert isinstance(schema, StructType)
     if not records:
         return empty(session, schema)
     rows = [

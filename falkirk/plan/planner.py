@@ -44,7 +44,7 @@ from falkirk.errors.conditions.plan import (
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
-from falkirk.frames.empty import empty
+from falkirk.frames.empty import no_rows
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import kafka_schema, parse, parsing
 from falkirk.kafka.internal import internal_topic
@@ -202,7 +202,7 @@ class _Planner:
     def _begin(self, source: SourceNode) -> Draft:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
-            rows = empty(self.session, kafka_schema())
+            rows = no_rows(self.session, kafka_schema())
             frame = self.begun[known] = parse(rows, parsing(source.topic))
         columns.require(
             source.topic.keys, frame.columns, source.topic.where,

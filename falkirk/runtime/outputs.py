@@ -173,8 +173,9 @@ def _beginning(place: Storage, topic: str, ends: Mapping[int, Offset]) -> Offset
     assert decided is not None
     begin = {int(p): Offset(o) for p, o in decided.content.items()}
     seen = [begin, store.ends_after_release(topic)]
-    if any(ends[p] < o for positions in seen for p, o in positions.items() if p in ends):
-        # A command has read `ends` before the running application published more and recorded that.
+    try:
+        refuse_truncated(topic, seen, ends, topic)
+    except LogError:  # a command has read `ends` before the running application published more and recorded that
         refuse_truncated(topic, seen, place.topics.end_positions(topic), topic)
     oldest = place.topics.first_positions(topic)
     return {p: min(max(begin.get(p, Offset(0)), oldest[p]), o) for p, o in ends.items()}
