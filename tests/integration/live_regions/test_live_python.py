@@ -54,12 +54,21 @@ def workers() -> list[psutil.Process]:
 @fk.deterministic
 def totalled(row: Row, state: Row | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the sum of a key's numbers, which begins again after every twentieth record, and fail on some rows."""
-    seen, total = (0, 0) if state is None else (state.seen, state.total)
+    seen, total = ([], 0) if state is None else (state.seen, state.newest["total"])
     if row.n % 10 == 7:
-        raise ValueError(f"no {row.n} after {seen}")
-    last = None if state is None else state.at
-    results = [{"id": row.id, "n": row.n, "total": total + row.n, "before": last}] * (1 + row.n % 2)
-    return results, None if seen == 19 else {"seen": seen + 1, "total": total + row.n, "at": row.at}
+        raise ValueError(f"no {row.n} after {len(seen)}")
+    digits = {} if state is None else dict(state.digits)  # a map is a list of pairs, as in a row
+    last = None if state is None else state.newest["at"]
+    results = [
+        {"id": row.id, "n": row.n, "total": total + row.n, "before": last, "seen": seen, "digits": digits}
+    ] * (1 + row.n % 2)
+    if len(seen) == 19:
+        return results, None
+    digit = str(row.n % 10)
+    return results, {
+        "seen": [*seen, row.n], "newest": {"at": row.at, "total": total + row.n},
+        "digits": {**digits, digit: digits.get(digit, 0) + 1},
+    }  # fmt: skip
 
 
 def mapped(events: fk.Stream) -> fk.Stream:
@@ -68,8 +77,9 @@ def mapped(events: fk.Stream) -> fk.Stream:
 
 def folded(events: fk.Stream) -> fk.Stream:
     return events.stateful(
-        totalled, key="id", state="seen INT, total BIGINT, at TIMESTAMP",
-        returns="id STRING, n INT, total BIGINT, before TIMESTAMP",
+        totalled, key="id",
+        state="seen ARRAY<INT>, digits MAP<STRING, BIGINT>, newest STRUCT<at: TIMESTAMP, total: BIGINT>",
+        returns="id STRING, n INT, total BIGINT, before TIMESTAMP, seen ARRAY<INT>, digits MAP<STRING, BIGINT>",
     )  # fmt: skip
 
 
