@@ -26,7 +26,6 @@ from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.unknown_methods import refuse_method
 from falkirk.declare.watermark import Expiry, Watermark, watermark
 from falkirk.declare.windows import divided, unchanged, without_time
-from falkirk.errors.condition import Condition
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
@@ -37,7 +36,6 @@ from falkirk.errors.conditions.declare import (
     OUTPUT_MODE_INVALID,
     SCHEMA_MISSING_JSON,
     WATERMARK_MISSING,
-    WATERMARK_MISSING_STATE,
     WINDOW_INVALID,
 )
 from falkirk.errors.location import SourceLocation, caller
@@ -173,7 +171,7 @@ class Stream:
         duration_s(timeout)
         options: dict[str, Any] = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
         if expires is not None:
-            watermark = _watermark_of(self._node, where, WATERMARK_MISSING_STATE)
+            watermark = _watermark_of(self._node, where, "stateful(expires=)")
             options["expiry"] = Expiry(watermark=watermark, after_us=round(duration_s(expires) * 1_000_000))
         return self._like(Step(parent=self._node, operation="stateful", arguments=(function, options), where=where))
 
@@ -375,13 +373,13 @@ def _since(step: Step, node: Node) -> tuple[Step, ...]:
     return steps_of(node)[len(steps_of(step)) :]
 
 
-def _watermark_of(node: Node, where: SourceLocation, missing: Condition[Any] = WATERMARK_MISSING) -> Watermark:
+def _watermark_of(node: Node, where: SourceLocation, step: str = "dropDuplicates()") -> Watermark:
     """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
     timed = timed_by(node)
     if timed is not None:
         return cast(Watermark, timed.arguments[0])
     last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
-    raise missing.error(where=where, after="" if last is None else f" after {last.operation}()")
+    raise WATERMARK_MISSING.error(where=where, step=step, after="" if last is None else f" after {last.operation}()")
 
 
 def _quoted(name: str) -> str:

@@ -347,14 +347,8 @@ WATERMARK_INVALID = Condition(
 WATERMARK_MISSING = Condition(
     "WATERMARK_MISSING",
     DefinitionError,
-    "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
+    "{step} has no event time{after}, so keys would be kept for ever.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
-)
-WATERMARK_MISSING_STATE = Condition(
-    "WATERMARK_MISSING",
-    DefinitionError,
-    "stateful(expires=) has no event time{after}.",
-    hint='Write withWatermark("at", "10 seconds") before it, in the same processor, or leave expires= out.',
 )
 JOIN_INVALID = Condition(
     "JOIN_INVALID",
