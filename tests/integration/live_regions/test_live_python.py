@@ -88,8 +88,8 @@ def counted_while_there(row: Row, state: Row | None) -> tuple[dict[str, Any], di
     """Return how many records of a key have come since its state expired, and fail on some rows."""
     if row.n % 10 == 7:
         raise ValueError(f"no {row.n}")
-    count = 1 if state is None else state.count + 1
-    return {"id": row.id, "n": row.n, "count": count}, {"count": count}
+    count = 1 if state is None else state.seen + 1
+    return {"id": row.id, "n": row.n, "count": count}, {"seen": count}
 
 
 def expiring(events: fk.Stream) -> fk.Stream:
@@ -97,7 +97,7 @@ def expiring(events: fk.Stream) -> fk.Stream:
     timed = events.selectExpr("id", "n", "timestamp_seconds(1767225600 + 60 * (n - 3 * (n % 7))) AS then")
     some = timed.withWatermark("then", "10 minutes").where("(n div 50 + n % 5) % 3 = 0")
     return some.stateful(
-        counted_while_there, key="id", state="count BIGINT", returns="id STRING, n INT, count BIGINT",
+        counted_while_there, key="id", state="seen BIGINT", returns="id STRING, n INT, count BIGINT",
         expires="30 minutes",
     )  # fmt: skip
 
