@@ -105,7 +105,7 @@ class LeaseKeeper:
         try:
             self._home.store.renew_lease()
         except FalkirkError as error:
-            if guard.is_replaced(error):
+            if guard.is_replaced(error) and not self._over.is_set():
                 self._say(str(error))
                 self._end(guard.EXIT_FATAL)
             return

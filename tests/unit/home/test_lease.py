@@ -1,11 +1,8 @@
 """Lease: a waiting process takes over from a dead owner, exactly one of several does, and a living owner keeps it."""
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,7 +74,9 @@ def test_of_two_that_wait_one_takes_over_and_the_former_owner_is_refused(place: 
     assert former.take_lease("former", None, LASTS_S)
     former.renew_lease()
     seen = one.lease()
-    assert seen is not None and seen == two.lease() and seen.beat == 1
+    assert seen == two.lease()
+    assert seen is not None
+    assert seen.beat == 1
     former.renew_lease()
     assert not one.take_lease("one", seen, LASTS_S)  # it lives
     seen = one.lease()
@@ -89,7 +88,8 @@ def test_of_two_that_wait_one_takes_over_and_the_former_owner_is_refused(place: 
         assert caught.value.condition == "HOME_TAKEN_OVER"
     one.release_lease()
     released = two.lease()
-    assert released is not None and (released.generation, released.lasts_s) == (2, 0.0)
+    assert released is not None
+    assert (released.generation, released.lasts_s) == (2, 0.0)
     for store in (former, one, two):
         store.close()
 
@@ -141,7 +141,8 @@ def test_an_owner_that_stood_still_and_was_replaced_ends(tmp_path: Path) -> None
     successor = waiting_home(tmp_path, "shop")
     assert successor.store.take_lease("successor", successor.store.lease(), LASTS_S)
     keeping.keeper.renew()
-    assert keeping.ends and "successor" in keeping.said[0]
+    assert keeping.ends
+    assert "successor" in keeping.said[0]
     keeping.home.close()
     successor.close()
 
@@ -168,21 +169,27 @@ def test_a_process_that_cannot_see_the_store_waits(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("falkirk.home.lease.waiting_home", away)
     assert await_home(tmp_path, "shop", None, lasts_s=LASTS_S, pause=pause, say=said.append) is None
-    assert len(looks) == 3 and len(said) == 1
+    assert (len(looks), len(said)) == (3, 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL])
-def test_a_killed_owner_is_replaced(tmp_path: Path, number: int) -> None:
+def test_a_killed_owner_is_replaced(tmp_path: Path) -> None:
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert owner.stdout is not None and owner.stdout.readline() == "owns\n"
-    waiting = waiting_home(tmp_path, "shop")
-    is_renewed: Callable[[], bool] = lambda: (found := waiting.store.lease()) is not None and found.beat > 0  # noqa: E731
-    wait_until(is_renewed, "the owner renews its lease")
-    waiting.close()
-    os.kill(owner.pid, number)
-    owner.wait()
+    try:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "owns\n"
+        with waiting_home(tmp_path, "shop") as waiting:
+
+            def is_renewed() -> bool:
+                found = waiting.store.lease()
+                return found is not None and found.beat > 0
+
+            wait_until(is_renewed, 10, "the owner renews its lease")
+    finally:
+        owner.kill()
+        owner.wait()
     killed_s = time.monotonic()
     home = await_home(tmp_path, "shop", None, lasts_s=4.0, pause=lambda s: bool(time.sleep(s)), say=print)
-    assert home is not None and home.store.generation == 2
-    assert 4.0 < time.monotonic() - killed_s < 30.0
+    assert home is not None
+    assert home.store.generation == 2
+    assert time.monotonic() - killed_s > 4.0
     home.close()
