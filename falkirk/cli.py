@@ -10,6 +10,7 @@ from falkirk.commands.group import LazyGroup, RunCommand
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
 from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
+from falkirk.home.lease import LASTS_MIN_S, LASTS_S
 from falkirk.host.coordinator import RunSettings
 from falkirk.local.submitted import add_py_files, spark_conf
 from falkirk.system import private
@@ -76,6 +77,14 @@ def main(context: click.Context) -> None:
     "--standby/--no-standby", default=None,
     help="Keep a second Spark application ready; by default if the machine has memory and a CPU core to spare.",
 )  # fmt: skip
+@click.option(
+    "--wait", is_flag=True,
+    help="While another process runs the application, wait, and take over when that process dies or ends.",
+)  # fmt: skip
+@click.option(
+    "--lease", "lease_s", type=click.FloatRange(min=LASTS_MIN_S), default=LASTS_S, show_default=True, metavar="SECONDS",
+    help="With --wait: another process takes over after this time without a sign of life of this one.",
+)  # fmt: skip
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
 @click.option("--jars", metavar="JAR,…", help="Jars for Spark's class path.")
 @click.option(
@@ -85,7 +94,7 @@ def main(context: click.Context) -> None:
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
     force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
-    settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
+    wait: bool, lease_s: float, settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
 ) -> None:  # fmt: skip
     """Run the application in FILE.
 
@@ -110,6 +119,7 @@ def run(
         standby=standby,
         conf=conf,
         once=once,
+        lease_s=lease_s if wait else None,
     )
     run_in_terminal(app, run_settings)
 

@@ -33,7 +33,7 @@ from falkirk.errors.conditions.home import (
     HOME_VERSION,
     LEFTOVER_ALIVE_PROCESSES,
 )
-from falkirk.store import Store
+from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
 from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
@@ -89,6 +89,17 @@ class Home:
         """
         self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
         self.store.signing_key()  # if it is older than all decisions, all records are signed
+
+    def take_lease(self, seen: Lease | None, lasts_s: float) -> bool:
+        """Become the owner if nobody holds the lock and the lease is still `seen`; return whether this succeeded."""
+        if not locks.take(self._lock):
+            return False
+        if not self.store.take_lease(f"process {os.getpid()} on {socket.gethostname()}", seen, lasts_s):
+            locks.free(self._lock)
+            return False
+        locks.note(self._lock, str(os.getpid()))
+        self.store.signing_key()
+        return True
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
@@ -246,6 +257,18 @@ def open_home(
         home.close()
         raise
     return home
+
+
+def waiting_home(path: Path, application: str, store: str | None = None) -> Home:
+    """Open or create a home without its lock, for a process that waits. `Home.take_lease` makes it the owner.
+
+    Args, raises: as `open_home`, except for the lock.
+    """
+    try:
+        private.make(path)
+        return _opened(path, application, store, locks.open_lock(path, locks.OWNER), None)
+    except OSError as error:
+        raise _unusable(path, error) from error
 
 
 def attach_home(path: Path, application: str, store: str | None = None) -> Home:

@@ -23,6 +23,7 @@ from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
+from falkirk.home.lease import LeaseKeeper, await_home
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings
@@ -59,6 +60,7 @@ class RunSettings:
         ``"[host:]port"``; None: nowhere. dashboard: the same for the dashboard; empty: at its usual port. standby: keep
         a second Spark application ready; None: if the machine has memory for it. conf: Spark settings of the user's
         own. once: process the input from before the start, and end; then a standby is kept only if wanted.
+        lease_s: wait while another process runs the application, and hold a lease of this length; None: no lease.
     """
 
     file: Path
@@ -72,6 +74,7 @@ class RunSettings:
     standby: bool | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
+    lease_s: float | None = None
 
 
 class Coordinator:
@@ -123,8 +126,12 @@ class Coordinator:
         """Run until `stop`. Raises: FalkirkError: a permanent error ended the application."""
         if self._path.is_dir():
             self._await_space()  # becoming the owner needs a write
+        opened, lease_s = self._open_home(), self._settings.lease_s
+        if opened is None:
+            return  # it was stopped while it waited
         with (
-            open_home(self._path, self._app.name, self._app.store) as home,
+            opened as home,
+            contextlib.nullcontext() if lease_s is None else LeaseKeeper(home, lease_s, self._say),
             self._entrance(home) as self._gateway,
             self._standby,
         ):
@@ -156,6 +163,22 @@ class Coordinator:
                 self._say(f"the Spark application ended ({reason}); starting it again")
             self._standby.end()
             home.kill_leftovers()
+
+    def _open_home(self) -> Home | None:
+        """Become the owner of the home, at once or after the present one. None: `stop` was called first."""
+        app, lease_s = self._app, self._settings.lease_s
+        if lease_s is None:
+            return open_home(self._path, app.name, app.store)
+        home = await_home(
+            self._path, app.name, app.store, lasts_s=lease_s, pause=self._pause, say=self._say
+        )  # fmt: skip
+        if home is not None:
+            self._say("this process runs the application now")
+        return home
+
+    def _pause(self, seconds: float) -> bool:
+        self.pulse.rest()
+        return self._stopping.wait(seconds)
 
     def _begin_standby(self) -> "subprocess.Popen[str]":
         return self._start_process()

@@ -27,6 +27,10 @@ class Pulse:
         """Note that the coordinator looks at its host."""
         self._turned_at_s = self._clock()
 
+    def rest(self) -> None:
+        """Note that the coordinator waits for another process that runs the application."""
+        self._turned_at_s = self._heard_at_s = self._clock()
+
     def hear(self, limit_s: float) -> None:
         """Note that the host has reported. Args: limit_s: a host that is silent for longer hangs."""
         self._limit_s, self.has_heard = limit_s, True

@@ -15,6 +15,7 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.store import STORE_URL_INVALID
 from falkirk.store.decisions import DecisionStore
 from falkirk.store.engine import Database
+from falkirk.store.leases import Lease, LeaseStore
 from falkirk.store.logs import LogStore
 from falkirk.store.migrate import open_store
 from falkirk.store.postgres import PostgresDatabase
@@ -44,6 +45,7 @@ __all__ = [
     "CheckpointRecord",
     "Decision",
     "ForgottenEpochs",
+    "Lease",
     "LowWatermark",
     "Recovery",
     "RecoveryState",
@@ -58,7 +60,7 @@ __all__ = [
 ]
 
 
-class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore):
+class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore, LeaseStore):
     """The decisions of one application. Every method is one transaction; safe from several threads and processes.
 
     Every method raises StoreError: `STORE_AWAY` (the database is unreachable or busy) or `STORE_UNREADABLE`. Their

@@ -37,6 +37,12 @@ def require(db: sql.Connection, generation: int, where: object) -> None:
         raise HOME_TAKEN_OVER.error(where=where, generation=generation, present=present, holder=holder)
 
 
+def present(db: sql.Connection) -> tuple[int, str] | None:
+    """Return the present generation and its holder; None: there was no owner yet."""
+    known = _present(db)
+    return None if known is None else (int(known["generation"]), str(known["holder"]))
+
+
 def _present(db: sql.Connection) -> Any:
     text = db.execute(sql.select(meta.c.value).where(_ROW)).scalar()
     return None if text is None else load(text)

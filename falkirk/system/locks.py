@@ -27,8 +27,7 @@ def hold(home: Path, name: str, says: str) -> int:
         if not _take_soon(lock):
             holder = said(lock)
             raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, says.encode(), 0)
+        note(lock, says)
     except BaseException:
         os.close(lock)
         raise
@@ -47,6 +46,17 @@ def take(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def note(lock: int, says: str) -> None:
+    """Write the holder of a lock into its file."""
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, says.encode(), 0)
+
+
+def free(lock: int) -> None:
+    """Give up a lock, and keep its file open."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def _take_soon(lock: int) -> bool:

@@ -38,6 +38,9 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "take_request": lambda s: s.take_request("rollback"),
     "answer_request": lambda s: s.answer_request(2, {}),
     "fail_taken": lambda s: s.fail_taken("stop", "former"),
+    "take_lease": lambda s: s.take_lease("former", s.lease(), 9.0),
+    "renew_lease": lambda s: s.renew_lease(),
+    "release_lease": lambda s: s.release_lease(),
     "take_charge": lambda s: s.take_charge("former"),
 }
 

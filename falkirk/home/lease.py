@@ -1,0 +1,139 @@
+"""Lease of a home: a process waits until the owner has died or ended, and then becomes the owner.
+
+The owner renews its lease each second. It ends itself before a waiting process may take over: see `LeaseKeeper`.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from falkirk.errors import FalkirkError, StoreError
+from falkirk.home import guard
+from falkirk.home.folder import Home, waiting_home
+from falkirk.store.leases import Lease
+
+#: A lease lasts this long by default, and an option may not set less than the second value.
+LASTS_S, LASTS_MIN_S = 10.0, 4.0
+#: The time between two renewals, and between two looks at the lease of another process.
+RENEW_S, LOOK_S = 1.0, 0.5
+#: The owner ends itself so long before a waiting process may take over.
+MARGIN_S = 2.0
+
+
+def _seconds_awake_or_not() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)  # unlike the monotonic clock, it counts a suspended machine
+
+
+class LeaseWatch:
+    """Decides from the lease as read, and from one monotonic clock, whether the owner has died.
+
+    Args: clock: returns seconds; only this process reads it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._since_s = clock, clock()
+        self._seen: Lease | None = None
+
+    def is_free(self, lease: Lease | None) -> bool:
+        """Return whether the home may be taken over, if this is its lease now."""
+        if lease != self._seen:
+            self._seen, self._since_s = lease, self._clock()
+        return lease is None or self._clock() - self._since_s > lease.lasts_s or lease.lasts_s == 0.0
+
+    def lose_sight(self) -> None:
+        """Start anew: the lease can't be read, so nobody knows whether the owner renews it."""
+        self._seen, self._since_s = None, self._clock()
+
+
+def await_home(
+    path: Path, application: str, store: str | None, *, lasts_s: float, pause: Callable[[float], bool],
+    say: Callable[[str], None], watch: LeaseWatch | None = None,
+) -> Home | None:  # fmt: skip
+    """Wait until the home has no living owner, and become its owner; return the home, or None if asked to stop.
+
+    Args: pause: waits for so many seconds; returns True if this process is to stop.
+    Raises: as `open_home`, without `HOME_IN_USE` and `STORE_AWAY`.
+    """
+    watch, said = LeaseWatch() if watch is None else watch, ""
+    home: Home | None = None
+    try:
+        while True:
+            try:
+                home = waiting_home(path, application, store) if home is None else home
+                lease = home.store.lease()
+                if watch.is_free(lease) and home.take_lease(lease, lasts_s):
+                    owned, home = home, None
+                    return owned
+                state = "" if lease is None else f"waiting: {lease.holder} runs this application"
+            except StoreError as error:
+                if error.condition != "STORE_AWAY":
+                    raise
+                watch.lose_sight()
+                state = "waiting: the store does not answer, so nobody can see whether the application runs elsewhere"
+            if state not in ("", said):
+                say(state)
+                said = state
+            if pause(LOOK_S):
+                return None
+    finally:
+        if home is not None:
+            home.close()
+
+
+class LeaseKeeper:
+    """Renews the lease of this process, and ends the process if it can't. A context manager that releases the lease.
+
+    One thread renews, and may wait for the store. Another one checks the time, so a store that does not answer can't
+    delay it. The time counts from the beginning of the last renewal that succeeded. A waiting process saw that renewal
+    later, so this process ends `MARGIN_S` before the other one may start.
+
+    Args: end: ends this process and all that it started, at once.
+    """
+
+    def __init__(
+        self, home: Home, lasts_s: float, say: Callable[[str], None], *,
+        end: Callable[[int], object] = guard.end_at_once, clock: Callable[[], float] = _seconds_awake_or_not,
+    ) -> None:  # fmt: skip
+        self._home, self._lasts_s, self._say, self._end, self._clock = home, lasts_s, say, end, clock
+        self._renewed_s, self._over = clock(), threading.Event()
+
+    def renew(self) -> None:
+        """Renew the lease once. End the process if the home has another owner."""
+        began_s = self._clock()
+        try:
+            self._home.store.renew_lease()
+        except FalkirkError as error:
+            if guard.is_replaced(error) and not self._over.is_set():
+                self._say(str(error))
+                self._end(guard.EXIT_FATAL)
+            return
+        self._renewed_s = began_s
+
+    def check(self) -> None:
+        """End the process if its lease may soon be over."""
+        silent_s = self._clock() - self._renewed_s
+        if silent_s > self._lasts_s - MARGIN_S:
+            self._say(
+                f"the lease was not renewed for {silent_s:.1f} s, so another process may take over; this one ends"
+            )
+            self._end(guard.EXIT_FATAL)
+
+    def __enter__(self) -> "LeaseKeeper":
+        for step, pause_s in ((self.renew, RENEW_S), (self.check, 0.1)):
+            threading.Thread(target=self._repeat, args=(step, pause_s), name="falkirk-lease", daemon=True).start()
+        return self
+
+    def _repeat(self, step: Callable[[], None], pause_s: float) -> None:
+        while not self._over.wait(pause_s):
+            step()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        try:
+            self._home.store.release_lease()
+        except StoreError as failed:  # the next owner waits until the lease is over
+            self._say(f"the lease was not released: {failed}")
