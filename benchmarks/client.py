@@ -25,7 +25,8 @@ class Measurement:
 
     Args:
         identity_field: the field of an output that names the record that caused it. warm_up_s: the time at the
-            beginning whose records are not counted. silence_s: after the last record, the longest time without a result.
+            beginning whose records are not counted. silence_s: the longest time without a result after the
+            last record.
     """
 
     bootstrap: str

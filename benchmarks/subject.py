@@ -20,7 +20,10 @@ PLAIN = ("none", "micro-batch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A variant of a job. Args: variant: `none` (Real-time Mode), `micro-batch`, or a delivery. interval_s: between checkpoints."""
+    """A variant of a job.
+
+    Args: variant: `none` (Real-time Mode), `micro-batch`, or a delivery. interval_s: between checkpoints.
+    """
 
     job: str
     variant: str

@@ -22,7 +22,6 @@ from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 
 
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeersSettings:
     """Args: kill_after_s, rest_s: seconds of load before and after a kill; 0: no case of recovery."""
