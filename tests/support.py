@@ -11,8 +11,8 @@ import psutil
 
 from falkirk.errors import FalkirkError
 
-#: A wait ends with its condition. Beside other work a machine is several times slower. A limit that fits an idle one then
-#: fails a test by chance.
+#: A wait ends with its condition. A machine with other work is several times slower, and a limit that fits an idle one
+#: would fail a test by chance.
 PATIENCE = 2.5
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.runtime import logs
+from falkirk.runtime.application import logs
 from falkirk.runtime.sinks import copying
 from falkirk.store import Store
 from tests.integration.tentative import application
