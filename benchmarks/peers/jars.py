@@ -20,7 +20,7 @@ from falkirk.local.java import find_java
 
 Kind = Literal["flink", "streams"]
 _HERE = Path(__file__).parent
-_SETTINGS = Path(pyspark.__file__).parent / "jars"
+_SPARK_JARS = Path(pyspark.__file__).parent / "jars"
 
 
 def manifest(kind: Kind, text: str | None = None) -> dict[str, str]:
@@ -56,9 +56,9 @@ def class_path(kind: Kind) -> str:
 def _fill(kind: Kind, folder: Path) -> None:
     settings = Path(_HERE.parents[1], "falkirk", "local", "ivysettings.xml")
     command = [
-        find_java().command, "-cp", str(_SETTINGS / "*"), "org.apache.ivy.Main",
+        find_java().command, "-cp", str(_SPARK_JARS / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
-        "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(settings)),
+        "-settings", os.environ.get("FALKIRK_IVY_SPARK_JARS", str(settings)),
         "-ivy", str(_HERE / "ivy.xml"),
         "-confs", kind,
         "-retrieve", str(folder / "[artifact]-[revision].[ext]"),
