@@ -58,7 +58,7 @@ def _fill(kind: Kind, folder: Path) -> None:
     command = [
         find_java().command, "-cp", str(_SPARK_JARS / "*"), "org.apache.ivy.Main",
         "-cache", str(folder / "ivy"),
-        "-settings", os.environ.get("FALKIRK_IVY_SPARK_JARS", str(settings)),
+        "-settings", os.environ.get("FALKIRK_IVY_SETTINGS", str(settings)),
         "-ivy", str(_HERE / "ivy.xml"),
         "-confs", kind,
         "-retrieve", str(folder / "[artifact]-[revision].[ext]"),
