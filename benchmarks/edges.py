@@ -20,7 +20,7 @@ EDGES_PER_NODE, _GAMMA = 4, 2.5
 class Edges:
     """A graph. Its edges are in the order of their arrival, the oldest first.
 
-    Args: bridge: one more edge, the only one between the two halves. skipped: which lines were not read, in words.
+    Args: bridge: one more edge, the only one between the two halves. skipped: the lines that were not read, in words.
     """
 
     name: str

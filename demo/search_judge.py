@@ -310,7 +310,7 @@ def judge_told(run: Run) -> Finding:
         for i, told in run.told.items()
         if there.get(i) != told
     )
-    claim = "whoever posted a query was told the answer that is in the topic"
+    claim = "the client of each query got the answer that is in the topic"
     return Finding(output="over HTTP", claim=claim, checked=len(run.told), faults=faults)
 
 

@@ -87,7 +87,10 @@ def run(
     force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
     settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
 ) -> None:  # fmt: skip
-    """Run the application in FILE until Ctrl-C, or with --once until its input is processed."""
+    """Run the application in FILE.
+
+    It runs until Ctrl-C, or with --once until its input is processed.
+    """
     conf = spark_conf(settings, jars=jars, packages=packages, py_files=py_files)
     add_py_files(conf)
     app = load_application(file)

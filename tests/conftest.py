@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
@@ -19,13 +20,16 @@ from tests.stores import Place
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ("tests.running.processes", "tests.running.times", "tests.running.budget", "tests.running.lanes")
+pytest_plugins = tuple(f"tests.running.{name}" for name in ("processes", "times", "budget", "lanes", "imports"))
 
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 # Each worker loads thousands of tests and leaves hardly any garbage. Looking for it took two fifths of that time.
 gc.disable()
+# A busy machine may take seconds for one example of a property.
+settings.register_profile("falkirk", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("falkirk")
 #: A standby costs as much CPU time as a start. Tests of it ask for one.
 os.environ.setdefault("FALKIRK_STANDBY", "0")
 #: The session of a test process lives longer than others. A larger young generation collects garbage less often.
@@ -37,13 +41,13 @@ LARGE_YOUNG = "-Xms1g -Xmn512m"
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 #: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
-WITHOUT_SPARK = {"theory", "unit", "simulation"}
+WITHOUT_SPARK = ("tests/theory/", "tests/unit/", "tests/simulation/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the tests without Spark to `make test-quick`."""
     for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in WITHOUT_SPARK:
+        if item.nodeid.startswith(WITHOUT_SPARK):
             item.add_marker(pytest.mark.quick)
 
 

@@ -15,8 +15,8 @@ PARTITIONS = 2
 
 @dataclass(kw_only=True)
 class Expected:
-    """What comes out. Args: results: the numbers of the records that are the first of their id. letters: the reasons
-    of dead letters, by the number of the record."""
+    """The expected results. Args: results: the numbers of the records that are the first of their id. letters: the
+    reasons of dead letters, by the number of the record."""
 
     results: list[int] = field(default_factory=list)
     letters: dict[int, str] = field(default_factory=dict)

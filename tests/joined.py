@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.duplicates import BEGAN, HOSTILE, PARTITIONS
 
-#: A click belongs to what was shown up to this long before it.
+#: A click belongs to a page that was shown up to this long before it.
 WITHIN_S = 4
 DELAYS_S = {"shown": 6, "clicks": 3}
 CONDITION = f"clicks.id = shown.id AND clicks.at BETWEEN shown.at AND shown.at + INTERVAL {WITHIN_S} SECONDS"
@@ -22,8 +22,8 @@ Result = tuple[int | None, int | None]
 
 @dataclass(kw_only=True)
 class Joined:
-    """What comes out. Args: pairs, lefts, rights: of records, and those without a partner. letters: the reasons of dead
-    letters, by side and number."""
+    """The expected results. Args: pairs, lefts, rights: of records, and those without a partner. letters: the reasons
+    of dead letters, by side and number."""
 
     pairs: list[Result] = field(default_factory=list)
     lefts: list[Result] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Joined:
 def expected(shown: Records, clicks: Records, *, before_s: int = 0) -> Joined:
     """Return the results. A record with a number that 7 divides moves time, and is left out after that.
 
-    Args: before_s: a click may be this long before what was shown.
+    Args: before_s: a click may be this long before the page is shown.
     """
     found = Joined()
     lefts, rights = ([*_fitting(name, of, found)] for name, of in (("shown", shown), ("clicks", clicks)))

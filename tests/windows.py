@@ -18,8 +18,8 @@ Result = tuple[str, int, int, int, int]
 
 @dataclass(kw_only=True)
 class Windowed:
-    """What comes out. Args: final: results when windows close. updates: results of each record. letters: the reasons of
-    dead letters, by the number of the record."""
+    """The expected results. Args: final: results when windows close. updates: results of each record. letters: the
+    reasons of dead letters, by the number of the record."""
 
     final: list[Result] = field(default_factory=list)
     updates: list[Result] = field(default_factory=list)

@@ -2,8 +2,8 @@
 
     python tools/check_wheel.py [--python PYTHON] [--empty-cache]
 
-It builds the wheel of this checkout, installs it with what it needs from the registry, and does what the README of the
-project says: nothing of this checkout is on the path. The cache of this run is a temporary folder, so the check uses no
+It builds the wheel of this checkout, installs it with its dependencies from the registry, and follows the README of the
+new project: nothing of this checkout is on the path. The cache of this run is a temporary folder, so the check uses no
 broker of the user's. The JVM dependencies are copied from the user's cache unless `--empty-cache` is given.
 """
 
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def check(scratch: Path, python: str, *, with_jars: bool) -> None:
-    """Build, install, and do what a new user does."""
+    """Build, install, and follow the first steps of a new user."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "FALKIRK", "VIRTUAL"))}
     build = plain | {"FALKIRK_BUILD_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     ran(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", scratch / "dist", cwd=ROOT, env=build)

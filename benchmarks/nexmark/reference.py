@@ -23,7 +23,7 @@ Row = dict[str, Any]
 class Due:
     """The results that a query should have.
 
-    Args: sql: gives them. fold: of the results that came out, those that count at the end.
+    Args: sql: gives them. fold: takes the published results and returns those that count at the end.
     """
 
     sql: str

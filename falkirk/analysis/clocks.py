@@ -16,8 +16,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.functions import DATED, PRESENT
-from falkirk.analysis.python import expressions, replaced
-from falkirk.analysis.structure import Objects, analyzed
+from falkirk.analysis.python import replaced
+from falkirk.analysis.structure import Objects
 
 #: A date that does not depend on the day: a year, month and day, perhaps with a time; or only the first of these.
 _DATE = r"\s*[+-]?\d{4,7}(-\d{1,2}(-\d{1,2}([ T][^'\"\\]*)?)?)?\s*"
@@ -47,7 +47,7 @@ def in_constants(data: DataFrame, objects: Objects) -> Iterator[str]:
     """
     if not _is_of_interest(objects):
         return
-    for expression in replaced(data.sparkSession, expressions(analyzed(data))):
+    for expression in replaced(data, ("Literal", "Cast")):
         name = str(expression.getClass().getSimpleName())
         if name == "Literal" and _is_dated(expression):
             yield DATED

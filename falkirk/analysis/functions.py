@@ -334,6 +334,11 @@ def entry_of(operation: str) -> FunctionEntry:
     return _BY_NAME.get(operation, _NOT_LISTED)
 
 
+def names_of(*natures: Nature) -> frozenset[str]:
+    """Return the names of Catalyst's classes whose rows of the table have one of these natures."""
+    return frozenset(name for name, entry in _BY_NAME.items() if entry.nature in natures)
+
+
 def spoken(operation: str) -> str:
     """Return the name of an operation for users: `rand()`, `current_timestamp()`, "a Python function"."""
     if operation in _SPOKEN:

@@ -1,8 +1,9 @@
 """Python: finds the user's functions in a Spark plan, and the user's assertions about them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from py4j.java_gateway import JavaClass
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
@@ -45,8 +46,20 @@ def _mentions_python(node: Any) -> bool:
     return any(name_of(each) in PYTHON for each, _ in objects_in(node))
 
 
-def replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
-    """Yield expressions. If Spark replaces an expression before it runs, yield the replacement instead."""
+def replaced(data: DataFrame, kinds: Collection[str]) -> Iterator[Any]:
+    """Yield the expressions of some classes in a DataFrame's plan. The session may lack the Java module.
+
+    Args: kinds: the classes' simple names. If Spark replaces an expression before it runs, its replacement counts.
+    """
+    finder = data.sparkSession._jvm.org.falkirk.PlanExpressions  # type: ignore[union-attr]
+    if isinstance(finder, JavaClass):
+        yield from finder.of(data._jdf, ",".join(kinds))
+    else:
+        every = _replaced(data.sparkSession, expressions(data._jdf.queryExecution().analyzed()))
+        yield from (each for each in every if str(each.getClass().getSimpleName()) in kinds)
+
+
+def _replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
     replaceable = _class(session, "RuntimeReplaceable")
     waiting = list(found)
     while waiting:

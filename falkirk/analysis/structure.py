@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -59,10 +59,13 @@ Leaf = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Written:
-    """An analysed plan. Args: tree: it as JSON. output: the names and identities of the result's columns."""
+    """An analysed plan. Args: tree: it as JSON. output: the names and identities of the result's columns. leaves: of it
+    and of its subqueries.
+    """
 
     tree: Any
     output: tuple[tuple[str, int], ...]
+    leaves: tuple[Leaf, ...]
 
 
 @dataclass(kw_only=True)
@@ -81,23 +84,25 @@ class KnownLeaves:
 
     def add(self, name: str, data: DataFrame) -> None:
         """Give the leaves of a DataFrame a name, unless they have one."""
-        for leaf in leaves_of(analyzed(data)):
-            self.add_leaf(name, data, leaf)
+        for leaf in _written(data).leaves:
+            self._add(name, leaf)
 
     def add_leaf(self, name: str, data: DataFrame, leaf: Any) -> None:
-        """Give a leaf of a DataFrame a name, unless it has one."""
-        if leaf.getClass().getSimpleName() not in _WHOLE:
-            self.names.setdefault(identity(data, leaf), name)
+        """Give a leaf of a DataFrame, in the JVM, a name, unless it has one."""
+        self._add(name, identity(data, leaf))
 
-    def named(self, data: DataFrame) -> Iterator[tuple[Any, str | None]]:
-        """Yield the leaves of a DataFrame's plan with their names; None: the leaf is unknown."""
-        for leaf in leaves_of(analyzed(data)):
-            yield leaf, self.names.get(identity(data, leaf))
+    def _add(self, name: str, leaf: Leaf) -> None:
+        if leaf[0] not in _WHOLE:
+            self.names.setdefault(leaf, name)
+
+    def named(self, data: DataFrame) -> Iterator[tuple[str, str | None]]:
+        """Yield the kind of each leaf of a DataFrame's plan, with its name; None: the leaf is unknown."""
+        for leaf in _written(data).leaves:
+            yield leaf[0], self.names.get(leaf)
 
     def unknown(self, data: DataFrame) -> frozenset[str]:
         """Return the kinds of the leaves in a DataFrame's plan whose rows have an unknown origin."""
-        kinds = {str(leaf.getClass().getSimpleName()) for leaf, name in self.named(data) if name is None}
-        return frozenset(kinds & set(OF_ROWS))
+        return frozenset({kind for kind, name in self.named(data) if name is None} & set(OF_ROWS))
 
 
 def analyzed(data: DataFrame) -> Any:
@@ -121,8 +126,12 @@ def _written(data: DataFrame) -> _Written:
         if (writer := _writer(data)) is None:
             written = by_spark(data)
         else:
-            read = json.loads(zlib.decompress(writer.of(analyzed(data), _IGNORED)))
-            written = _Written(tree=read["tree"], output=tuple((name, number) for name, number in read["output"]))
+            read = json.loads(zlib.decompress(writer.of(data._jdf, _IGNORED)))
+            written = _Written(
+                tree=read["tree"],
+                output=tuple((name, number) for name, number in read["output"]),
+                leaves=tuple(_leaf(kind, parts) for kind, parts in read["leaves"]),
+            )
         _WRITTEN[data] = written
     return written
 
@@ -141,7 +150,8 @@ def by_spark(data: DataFrame) -> _Written:
     output = plan.output()
     columns = (output.apply(i) for i in range(output.size()))
     named = tuple((str(column.name()), int(column.exprId().id())) for column in columns)
-    return _Written(tree=json.loads(str(plan.toJSON())), output=named)
+    leaves = tuple(identity(data, leaf) for leaf in leaves_of(plan))
+    return _Written(tree=json.loads(str(plan.toJSON())), output=named, leaves=leaves)
 
 
 def objects_in(tree: Any) -> Objects:
@@ -180,20 +190,29 @@ def leaves_of(plan: Any) -> Iterator[Any]:
 
 
 def identity(data: DataFrame, leaf: Any) -> Leaf:
-    """Return the identity of a leaf's data: its first part without its columns, because these differ in each copy."""
-    kind = str(leaf.getClass().getSimpleName())
-    if kind in _WHOLE or leaf.productArity() == 0:
-        return kind, 0
-    session: Any = data.sparkSession
-    read = leaf.productElement(1 if kind in OF_ROWS else 0)
-    return kind, int(session._jvm.System.identityHashCode(read))
+    """Return the identity of the data of a leaf in the JVM."""
+    system: Any = data.sparkSession._jvm.System  # type: ignore[union-attr]
+    parts = [int(system.identityHashCode(leaf.productElement(i))) for i in range(min(2, leaf.productArity()))]
+    return _leaf(str(leaf.getClass().getSimpleName()), parts)
+
+
+def _leaf(kind: str, parts: list[int]) -> Leaf:
+    """Return the identity of a leaf's data: its first part without its columns, because these differ in each copy.
+
+    Args: parts: the identities of its first two parts, if it has as many.
+    """
+    return (kind, 0) if kind in _WHOLE or not parts else (kind, parts[1 if kind in OF_ROWS else 0])
 
 
 def structure_of(data: DataFrame, leaves: KnownLeaves, tree: Any = None) -> list[Any]:
     """Return the structure of a DataFrame's plan. Args: tree: its JSON, if the caller has it."""
-    text = str(analyzed(data).toString())
-    read = [_rows(leaf) if name in (None, IN_SQL) else name for leaf, name in leaves.named(data)]
-    return [lasting(tree_of(data) if tree is None else tree), _lasting_text(text), read]
+    read = [_rows(data, n) if name in (None, IN_SQL) else name for n, (_, name) in enumerate(leaves.named(data))]
+    return [lasting(tree_of(data) if tree is None else tree), _lasting_text(_text(data)), read]
+
+
+def _text(data: DataFrame) -> str:
+    writer = _writer(data)
+    return str(analyzed(data).toString()) if writer is None else zlib.decompress(writer.text(data._jdf)).decode()
 
 
 def digest(structure: Any) -> str:
@@ -241,10 +260,11 @@ def _is_read(node: Mapping[str, Any], name: str) -> bool:
     return is_leaf and name_of(node) not in _WHOLE
 
 
-def _rows(leaf: Any) -> str:
-    """Return the values of rows that the plan itself contains."""
-    kind = str(leaf.getClass().getSimpleName())
-    return f"{kind} {leaf.data().toString()}" if kind == "LocalRelation" else kind
+def _rows(data: DataFrame, number: int) -> str:
+    """Return the values of rows that a leaf of a plan contains."""
+    kind, _ = _written(data).leaves[number]
+    leaf = next(islice(leaves_of(analyzed(data)), number, None)) if kind == "LocalRelation" else None
+    return kind if leaf is None else f"{kind} {leaf.data().toString()}"
 
 
 def _lasting_text(text: str) -> list[str]:

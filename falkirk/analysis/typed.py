@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from falkirk.analysis.functions import ONE_OF_SEVERAL, ONE_SPELLING, OVERFLOWING, Nature, entry_of
-from falkirk.analysis.python import expressions, nodes, replaced
+from falkirk.analysis.functions import ONE_OF_SEVERAL, ONE_SPELLING, OVERFLOWING, Nature, entry_of, names_of
+from falkirk.analysis.python import nodes, replaced
 
 #: Types whose sums do not depend on the order. An average adds integers as floating-point numbers, and sums of long
 #: integers soon exceed 2^53, from where on these are rounded.
@@ -25,6 +25,9 @@ _ONE_TEXT = (
     "binary", "string", "char", "varchar",
 )  # fmt: skip
 
+#: Aggregates whose dependence on the order of rows shows in their types, and the expressions to look at for them.
+_OF_INTEREST = names_of(Nature.COMMUTATIVE, Nature.FLOATING)
+_LOOKED_AT = _OF_INTEREST | {"AggregateExpression"}
 #: Relations that group equal rows.
 _GROUPING = {"Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"}
 
@@ -36,14 +39,13 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
     """
     session: Any = data.sparkSession
     is_stable, is_one_key = stable(session), one_key(session)
-    plan = data._jdf.queryExecution().analyzed()
-    for node in nodes(plan) if _GROUPING & set(found) else ():
+    for node in nodes(data._jdf.queryExecution().analyzed()) if _GROUPING & set(found) else ():
         name = str(node.getClass().getSimpleName())
         if name == "Deduplicate" and not _identities(node.output()) <= _identities(node.keys()):
             yield ONE_OF_SEVERAL  # the other columns show which row was kept
         if name in _GROUPING and not all(map(is_one_key, _grouped(node, name))):
             yield ONE_SPELLING
-    for expression in replaced(session, expressions(plan)) if any(map(_is_of_interest, found)) else ():
+    for expression in replaced(data, _LOOKED_AT) if _OF_INTEREST & set(found) else ():
         name = str(expression.getClass().getSimpleName())
         if entry_of(name).nature is Nature.COMMUTATIVE and _takes_one_of_equals(expression, is_stable):
             yield ONE_SPELLING
@@ -87,10 +89,6 @@ def _given(aggregate: Any) -> list[Any]:
     """Return the types of an aggregate's arguments."""
     parts = aggregate.aggregateFunction().children()
     return [parts.apply(i).dataType() for i in range(parts.size())]
-
-
-def _is_of_interest(name: str) -> bool:
-    return entry_of(name).nature in (Nature.COMMUTATIVE, Nature.FLOATING)
 
 
 #: Functions that return the behaviour of an aggregate on overflow, as Spark's `EvalMode`.

@@ -15,7 +15,7 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import STAMP, Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
-from falkirk.plan.batch import Batch, BatchInput, stamp_column
+from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
 from falkirk.plan.batch_planning import returned
 
 
@@ -36,7 +36,8 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
 
 def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> list[DataFrame]:
     """Return the results of a batch's first epoch, and the values that the second epoch would begin with."""
-    rows = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
+    read = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
+    rows = by_parameter(batch.inputs, read)
     if batch.state is not None:
         rows[batch.name] = empty(session, batch.state)
     epoch = EpochContext(views={i.name: 0 for i in batch.inputs if i.view})

@@ -27,7 +27,7 @@ SEARCHED_AGAIN = 50
 
 
 class Choices(Enum):
-    """Which choices a key has about the rows that it has lost."""
+    """The choices that a key has about the rows that it has lost."""
 
     FIXED = "no other script is possible"
     OPEN = "the rows that the key has lost are not known"

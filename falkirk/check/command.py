@@ -94,7 +94,7 @@ memory_option = click.option(
 @click.option(
     "--folder", type=click.Path(path_type=Path, file_okay=False, exists=True), help="The folder for temporary files."
 )
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def check_run(
     inputs: tuple[str, ...],
     outputs: tuple[str, ...],
@@ -118,7 +118,9 @@ def check_run(
     folder: Path | None,
     as_json: bool,
 ) -> None:
-    """Check the output of any job (Flink, Spark, your own) against its input.
+    """Check the output of any job against its input.
+
+    The job may run on Flink, Spark or your own engine.
 
     A PLACE is kafka:TOPIC, a file of rows (.jsonl, .csv, .parquet), a folder of such files, or a table: URL#TABLE. To
     read a table's rows in the order of a column, write URL#TABLE:COLUMN. A field of a CSV file is text: "7" equals the

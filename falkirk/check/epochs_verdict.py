@@ -62,7 +62,7 @@ class EpochsVerdict:
         return Guarantee.UNDECIDED if found is Guarantee.EXACTLY_ONCE and not self.is_whole else found
 
     def satisfies(self, promised: Guarantee, *, partial: bool = False) -> bool:
-        """Return whether the promise was kept. Args: partial: in what was judged is enough."""
+        """Return whether the promise was kept. Args: partial: the judged part is enough."""
         return self.compared.guarantee in _KEEPS[promised] and (partial or self.is_whole)
 
 

@@ -49,9 +49,9 @@ class FoundHome:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=".")
 @json_option
 def homes(folder: Path, as_json_: bool) -> None:
-    """List the applications that have a home in FOLDER or below, and whether they run.
+    """List the applications with a home in FOLDER or below.
 
-    Only processes of this machine count as running. `falkirk status` shows more of one application.
+    The list shows which applications run: only processes of this machine count. `falkirk status` shows more of one.
     """
     found = list(homes_below(folder))
     if as_json_:

@@ -30,7 +30,10 @@ _IMPORTED = {"falkirk", "pyspark", "pytest", "confluent_kafka", "send"}
 @click.command(cls=Command)
 @click.argument("name")
 def init(name: str) -> None:
-    """Make the project NAME in a new folder of that name: a pipeline, its test, and a README."""
+    """Make the project NAME: a pipeline, its test, and a README.
+
+    The project is in a new folder with that name.
+    """
     folder = make_project(Path(name))
     out, module = Terminal(), module_of(folder.name)
     out.print(f"{folder}: {', '.join(sorted(path.name for path in folder.iterdir()))}", soft_wrap=True)

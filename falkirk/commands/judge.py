@@ -190,6 +190,8 @@ def _declared(app: Application, sink: Output, recordings: Recordings) -> _Declar
     steps: list[Step] = []
     name = sink.reads
     while name not in app.sources:
+        if name in app.lists:
+            raise _not_checkable(sink, "it reads several topics")
         processor = app.processors[name]
         if processor.cut is not None:
             raise _not_checkable(sink, f"{name!r} is a batch")

@@ -92,7 +92,8 @@ class BatchJudge:
     def judge_log(self, batch: Batch) -> EpochsVerdict:
         """Return the verdict on the log of a batch, as far as its results are kept. Raises: as `judge_sink`."""
         found = self._recomputed(batch)
-        kept = {e.number: found.log.real.results(e) for e in found.epochs if found.log.real.is_there(e)}
+        there = {e.number: found.log.real.results_if_there(e) for e in found.epochs}
+        kept = {number: folder for number, folder in there.items() if folder is not None}
         how = {n: _AGAIN if n in found.results else _COUNTED for n in kept}
         place = LogPlace(batch, self._context.session, kept)
         rows = self._rows(found, place, [n for n, text in how.items() if text == _AGAIN])

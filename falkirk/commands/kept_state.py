@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from falkirk.commands.records import key_of
-from falkirk.errors import SparkError
+from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.commands import STATE_MISSING, STATE_UNREADABLE, STATE_UNREADABLE_DELETED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.home.folder import Home
 from falkirk.plan.region import BatchLogs, RegionLogs
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live import checkpoint
 from falkirk.system.durable import damaged
 from falkirk.system.stored import parse_json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AGGREGATE = "StatefulStreamlineAggregate"
 #: Spark's name of a grouping expression that is no column.
 _EXPRESSION = "_groupingexpression"
-#: The last buffers of each state are Falkirk's: what the newest record has given, its stamp, and a partition.
+#: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
 _OURS = ("__newest", "__at", "__least")
 _LANE, _STAMP_FIELDS = "__lane", 2
 _HIDDEN = "__falkirk"
@@ -47,7 +47,7 @@ class KeptState:
         unit. what: the name of the part, if a batch has several. point: the checkpoint or epoch. made_at_s: its time.
         columns: of `rows`. keys: so many of them are the key. count: the number of all rows that fit, shown or not.
         covers: by topic and partition, the end of the input that the state has seen; only for live regions.
-        note: what can't be shown.
+        note: the parts of the state that can't be shown.
     """
 
     unit: str
@@ -69,7 +69,9 @@ class KeptState:
 def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
     """Return the newest undamaged checkpoint of a region with a state.
 
-    Raises: HomeError: `STATE_MISSING`: there is none.
+    A running region may delete the newest one meanwhile. Then the next one is newer.
+
+    Raises: HomeError: `STATE_MISSING`: there is none. DefinitionError: `STATE_UNREADABLE`: as `live_state`.
     """
     folder = home.checkpoint(region.name)
     if not (folder / "state").is_dir():
@@ -77,10 +79,17 @@ def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
         reason = "it has no step with a state" if committed else "it has made no checkpoint yet"
         raise STATE_MISSING.error(where=folder, unit=region.name, reason=reason)
     distrusted = home.store.distrusted(region.name)
-    for number in reversed(checkpoint.committed_batches(folder)):
-        if number not in distrusted and checkpoint.damage(folder, number, *region.sources) is None:
-            return number
-    raise STATE_MISSING.error(where=folder, unit=region.name, reason="it has made no checkpoint yet")
+    for _ in range(TRIES):
+        for number in reversed(checkpoint.committed_batches(folder)):
+            if number in distrusted:
+                continue
+            if checkpoint.damage(folder, number, *region.sources) is None:
+                return number
+            if number not in checkpoint.committed_batches(folder):
+                break
+        else:
+            raise STATE_MISSING.error(where=folder, unit=region.name, reason="it has made no checkpoint yet")
+    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=TRIES)
 
 
 def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Sequence[str], limit: int) -> KeptState:
@@ -170,27 +179,44 @@ def _numbered(names: Sequence[str]) -> list[str]:
     return found
 
 
-def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -> Iterator[KeptState]:
-    """Yield the parts of the newest saved state of a batch. Needs no Spark.
+def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -> tuple[KeptState, ...]:
+    """Return the parts of the newest saved state of a batch. Needs no Spark.
+
+    A running batch may delete a state while it is read here. Then the newest one is another one.
 
     Args: key: the texts of the first columns.
-    Raises: HomeError: `STATE_MISSING`: it has saved none. `STATE_DAMAGED`.
+    Raises: HomeError: `STATE_MISSING`: it has saved none. `STATE_DAMAGED`. DefinitionError: `STATE_UNREADABLE`: as
+        `live_state`.
     """
-    epochs = EpochLog(batch.log, batch.name, home.checkpoint(batch.name), home.store)
-    saved = [e for e in epochs.epochs() if e.is_complete and e.saved and e.state is not None]
-    if not saved:
-        raise STATE_MISSING.error(where=epochs.folder, unit=batch.name, reason="it has no state, or has saved none yet")
-    newest = saved[-1]
-    folder, about = epochs.state(newest), {"unit": batch.name, "point": newest.number, "made_at_s": newest.made_at_s}
-    parts = [folder] if newest.state == newest.folder else sorted(p for p in folder.iterdir() if p.is_dir())
-    for part in parts:
+    tried: set[str | None] = set()
+    for _ in range(TRIES):
+        epochs = EpochLog(batch.log, batch.name, home.checkpoint(batch.name), home.store)  # it keeps what it has read
+        saved = [e for e in epochs.epochs() if e.is_complete and e.saved and e.state is not None]
+        if not saved:
+            reason = "it has no state, or has saved none yet"
+            raise STATE_MISSING.error(where=epochs.folder, unit=batch.name, reason=reason)
+        newest = saved[-1]
         try:
+            return tuple(_parts(batch, epochs, newest, key, limit))
+        except HomeError:
+            if epochs.path(str(newest.state)).exists() or newest.state in tried:
+                raise
+            tried.add(newest.state)
+    raise STATE_UNREADABLE_DELETED.error(where=epochs.folder, unit=batch.name, tries=TRIES)
+
+
+def _parts(batch: BatchLogs, epochs: EpochLog, newest: Epoch, key: Sequence[str], limit: int) -> Iterator[KeptState]:
+    """Yield the parts of the state after an epoch. Raises: HomeError: `STATE_DAMAGED`."""
+    folder, about = epochs.state(newest), {"unit": batch.name, "point": newest.number, "made_at_s": newest.made_at_s}
+    is_result = newest.state == newest.folder
+    try:
+        for part in [folder] if is_result else sorted(p for p in folder.iterdir() if p.is_dir()):
             columns, count, rows = _rows(part, key, limit)
-        except (OSError, pa.ArrowException) as error:
-            raise damaged(f"the state of {batch.name!r} can't be read: {error}.", part) from error
-        what = "" if part is folder or part.name == "own" else part.name
-        yield KeptState(**about, what=what, columns=columns, rows=rows, count=count)  # type: ignore[arg-type]
-    for note in sorted(folder.glob("*.json")) if newest.state != newest.folder else ():
+            what = "" if part is folder or part.name == "own" else part.name
+            yield KeptState(**about, what=what, columns=columns, rows=rows, count=count)  # type: ignore[arg-type]
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(f"the state of {batch.name!r} can't be read: {error}.", folder) from error
+    for note in () if is_result else sorted(folder.glob("*.json")):
         text = "the state of loops is in files of changes, which this command can't show; read its results instead"
         yield KeptState(**about, what=note.stem, note=text)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The command logs: prints what the processes with Spark have written."""
+"""The command logs: prints the output of the processes with Spark."""
 
 import codecs
 import os
@@ -26,12 +26,15 @@ _END_BYTES = 4 << 20
 @file_argument
 @home_option
 @click.option("-f", "--follow", is_flag=True, help="Print new lines as they come, until Ctrl-C.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="How many last lines.")
+@click.option(
+    "-n", "--lines", type=click.IntRange(min=0), default=200, show_default=True, help="How many lines from the end."
+)
 def logs(file: Path, home: Path | None, follow: bool, lines: int) -> None:
-    """Print the log of FILE's application: the output of Spark and of the application's functions.
+    """Print the log of FILE's application.
 
-    It is `host.log` in the home, which `falkirk run` and `app.run()` write. An application that was started by
-    `app.start()` or `spark-submit` has none: its log belongs to its process.
+    It is `host.log` in the home, with the output of Spark and of the application's functions. `falkirk run` and
+    `app.run()` write it. An application that was started by `app.start()` or `spark-submit` has none: its log belongs
+    to its process.
     """
     app = load_application(file)
     path = home or app.home
@@ -57,7 +60,7 @@ def _print(log: Path, lines: int, *, follow: bool, wait: Callable[[float], None]
 
 
 def _follow(log: Path, handle: BinaryIO, wait: Callable[[float], None]) -> None:
-    """Print what is written to a log until it has got another name, because a new one was begun."""
+    """Print new lines of a log until it is renamed, because a new log was begun."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     while True:
         is_last = _is_replaced(log, handle)  # first: all that comes before the change of its name is printed

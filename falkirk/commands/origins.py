@@ -84,7 +84,7 @@ class Origins:
         )
 
     def _inputs(self, places: Iterable[RecordPlace], depth: int, *, is_first: bool = False) -> list[Values]:
-        """Return records that are inputs, each with its origin. Args: is_first: of the result itself."""
+        """Return records that are inputs, each with its origin. Args: is_first: they caused the result itself."""
         places = list(places)
         explained = self._records_of(places, self._records.get(places), depth, is_first=is_first)
         return [explained[at] for at in places]
@@ -218,7 +218,7 @@ class Origins:
         """Return the columns of a record, as far as they are known without Spark."""
         parts = {
             "key": as_text(found.record.key), "timestamp": found.record.timestamp_ms,
-            "partition": found.record.partition, "offset": found.record.offset,
+            "topic": str(found.at.topic), "partition": found.record.partition, "offset": found.record.offset,
         }  # fmt: skip
         return {**found.content, **{c: parts.get(part) for c, part in self._parts(found.at.topic).items()}}
 

@@ -41,9 +41,9 @@ def peek(
     The command shows what readers of committed records see. Times are those of the records, in the time zone of this
     machine.
 
-    If the application writes the topic, each line names the unit that wrote the record, with the number of its
+    If the application writes the topic, each line names the region or batch that wrote the record, the number of its
     incarnation, and the input record or epoch that it comes from. Records of other writers are foreign, with the
-    reason. `falkirk why` tells more of one record.
+    reason. `falkirk why` explains one record.
     """
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
@@ -109,7 +109,7 @@ def _key(key: bytes | None) -> str:
 
 
 def _written(found: FoundRecord, writer: Writer) -> tuple[str, str]:
-    """Return who wrote a record, and what it comes from."""
+    """Return the writer of a record, and its input record."""
     if isinstance(found.writer, RejectedHeader):
         return "foreign", found.writer.text
     void = "invalid: " if found.is_void else ""

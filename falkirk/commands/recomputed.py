@@ -5,12 +5,13 @@ log in the home while they are there. Otherwise it reads their recomputation.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import copytree
+from shutil import copy2, copytree
 
 from falkirk.check import is_compacted
-from falkirk.errors import LogError, is_away
+from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
 from falkirk.plan.batch import Batch
@@ -23,6 +24,12 @@ from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
 from falkirk.runtime.epochs.states import States
 from falkirk.store import ForgottenEpochs
 from falkirk.theory.ids import EpochNumber, LogId
+
+
+def _copy_if_there(source: str, target: str) -> None:
+    """Copy a file, unless the running application has deleted it: no kept state names it then."""
+    with suppress(FileNotFoundError):
+        copy2(source, target)
 
 
 class _NotKept(Exception):
@@ -53,8 +60,8 @@ class _Log(EpochLog):
 
     def results(self, epoch: Epoch) -> Path:
         """See EpochLog. Raises: _NotKept: they were deleted, and could not be computed again."""
-        if self.real.is_there(epoch):
-            return self.real.results(epoch)
+        if (there := self.real.results_if_there(epoch)) is not None:
+            return there
         if epoch.number not in self.again:
             name = self.name.partition(":")[2]
             raise _NotKept(f"epoch {epoch.number} of {name!r}, which it has read, was deleted")
@@ -167,7 +174,15 @@ class _Run:
         real = self._log.real
         if not epoch.saved or epoch.state is None or not real.path(epoch.state).exists():
             return None
-        real.state(epoch)
-        if self._batch.notes and real.files().exists():
-            copytree(real.files(), self._log.files(), dirs_exist_ok=True)
-        return States(self._jobs.session, self._batch, real).read(epoch.state, is_result=epoch.state == epoch.folder)
+        try:
+            real.state(epoch)
+            if self._batch.notes and real.files().exists():
+                copytree(real.files(), self._log.files(), copy_function=_copy_if_there, dirs_exist_ok=True)
+            states = States(self._jobs.session, self._batch, real)
+            state = states.read(epoch.state, is_result=epoch.state == epoch.folder)
+        except (HomeError, FileNotFoundError):
+            if real.path(epoch.state).exists():
+                raise
+            return None
+        # If the application has deleted it meanwhile, it has perhaps deleted its files before they were copied.
+        return state if real.path(epoch.state).exists() else None

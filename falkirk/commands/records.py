@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from falkirk.errors import LogError
 from falkirk.errors.conditions.commands import RECORD_DELETED, RECORD_MISSING, RECORD_NAME_INVALID
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
@@ -166,7 +167,7 @@ class TopicRecords:
                 found |= {r.at: r for r in self._read(topic, first, last) if r.at in asked}
                 runs = {p: several for p, several in runs.items() if several}
         gap = "the offset has no record: it is a marker of a transaction, or the record was aborted or compacted away"
-        return {at: found.get(at, gap) for at in wanted}
+        return {at: found.get(at) or self._why_not(at) or gap for at in wanted}
 
     def _why_not(self, at: RecordPlace) -> str:
         if not self._place.topics.exists(at.topic):
@@ -230,7 +231,7 @@ class TopicRecords:
         if all(first[p] >= last[p] for p in last):
             return
         verifier, void = self._place.verifier(topic), self._place.void(topic)
-        for record in read_range(self._place.connection, topic, first, last, committed=True):
+        for record in self._records(topic, first, last):
             writer = verifier.verify_record(record)
             incarnation = None if isinstance(writer, RejectedHeader) else writer.incarnation
             yield FoundRecord(
@@ -239,6 +240,23 @@ class TopicRecords:
                 writer=writer,
                 is_void=void.has(record.partition, record.offset, incarnation),
             )
+
+    def _records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[LogRecord]:
+        """Yield the records [first, last) that still exist: a running application deletes those of internal logs."""
+        left = dict(first)
+        while any(left[p] < last[p] for p in last):
+            try:
+                for record in read_range(self._place.connection, topic, dict(left), last, committed=True):
+                    left[record.partition] = Offset(record.offset + 1)
+                    yield record
+                return
+            except LogError as error:
+                begin = self._place.topics.first_positions(topic) if error.condition == "RANGE_EXPIRED" else {}
+                behind = {p: min(begin[p], last[p]) for p, o in left.items() if o < begin.get(p, Offset(0))}
+                if not behind:
+                    raise
+                left |= behind
+                self._bounds[topic] = (begin, self.bounds(topic)[1])
 
 
 def _at_most(begin: Offsets, end: Offsets, size: int) -> Offsets:

@@ -28,7 +28,7 @@ _out = Terminal()
 @of_application
 @click.option("--unit", "named", metavar="NAME", help="Only the dead letters of this region, batch or processor.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be sent.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def redrive(
     file: Path, broker: str | None, local: bool, home: Path | None, named: str | None, dry_run: bool, as_json: bool
 ) -> None:

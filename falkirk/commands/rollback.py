@@ -79,7 +79,7 @@ def rollback(
 @click.command()
 @of_application
 @click.option("--unit", metavar="NAME", help="List the points of this region, batch or processor.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
     """List the states to which FILE's application can roll back.
 

@@ -90,7 +90,7 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
 
 
 def _tell_end(name: str, coordinator: Coordinator, *, is_once: bool) -> bool:
-    """Say how a run has ended; return whether it has done what it should."""
+    """Say how a run has ended; return whether it succeeded."""
     tell = partial(_console.print, soft_wrap=True)
     over, down = coordinator.over, coordinator.down
     stuck = {} if over is None else over.get("stuck", {})

@@ -121,12 +121,13 @@ def stop(file: Path, broker: str | None, local: bool, home: Path | None) -> None
 @click.command()
 @of_application
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Delete checkpoints, and records of Falkirk's internal topics, that nothing needs any more.
+    """Delete data that no recovery or rollback can need.
 
-    Your own topics are not touched. The command keeps all data that a failure may need, or a rollback to a state in
-    `falkirk history`. A running application does this continuously.
+    The data is checkpoints, and records of Falkirk's internal topics. Your own topics are not touched. The command
+    keeps all data that a failure may need, or a rollback to a state in `falkirk history`. A running application deletes
+    such data continuously.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
         garbage = visit.garbage()

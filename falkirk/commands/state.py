@@ -31,14 +31,14 @@ _CELL_MAX = 60
 @home_option
 @click.option(
     "--key", "key", multiple=True, metavar="VALUE",
-    help="Only rows with this value in the first column; once more for the second column, and so on.",
+    help="Only rows with this value in the first column; repeat it for the second column, and so on.",
 )  # fmt: skip
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many rows."
 )
 @json_option
 def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
-    """Show the state of a PROCESSOR of FILE's application, at its last save.
+    """Show the last saved state of a processor of FILE's application.
 
     PROCESSOR is a processor, region or batch. For a live `groupBy`, Spark reads the state at the last checkpoint in
     this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last

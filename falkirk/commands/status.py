@@ -67,7 +67,7 @@ def see(app: Application, home: Path) -> SeenStatus:
 @click.option("--watch", "watches", is_flag=True, help="Show it again each second, until Ctrl-C.")
 @json_option
 def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None:
-    """Print the current state of the regions and batches of FILE's application.
+    """Print the state of FILE's regions and batches.
 
     The exit code is 1 if the application does not run. With --watch, a terminal shows a table that stays in its place.
     Otherwise, a line is printed at each change of a state, and with --json one JSON object per line.

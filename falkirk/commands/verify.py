@@ -43,9 +43,10 @@ def outputs(
     file: Path, broker: str | None, local: bool, home: Path | None, names: tuple[str, ...], partial: bool, memory: int,
     as_json_: bool,
 ) -> None:  # fmt: skip
-    """Check the published results of FILE's application: recompute them from its input.
+    """Recompute the results of FILE's application, and compare.
 
-    Run it when the application has processed all its input. The exit code is 1 if a sink did not keep its promise or
+    The results are recomputed from the input and compared with the published ones. Run the command when the
+    application has processed all its input. The exit code is 1 if a sink did not keep its promise or
     could not be checked. The outputs of batches are checked epoch by epoch, from the inputs that the home has recorded.
     The command names the epochs that it can't recompute.
     """
@@ -98,11 +99,12 @@ def outputs(
 )
 @json_option
 def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_: bool) -> None:
-    """Test the steps that Falkirk treats as deterministic: run them twice, on a sample of FILE's sources.
+    """Rerun steps that should be deterministic, and compare.
 
-    The second run partitions and orders the rows differently, as a failure might. The application may run meanwhile;
-    this command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you asserted,
-    that they do not.
+    These are the steps that Falkirk treats as deterministic. They run twice on a sample of FILE's sources. The
+    second run partitions and orders the rows differently, as a failure might. The application may run meanwhile; this
+    command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you declared, that
+    they do not.
     """
     from falkirk.audit import AuditOutcome
     from falkirk.audit import audit as run_audit

@@ -105,7 +105,7 @@ def _add_unit(tree: Tree, origin: Values, width: int) -> None:
 
 
 def _add_record(tree: Tree, found: Values, width: int, *, is_alike: bool = False) -> None:
-    """Add an input record. Args: is_alike: the units behind it are those of the first record, and are not repeated."""
+    """Add an input record. Args: is_alike: it has the same units as the first record, which are not repeated."""
     below = tree.add(_record(found, width, is_result=False))
     if not is_alike:
         _add_origin(below, found, width - _INDENT)

@@ -27,7 +27,7 @@ from falkirk.declare.checks import (
 from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
 from falkirk.declare.http import Http
-from falkirk.declare.nodes import ProcessorNode, SourceNode
+from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
 from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped, View
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
@@ -100,13 +100,16 @@ class Application:
         self.http_tls = http_tls
         self.http_token = None if http_token is None else Secret(http_token)
         self.sources: dict[str, SourceNode] = {}
+        #: The sources with several topics: the names in `sources` of the source of each topic.
+        self.lists: dict[str, tuple[str, ...]] = {}
         self.pushed: dict[str, Http] = {}
         self.folders: dict[str, Files] = {}
         self.processors: dict[str, DeclaredProcessor] = {}
         self.sinks: dict[str, Output] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
-        for kind, taken in (("source", self.sources), ("source", self.folders), ("processor", self.processors)):
+        sources = {*self.sources, *self.lists, *self.folders}
+        for kind, taken in (("source", sources), ("processor", {*self.processors})):
             if name in taken:
                 raise NAME_TAKEN_KIND.error(where=where, name=name, kind=kind)
 
@@ -122,6 +125,12 @@ class Application:
         found = as_source(from_, where)
         if isinstance(found, Files):
             self.folders[name] = found
+            return Stream(ProcessorNode(name=name))
+        if found.several:
+            for topic in found.each:
+                part = part_of(name, topic.topic)
+                self.sources[part] = source_node(part, topic)
+            self.lists[name] = tuple(part_of(name, topic) for topic in found.several)
             return Stream(ProcessorNode(name=name))
         self.sources[name] = source_node(name, found)
         return Stream(self.sources[name])
@@ -197,8 +206,8 @@ class Application:
             over: the length of an epoch, a multiple of `every`, for sliding windows.
             ahead: how far a row's time may be ahead of the clock, 1 minute by default. A row further ahead becomes a
                 dead letter, so that it does not make all others late.
-            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, or with `state` also `Eager`
-                (then the default) and `Lazy`.
+            policy: how the batch survives failures: `LogSends` (default), `FullHistory`, `Eager` (the default with
+                `state`), or with `state` also `Lazy`.
             state: the columns, as Spark DDL, of the state that the batch keeps between epochs. The function then has a
                 parameter with its own name. It returns its next state, also as its result, or ``(result, state)``.
         """
@@ -334,7 +343,7 @@ class Application:
         if isinstance(reads, Stream):
             if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
                 return reads.node.name
-            if isinstance(reads.node, ProcessorNode) and reads.node.name in self.folders:
+            if isinstance(reads.node, ProcessorNode) and reads.node.name in {*self.folders, *self.lists}:
                 return reads.node.name
         elif name := getattr(reads, "__name__", None):
             return str(name)

@@ -9,14 +9,13 @@ Every target has these properties:
     remembers    whether it can tell which epochs it has, so that it gets each one once
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
+from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
 from falkirk.errors.conditions.declare import (
     DATABASE_UNKNOWN,
@@ -28,26 +27,25 @@ from falkirk.errors.conditions.declare import (
     OPTION_UNKNOWN_METADATA,
     OPTION_UNKNOWN_METADATA_OF_SINK,
     OPTION_UNKNOWN_ROWS,
-    SCHEMA_INVALID,
-    SCHEMA_MISSING,
     SCHEMA_MISSING_FILES,
     TABLE_NAME_INVALID,
     TOPIC_NAME_INVALID,
+    TOPICS_INVALID,
+    TOPICS_MISPLACED,
 )
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.ids import LogId
 
 Format = Literal["json", "text", "binary", "avro"]
-#: The parts of a record, beside its value, that a source can have as columns. The names are those of Spark's source.
-RECORD_PARTS = ("key", "timestamp", "partition", "offset", "headers")
 
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """A Kafka topic.
+    """A Kafka topic, or several topics of a source that are read as one.
 
     Args:
-        topic: its name.
+        topic: its name. For a source also a list of names: ``fk.Kafka(["orders-eu", "orders-us"], …)``. The records of
+            all of them have the same schema, format and key.
         schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
             fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
             the Avro schema of a record as JSON, or the name of a file with it.
@@ -60,8 +58,8 @@ class Kafka:
         dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
             plan).
         metadata: parts of the record itself that a source has as columns, after those of the schema: ``key``
-            (BINARY), ``timestamp`` (TIMESTAMP), ``partition`` (INT), ``offset`` (BIGINT), ``headers``
-            (ARRAY<STRUCT<key: STRING, value: BINARY>>). They are facts of the record, so a replay reads the same ones.
+            (BINARY), ``timestamp`` (TIMESTAMP), ``topic`` (STRING), ``partition`` (INT), ``offset`` (BIGINT),
+            ``headers`` (ARRAY<STRUCT<key: STRING, value: BINARY>>). A replay reads the same values.
             ``["key", "timestamp"]`` gives the columns these names; ``{"timestamp": "arrived"}`` gives others, for a
             schema that has such columns itself.
     """
@@ -74,9 +72,25 @@ class Kafka:
     dead_letters: str | None = None
     metadata: str | Sequence[str] | Mapping[str, str] = ()
     where: SourceLocation = field(default_factory=caller, compare=False)
+    #: The names of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
+    several: tuple[str, ...] = field(default=(), init=False)
+
+    if TYPE_CHECKING:  # a field has one type, and `topic` takes a list too
+
+        def __init__(
+            self,
+            topic: str | Sequence[str],
+            schema: str | None = None,
+            key: str | Sequence[str] | None = None,
+            format: Format = "json",
+            starting: Literal["earliest", "latest"] = "earliest",
+            dead_letters: str | None = None,
+            metadata: str | Sequence[str] | Mapping[str, str] = (),
+            where: SourceLocation = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
-        self._check_name(self.topic)
+        self._take_topics(self.topic)
         if self.dead_letters is not None:
             self._check_name(self.dead_letters)
         for name, value, choices in (
@@ -90,12 +104,28 @@ class Kafka:
         if self.key is not None and not (self.keys and all(isinstance(k, str) and k for k in self.keys)):
             raise KEY_INVALID.error(where=self.where, key=self.key)
 
-        if not _names_parts(self.metadata):
+        if not names_parts(self.metadata):
             known = ", ".join(RECORD_PARTS)
             raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
 
         if self.format == "avro":
-            object.__setattr__(self, "schema", _avro_schema(self.schema, self.topic, self.where))
+            object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
+
+    def _take_topics(self, given: object) -> None:
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            self._check_name(given)
+            return
+        for name in given:
+            self._check_name(name)
+        if not given or len(set(given)) < len(given):
+            raise TOPICS_INVALID.error(where=self.where, topics=list(given))
+        object.__setattr__(self, "several", tuple(given) if given[1:] else ())
+        object.__setattr__(self, "topic", ", ".join(given))
+
+    @property
+    def each(self) -> tuple[Self, ...]:
+        """The declaration of each of its topics alone."""
+        return tuple(replace(self, topic=name) for name in self.several) or (self,)
 
     def _check_name(self, topic: object) -> None:
         if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):
@@ -156,31 +186,6 @@ class Kafka:
         if self.format == "binary":
             return "value BINARY"
         return self.schema or ""
-
-
-def _names_parts(metadata: object) -> bool:
-    """Return whether `metadata` names parts of a record, and a column for each."""
-    if isinstance(metadata, Mapping):
-        return all(part in RECORD_PARTS and isinstance(c, str) and c for part, c in metadata.items())
-    parts = (metadata,) if isinstance(metadata, str) else metadata
-    return isinstance(parts, Sequence) and all(part in RECORD_PARTS for part in parts)
-
-
-def _avro_schema(given: str | None, topic: str, where: SourceLocation) -> str:
-    """Return an Avro schema, given as JSON or as the name of a file.
-
-    Raises: DefinitionError: `SCHEMA_MISSING`, `SCHEMA_INVALID`.
-    """
-    if not given:
-        raise SCHEMA_MISSING.error(where=where, topic=topic)
-    try:
-        text = given if given.lstrip().startswith("{") else Path(given).read_text(encoding="utf-8")
-        content = json.loads(text)
-        if content["type"] != "record" or not [field["name"] for field in content["fields"]]:
-            raise ValueError("it is not a record with fields")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SCHEMA_INVALID.error(where=where, topic=topic, reason=error) from error
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +348,8 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
     """
     if isinstance(value, Kafka) and value.record_columns:
         raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=value.topic)
+    if isinstance(value, Kafka) and value.several:
+        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
     if isinstance(value, Kafka | Sql | Files | Console):
         return value
     if not is_sink(value):
@@ -360,6 +367,8 @@ def as_source(value: object, where: SourceLocation) -> Kafka | Files:
 
     Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: a folder of files has no schema.
     """
+    if isinstance(value, Kafka):
+        return value
     if not isinstance(value, Files):
         return as_topic(value, where)
     if not value.schema:
@@ -368,10 +377,12 @@ def as_source(value: object, where: SourceLocation) -> Kafka | Files:
 
 
 def as_topic(value: object, where: SourceLocation) -> Kafka:
-    """Return `value` if it is a topic.
+    """Return `value` if it is one topic.
 
-    Raises: DefinitionError: `NOT_A_TOPIC`.
+    Raises: DefinitionError: `NOT_A_TOPIC`, `TOPICS_MISPLACED`.
     """
     if not isinstance(value, Kafka):
         raise NOT_A_TOPIC.error(where=where, value=value)
+    if value.several:
+        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
     return value

@@ -7,12 +7,19 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
 
 #: Steps whose results have no event time, because they are no records of the input any more.
-WITHOUT_TIME = frozenset({"agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates"})
+WITHOUT_TIME = frozenset({
+    "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates", "union", "unionByName",
+})  # fmt: skip
+#: Steps that put the records of another stream beside those of this one.
+UNIONS = ("union", "unionByName")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceNode:
-    """The start of a stream: a topic, under the name by which processors read it."""
+    """The start of a stream: a topic, under the name by which processors read it.
+
+    A topic of a list has a name of its own: see `part_of`.
+    """
 
     name: str
     topic: Kafka
@@ -38,6 +45,11 @@ class Step:
 Node = SourceNode | ProcessorNode | Step
 
 
+def part_of(source: str, topic: str) -> str:
+    """Return the name of one topic of a source with several: no name that a user gives has a slash."""
+    return f"{source}/{topic}"
+
+
 def steps_of(node: Node) -> tuple[Step, ...]:
     """Return the recorded steps that lead to `node`, oldest first."""
     found: list[Step] = []
@@ -52,6 +64,16 @@ def root_of(node: Node) -> SourceNode | ProcessorNode:
     while isinstance(node, Step):
         node = node.parent
     return node
+
+
+def roots_of(node: Node) -> tuple[SourceNode | ProcessorNode, ...]:
+    """Return where the steps that lead to `node` begin, with those of streams that a union adds."""
+    found: list[SourceNode | ProcessorNode] = []
+    while isinstance(node, Step):
+        if node.operation in UNIONS:
+            found += roots_of(node.arguments[0].node)
+        node = node.parent
+    return (node, *found)
 
 
 def alias_of(node: Node) -> str:

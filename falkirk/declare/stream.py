@@ -23,9 +23,9 @@ from falkirk.declare.nodes import (
     timed_by,
 )
 from falkirk.declare.policy import Duration, duration_s
+from falkirk.declare.unknown_methods import refuse_method
 from falkirk.declare.watermark import Watermark, watermark
 from falkirk.declare.windows import divided, unchanged, without_time
-from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
@@ -48,14 +48,6 @@ _S = TypeVar("_S", bound="Stream")
 
 #: How far ahead of the clock an event time may be by default.
 AHEAD = timedelta(seconds=AHEAD_S)
-#: The attributes of a DataFrame that tell its columns.
-_OF_COLUMNS = frozenset({"columns", "dtypes", "printSchema", "schema"})
-#: The advice for steps that a stream has no method for.
-_WAY_OUT = "For all of PySpark, write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames."
-
-
-class UnknownMethodError(DefinitionError, AttributeError):
-    """A stream does not have this method. It is an AttributeError too, so that `hasattr` and `getattr` work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +188,7 @@ class Stream:
         """
         where = caller()
         if not isinstance(other, Stream):
-            raise NOT_A_STREAM.error(where=where, name=type(other).__name__)
+            raise NOT_A_STREAM.error(where=where, operation="join", name=type(other).__name__)
         both = (self._node, other.node)
         timed = [timed_by(node) for node in both]
         if timed == [None, None] and are_names(on) and how == "inner":
@@ -211,6 +203,30 @@ class Stream:
                 reason = f"a step after withWatermark() may change or drop column {column} of {name}"
                 raise JOIN_INVALID.error(where=where, reason=reason)
         return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
+
+    def union(self, other: "Stream") -> Self:
+        """Add the records of another stream with the same columns, in the same order, as ``DataFrame.union``.
+
+        The columns have the names of this stream. The types must be equal.
+
+        Raises: DefinitionError: `NOT_A_STREAM`; `UNION_INVALID`, when the application is planned.
+        """
+        return self._united("union", other)
+
+    unionAll = union
+
+    def unionByName(self, other: "Stream") -> Self:
+        """Add the records of another stream with the same columns, in any order, as ``DataFrame.unionByName``.
+
+        Raises: DefinitionError: `NOT_A_STREAM`; `UNION_INVALID`, when the application is planned.
+        """
+        return self._united("unionByName", other)
+
+    def _united(self, operation: str, other: "Stream") -> Self:
+        where = caller()
+        if not isinstance(other, Stream):
+            raise NOT_A_STREAM.error(where=where, operation=operation, name=type(other).__name__)
+        return self._like(Step(parent=self._node, operation=operation, arguments=(other,), where=where))
 
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
@@ -250,7 +266,7 @@ class Stream:
         return GroupedStream(self._node, keys, caller(), self._like)
 
     def __getattr__(self, name: str) -> NoReturn:
-        _refuse_method(name, "a stream", Stream)
+        refuse_method(name, "a stream", Stream)
 
 
 class GroupedStream(Generic[_S]):
@@ -342,7 +358,7 @@ class GroupedStream(Generic[_S]):
         return self._like(Step(parent=self._node, operation=operation, arguments=arguments, where=where))
 
     def __getattr__(self, name: str) -> NoReturn:
-        _refuse_method(name, "a grouped stream", GroupedStream)
+        refuse_method(name, "a grouped stream", GroupedStream)
 
 
 def _since(step: Step, node: Node) -> tuple[Step, ...]:
@@ -357,17 +373,6 @@ def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
         return cast(Watermark, timed.arguments[0])
     last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
     raise WATERMARK_MISSING.error(where=where, after="" if last is None else f" after {last.operation}()")
-
-
-def _refuse_method(name: str, what: str, kind: type) -> NoReturn:
-    if name.startswith("_"):  # protocols of Python and notebooks, which expect an AttributeError
-        raise AttributeError(name)
-    known = sorted(m for m, value in vars(kind).items() if not m.startswith("_") and callable(value))
-    message, hint = f"{what} has no method {name}().", f"Use one of {', '.join(known)}."
-    if name in _OF_COLUMNS:
-        message = f"{what} has no {name}: its columns are not known before Falkirk plans the application."
-        hint = "Name the columns that you need. Those of a source are in its schema=."
-    raise UnknownMethodError("UNSUPPORTED_METHOD", message, where=caller(), hint=f"{hint} {_WAY_OUT}", method=name)
 
 
 def _quoted(name: str) -> str:

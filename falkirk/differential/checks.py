@@ -32,6 +32,7 @@ from falkirk.errors.conditions.differential import (
 )
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames.empty import no_rows
 from falkirk.frames.stamped import check_names, quiet
 
 _UNSUITABLE = (
@@ -50,7 +51,7 @@ def applied(
     try:
         with quiet():
             like = how(rows)
-            with_ours = how(rows.sparkSession.createDataFrame([], timed(rows.schema, 1)))
+            with_ours = how(no_rows(rows.sparkSession, timed(rows.schema, 1)))
             plan = like._jdf.queryExecution().analyzed()
             is_deterministic = bool(plan.deterministic()) and not _has(plan, rows, "CURRENT_LIKE")
     except (*SPARK_ERRORS, TypeError) as error:

@@ -36,6 +36,7 @@ from falkirk.differential.rows import Time, together
 from falkirk.differential.runs import DAMAGED
 from falkirk.differential.schedule import Rounds, Schedule, Waiting
 from falkirk.differential.schemas import arrow_of, port_schema, timed
+from falkirk.frames.empty import no_rows
 from falkirk.system.durable import damaged
 
 log = logging.getLogger("falkirk")
@@ -61,7 +62,7 @@ def prepare(graph: LoopGraph, session: SparkSession) -> frozenset[Scope]:
 def _is_suitable(node: Node, session: SparkSession) -> bool:
     if isinstance(node, Mapped):
         try:
-            node.steps = Steps.of(node.how(session.createDataFrame([], timed(node.of.schema, node.scope.depth))))
+            node.steps = Steps.of(node.how(no_rows(session, timed(node.of.schema, node.scope.depth))))
         except Unsuitable as error:
             if node.scope.depth:
                 log.info("Spark jobs compute a step of a loop, since one task could not: %s", error)

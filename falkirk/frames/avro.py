@@ -36,7 +36,7 @@ def parsed(topic: Kafka) -> tuple[Column, list[str], Column]:
 
 
 def written(columns: dict[str, Column], schema: str) -> tuple[Column, Column]:
-    """Return the value that is made of columns, and why none can be made of them, or null."""
+    """Return the value with these columns, or null, and the reason if the columns do not fit the schema, or null."""
     absent = [
         F.when(column.isNull(), F.lit(f"column {name} is null"))
         for name, column in columns.items()

@@ -18,6 +18,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, String
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.frames import JOIN_INVALID_KEY, JOIN_UNBOUNDED
+from falkirk.frames.empty import no_rows_of
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, names
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.frames.stamped import Frame, attempt
@@ -79,8 +80,7 @@ def matching(left: DataFrame, right: DataFrame, join: TimedJoin, where: object) 
         _check_types(left, right, join.on, where)
 
     def relation(of: DataFrame) -> DataFrame:
-        nothing = session._jsc.emptyRDD()
-        return DataFrame(session._jsparkSession.createDataFrame(nothing, of._jdf.schema().asNullable()), session)
+        return no_rows_of(session, of._jdf.schema().asNullable())
 
     whole = pairs(relation(left), relation(right), join, "full")
     plan = whole._jdf.queryExecution().optimizedPlan()

@@ -49,7 +49,7 @@ class PythonStep:
     """A step that calls a Python function for each good row. Each result has a further sub-index in its stamp.
 
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
-        depth: how many sub-indexes a stamp has. function: of a row; of a row and a state, if there is one. options:
+        depth: how many sub-indexes a stamp has. function: takes a row, and a state if there is one. options:
         the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`.
     """
 

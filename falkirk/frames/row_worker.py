@@ -141,7 +141,7 @@ class RowCalls:
 class StateCalls(RowCalls):
     """Calls a user's function with each row and the state of its key: PythonState.java has the form of requests.
 
-    Args: function: of a row and a state. keys: the columns of the key. state: those of states, without them.
+    Args: function: takes a row and a state. keys: the columns of the key. state: the other columns of states.
     """
 
     function: Callable[..., object]

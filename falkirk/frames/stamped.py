@@ -84,7 +84,7 @@ def plan_text(data: DataFrame) -> str:
     return str(data._jdf.queryExecution().analyzed().toString())
 
 
-#: Relations that leave rows in the order in which they got them, and those after which there is none.
+#: Relations that keep the order of their rows, and relations after which rows have no order.
 _PASSING = {"Project", "Filter", "SubqueryAlias", "CollectMetrics", "ResolvedHint"}
 _WITHOUT_ORDER = {"Aggregate", "Distinct", "Deduplicate"}
 

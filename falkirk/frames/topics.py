@@ -1,6 +1,8 @@
 """Parsing: turns the raw records of a topic into columns with a stamp each, and marks those that do not fit."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -21,6 +23,12 @@ KAFKA_DDL = (
 )
 #: The timestamp, in milliseconds, of a record that has none.
 _NO_TIMESTAMP = -1
+
+
+@cache
+def kafka_schema() -> StructType:
+    """Return the columns of a record, as Spark's reader of Kafka gives them."""
+    return cast(StructType, StructType.fromDDL(KAFKA_DDL))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +132,7 @@ def dead_letter(
 ) -> Column:
     """Return the content of a dead letter for a record with a stamp, as JSON, which `falkirk redrive` reads.
 
-    Args: traceback: of a function that failed on it.
+    Args: traceback: the one of the function that failed on the record.
     """
     read = F.lit(topic) if isinstance(topic, str) else topic
     told = F.struct(

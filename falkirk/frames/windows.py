@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import Window, window_of
+from falkirk.frames.empty import no_rows_of
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, names
 from falkirk.frames.names import LEAST, STAMP
 
@@ -25,8 +26,7 @@ def spec_of(data: DataFrame, window: Window, watermark: Watermark, aggregates: S
     Args: data: the records. Raises: PySparkException: an aggregate can't be computed record by record.
     """
     session: Any = data.sparkSession
-    relation = session._jsparkSession.createDataFrame(session._jsc.emptyRDD(), data._jdf.schema())
-    plan = DataFrame(relation, session).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
+    plan = no_rows_of(session, data._jdf.schema()).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
     java = session._jvm.org.falkirk
     return java.WindowSpec.of(
         window.size, window.slide, window.offset, watermark.delay_us, mode == "update", java.Aggregates.of(plan)

@@ -98,7 +98,7 @@ class Coordinator:
         self._stopping = threading.Event()
         self._path = settings.home or app.home
         wanted = False if settings.once and settings.standby is None else settings.standby
-        self._standby = Standby(self._start_standby, say, wanted=wanted, master=settings.master)
+        self._standby = Standby(self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master)
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
@@ -157,10 +157,11 @@ class Coordinator:
             self._standby.end()
             home.kill_leftovers()
 
-    def _start_standby(self, home: Home, folder: Path) -> "subprocess.Popen[str]":
-        process = self._start_process()
+    def _begin_standby(self) -> "subprocess.Popen[str]":
+        return self._start_process()
+
+    def _brief_standby(self, process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
         _send(process, self._host_settings(home, standby=str(folder)))
-        return process
 
     def _entrance(self, home: Home) -> "contextlib.AbstractContextManager[Gateway | None]":
         """Return the gateway of requests, if there are any. Its import takes long, and most applications need none."""

@@ -24,7 +24,7 @@ from falkirk.theory.times import TopicPartition
 #: How many complete epochs a status has, the newest ones.
 LAST_MAX = 20
 Published = Mapping[str, Mapping[str, Mapping[str, Any]]]
-"""What the lanes of this JVM have published: see `falkirk.runtime.figures.published`."""
+"""The counts of records that the lanes of this JVM have published: see `falkirk.runtime.figures.published`."""
 
 
 class LiveFigures:

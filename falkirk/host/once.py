@@ -5,8 +5,9 @@ continues to the same ends. A run that has finished, or an ordinary run, closes 
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from falkirk.declare.cut import positions_of
@@ -66,7 +67,7 @@ class Once:
         self._bound_batches()
 
     def look(self, recovery: RecoveryProtocol) -> None:
-        """Take in what a turn of the protocol has found. Raises: StoreError."""
+        """Update the backlog after a turn of the protocol. Raises: StoreError."""
         self._backlog.take_in({name: self._covered(name, recovery) for name in self._layout.stages})
         self._bound_batches()
         down = recovery.down.errors
@@ -106,7 +107,8 @@ def begin_once(
             close(store, found.number)
         return None
     files = {log: file for batch in batches.values() for log, file in batch.jobs.files.items()}
-    decided = decide(store, lambda: ends_of_sources(layout, context.topics, context.connection, files))
+    ends_now = partial(ends_of_sources, topics=context.topics, connection=context.connection, files=files)
+    decided = decide(store, layout.sources, ends_now)
     return Once(layout, ends, store, batches, decided)
 
 
@@ -122,16 +124,21 @@ def close(store: Store, number: int) -> None:
     store.record_decision(_KIND, _CLOSED, number, {})
 
 
-def decide(store: Store, sources: Callable[[], Positions]) -> Decision:
+def decide(store: Store, sources: Collection[LogId], ends: Callable[[Collection[LogId]], Positions]) -> Decision:
     """Return the ends of this run: those of an interrupted one, or new ones.
 
-    Args: sources: returns where the sources end now. Raises: StoreError, and the errors of `sources`.
+    A source that was added since the interruption gets an end too. Without one it would count as empty.
+
+    Args: ends: returns where sources end now. Raises: StoreError, and the errors of `ends`.
     """
-    if (found := open_decision(store)) is not None:
+    found = open_decision(store)
+    content: dict[str, Any] = {} if found is None else dict(found.content)
+    new = [log for log in sources if log not in content]
+    if found is not None and not new:
         return found
     newest = store.newest_decision(_KIND, _ENDS)
     number = 0 if newest is None else newest.number + 1
-    content = {log: {str(p): o for p, o in offsets.items()} for log, offsets in sources().items()}
+    content |= {log: {str(p): o for p, o in offsets.items()} for log, offsets in ends(new).items()}
     store.record_decision(_KIND, _ENDS, number, content)
     decided = store.decision(_KIND, _ENDS, number)
     assert decided is not None, "it was just recorded"
@@ -139,15 +146,15 @@ def decide(store: Store, sources: Callable[[], Positions]) -> Decision:
 
 
 def ends_of_sources(
-    layout: Layout, topics: Topics, connection: Connection, files: Mapping[LogId, FileLog]
+    logs: Collection[LogId], *, topics: Topics, connection: Connection, files: Mapping[LogId, FileLog]
 ) -> Positions:
-    """Return where the sources of an application end now.
+    """Return where sources of an application end now. Args: files: of all folder sources.
 
     Raises: LogError, StoreError.
     """
     return {
-        log: {0: files[log].end()} if log.kind is LogKind.FILES else end_of_records(topics, connection, log)
-        for log in layout.sources
+        log: {0: files[log].present_end()} if log.kind is LogKind.FILES else end_of_records(topics, connection, log)
+        for log in logs
     }
 
 

@@ -50,15 +50,17 @@ _KILL_S = 20.0
 class Standby:
     """At most one standby of a coordinator; a context manager that ends it. Not thread-safe.
 
-    Args: start: starts a process with the settings of a standby that has this scratch folder. say: receives a line for
-        the user. wanted: True, False, or None: if the machine has memory for it. master: of Spark.
+    Args: start: starts a process that waits for settings. send: sends it those of a standby that has this scratch
+        folder. say: receives a line for the user. wanted: True, False, or None: if the machine has memory for it.
+        master: of Spark.
     """
 
     def __init__(
-        self, start: "Callable[[Home, Path], subprocess.Popen[str]]", say: Callable[[str], None], *,
+        self, start: "Callable[[], subprocess.Popen[str]]",
+        send: "Callable[[subprocess.Popen[str], Home, Path], None]", say: Callable[[str], None], *,
         wanted: bool | None, master: str | None,
     ) -> None:  # fmt: skip
-        self._start, self._say, self._master = start, say, master
+        self._start, self._send, self._say, self._master = start, send, say, master
         told = os.environ.get(VARIABLE, "")
         self._wanted = wanted if wanted is not None or told not in ("0", "1") else told == "1"
         self._is_possible = master is None or is_local(master)
@@ -172,8 +174,9 @@ class Standby:
         self._began_s, self._home = time.monotonic(), home
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
-            self._process = self._start(home, self._folder)
+            self._process = self._start()
             home.record_standby(ProcessRecord.of(self._process.pid, "standby"), self._folder)
+            self._send(self._process, home, self._folder)  # not before: it fills the folder
         except (OSError, psutil.NoSuchProcess) as error:
             self._fail(f"could not be started ({error})")
 

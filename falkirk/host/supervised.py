@@ -83,7 +83,7 @@ class Supervised(ABC):
 
     @abstractmethod
     def wait(self, reason: str) -> None:
-        """Show in the status the reason why nothing can go on, and do not count the time."""
+        """Show the reason for the wait in the status, and do not count the time."""
 
     @abstractmethod
     def leave_off(self) -> None:

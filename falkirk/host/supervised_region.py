@@ -32,7 +32,7 @@ class SupervisedRegion(Supervised):
         self._cause = Cause.OWN
         self._opening: Opening | None = None
         self._started_at_s = math.inf
-        #: What `has_progressed` asks of the present opening, once it was needed.
+        #: The positions that the present opening must reach (`has_progressed`), once they were needed.
         self._due: Mapping[TopicPartition, Offset] | None = None
 
     @property

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
-from falkirk.frames.topics import KAFKA_DDL
+from falkirk.frames.topics import kafka_schema
 from falkirk.home.folder import FORMAT, Home, open_home, write_atomically
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import TopicFacts
@@ -91,8 +90,7 @@ def context_of(world: World, home: Home, session: SparkSession, state_partitions
 
 def kafka_rows(session: SparkSession, topic: LogId, records: Sequence[tuple[Offset, MemoryRecord]]) -> DataFrame:
     """Return records with the columns of Spark's Kafka source."""
-    schema = StructType.fromDDL(KAFKA_DDL)
-    assert isinstance(schema, StructType)
+    schema = kafka_schema()
     if not records:
         return empty(session, schema)
     rows = [

@@ -36,6 +36,7 @@ from falkirk.declare.nodes import Step
 from falkirk.declare.stream import LatestValue
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.frames import stamped as frames
+from falkirk.frames.empty import no_rows
 from falkirk.frames.python_steps import schema_of
 from falkirk.frames.stamped import BAD, STAMP, Frame
 from falkirk.frames.topics import declared
@@ -93,7 +94,7 @@ class QuickSteps:
                 raise Unsuitable(field.dataType.simpleString())
         ours = [StructField(STAMP, LongType()), StructField(BAD, BooleanType())]
         self._given = StructType([*schema.fields, *ours])
-        data = self._session.createDataFrame([], self._given)
+        data = no_rows(self._session, self._given)
         return Frame(data=data, keyed=bool(grouped_by), grouped_by=grouped_by)
 
     def _add(self, step: Step) -> None:

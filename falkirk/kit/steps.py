@@ -20,6 +20,7 @@ from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import stamped as frames
 from falkirk.frames import windows
+from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import LEAST
 from falkirk.frames.stamped import BAD, STAMP, Frame, aggregates_of, key_column
 from falkirk.frames.topics import parse, parsing
@@ -164,8 +165,7 @@ class LiveSteps:
         """Return the aggregates for the Java module, and with them the stamp of the newest record."""
         session: Any = self._session
         aggregates: list[Column] = [*aggregates_of(users), F.max(F.col(STAMP)).alias(_NEWEST)]
-        relation = session._jsparkSession.createDataFrame(session._jsc.emptyRDD(), frame.data._jdf.schema())
-        plan = DataFrame(relation, session).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
+        plan = no_rows_of(session, frame.data._jdf.schema()).agg(*aggregates)._jdf.queryExecution().optimizedPlan()
         try:
             made = self._java.Aggregates.of(plan)
         except SPARK_ERRORS as error:

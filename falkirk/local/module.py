@@ -115,7 +115,7 @@ def is_sound(folder: Path) -> bool:
 
 
 def class_path() -> tuple[Path, ...]:
-    """Return the jars that the module is compiled with: Spark's, and the connector with what it needs."""
+    """Return the jars that the module is compiled with: Spark's, and the connector with its dependencies."""
     return *sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")), *jars.spark_jars()
 
 

@@ -25,6 +25,7 @@ from falkirk.differential.program import Program, digest, first_change, program_
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
+from falkirk.frames.empty import no_rows
 from falkirk.local.spark import batch_partitions
 from falkirk.operators.call import current
 from falkirk.system.durable import Manifest, check, make_folder, sync
@@ -121,7 +122,7 @@ class Iterating:
         for name, frame in given.items():
             fields = [f for f in frame.schema.fields if f.name != CHANGE]
             schema = StructType([StructField(f.name, f.dataType) for f in fields])
-            like = session.createDataFrame([], schema)
+            like = no_rows(session, schema)
             collections.append(Collection(Source(scope=outside, schema=schema, name=name), like))
         token = limits.set(self._limits(is_checked))
         try:

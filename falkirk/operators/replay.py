@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.columns import check_group
-from falkirk.declare.nodes import Node, Step, root_of, steps_of
+from falkirk.declare.nodes import UNIONS, Node, Step, root_of, roots_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.declare.windows import divided, is_in_one_partition
@@ -14,6 +14,7 @@ from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSIN
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import GREATEST, TIME
 from falkirk.frames.stamped import BAD, STAMP, Frame, attempt, good
+from falkirk.frames.unions import united
 from falkirk.operators import watermarks
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
@@ -55,6 +56,9 @@ class _Replay:
             return self._timed(node, frame)
         if node.operation == "timedJoin":
             return self._joined(node, frame)
+        if node.operation in UNIONS:
+            right = self.after(node.arguments[0].node)
+            return attempt(frame, node, lambda: united(frame, right, node))
         if node.operation not in ("map_rows", "stateful", "join"):
             return frames.apply(frame, node)
         options = {name: value for name, value in node.arguments[-1].items() if name != "timeout"}  # of live calls
@@ -91,11 +95,16 @@ class _Replay:
         for frame, node, watermark in zip((left, right), (step.parent, other.node), asked.watermarks, strict=True):
             self._require_stamps(frame, step)
             times = self.times[id(watermark)]
-            sides.append(Side(rows=frame.data.drop(BAD), source=root_of(node).name, times=times))
+            sides.append(
+                Side(rows=frame.data.drop(BAD), sources=tuple(root.name for root in roots_of(node)), times=times)
+            )
         return attempt(left, step, lambda: good(timed_join(sides[0], sides[1], step, self.processor.name)))
 
     def _is_in_one_partition(self, step: Step) -> bool:
-        return is_in_one_partition(step, steps_of(step.parent), self.keys.get(root_of(step).name, ()))
+        before = steps_of(step.parent)
+        if any(each.operation in UNIONS for each in before):
+            return False
+        return is_in_one_partition(step, before, self.keys.get(root_of(step).name, ()))
 
     def _require_stamps(self, frame: Frame, step: Step) -> None:
         if STAMP not in frame.data.columns:

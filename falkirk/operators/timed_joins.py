@@ -27,10 +27,10 @@ _PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a join. Args: rows: of `watermarks.timed`, with its columns. source: its name. times: of `timed`."""
+    """One side of a join. Args: rows, times: of `watermarks.timed`. sources: the names of the inputs that it reads."""
 
     rows: DataFrame
-    source: str
+    sources: tuple[str, ...]
     times: Times
 
     @property
@@ -101,7 +101,7 @@ def _marked(rows: DataFrame, paired: DataFrame) -> DataFrame:
 
 def _limit(call: Call, other: Side, watermark: Watermark) -> DataFrame:
     """Return the least watermark of the partitions of the other source, in one row."""
-    count = call.epoch.partitions.get(other.source, 1)
+    count = sum(call.epoch.partitions.get(name, 1) for name in other.sources)
     least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
     return other.times.after.agg(least.alias("__falkirk_limit"))
 

@@ -4,10 +4,10 @@ The planner calls the user's function on empty DataFrames. This shows the column
 before any input is read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
@@ -45,7 +45,7 @@ class BatchInput:
     """A log that a batch reads.
 
     Args:
-        name: the parameter that gets its rows.
+        name: the parameter that gets its rows, or for a topic of a list the name of that topic's source.
         log: the topic, or the log of epochs of another batch.
         topic: a topic, with its schema. folder: a folder whose files are the records. Neither: a log of epochs.
         reads_hop: the topic is internal.
@@ -53,6 +53,7 @@ class BatchInput:
         schema: the schema of the rows.
         sliced: it is a log of rows sorted by event time, and an epoch reads slices of it.
         stamped: the column with the stamp of each row, of `STAMP_TYPE`. `schema` has this column too.
+        list_name: the source with several topics that this topic belongs to.
     """
 
     name: str
@@ -64,6 +65,12 @@ class BatchInput:
     sliced: bool = False
     schema: StructType
     stamped: str | None = None
+    list_name: str | None = None
+
+    @property
+    def parameter(self) -> str:
+        """The parameter that gets its rows."""
+        return self.list_name or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +300,15 @@ class Batch:
             views=tuple(i.log for i in self.inputs if i.view),
             times=TimeDomain.EPOCHS if self.iteration is None else TimeDomain.ROUNDS,
         )
+
+
+def by_parameter(inputs: Sequence[BatchInput], rows: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Return the rows of inputs by parameter: those of a list of topics together. Args: rows: by the inputs' names."""
+    found: dict[str, DataFrame] = {}
+    for each in inputs:
+        before, mine = found.get(each.parameter), rows[each.name]
+        found[each.parameter] = mine if before is None else before.union(mine)
+    return found
 
 
 def stamp_column(given: BatchInput, partition: Column, offset: Column, row: Column) -> Column:

@@ -63,7 +63,7 @@ class Called:
 
     def makes_rows(self, given: Collection[str]) -> bool:
         """Whether its result has rows that are neither from its inputs nor in its plan. Args: given: the inputs."""
-        named = ((str(leaf.getClass().getSimpleName()), name) for leaf, name in self.leaves.named(self.result))
+        named = self.leaves.named(self.result)
         return any(kind in OF_ROWS and name not in given and name != IN_SQL for kind, name in named)
 
     def seen(self, data: DataFrame) -> InBatch:

@@ -21,6 +21,7 @@ from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, 
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
+from falkirk.frames.empty import no_rows
 from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
@@ -56,9 +57,9 @@ def plan_batch(
         GuaranteeError: `STATE_APART`.
     """
     state = None if processor.state is None else schema_of(processor.state, "state", processor.where)
-    given: dict[str, DataFrame] = {i.name: session.createDataFrame([], i.schema) for i in inputs}
+    given: dict[str, DataFrame] = {i.parameter: no_rows(session, i.schema) for i in inputs}
     if state is not None:
-        given[processor.name] = session.createDataFrame([], state)
+        given[processor.name] = no_rows(session, state)
     began = datetime.fromtimestamp(0, UTC) if isinstance(processor.cut, ByTime) else None
     body = iterating(processor)
     epoch = EpochContext(views={i.name: 0 for i in inputs if i.view}, begins=began, ends=began)

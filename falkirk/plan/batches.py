@@ -57,7 +57,7 @@ class BatchPlanner:
         if name in self._planned:
             return self._planned[name]
         with self._live.visit(processor):
-            inputs = tuple(self._input(read, processor) for read in processor.reads if read != name)
+            inputs = tuple(i for read in processor.reads if read != name for i in self._inputs(read, processor))
         sinks = tuple(s for s in self._app.sinks.values() if s.reads == name)
         for sink in sinks:
             check_printed(sink)
@@ -74,6 +74,17 @@ class BatchPlanner:
         """Return the dead-letter topic of a batch."""
         return LogId(f"{self._app.name}-{batch}.dead-letters")
 
+    def _inputs(self, name: str, reader: DeclaredProcessor) -> tuple[BatchInput, ...]:
+        """Return what a parameter reads: for a list, each of its topics, in an order that the user's list does not
+        change."""
+        if name not in self._app.lists:
+            return (self._input(name, reader),)
+        if name in reader.views:
+            raise VIEW_HAS_NO_EPOCHS.error(where=reader.where, upstream=name, reader=reader.name)
+        column, parts = reader.stamped.get(name), sorted(self._app.lists[name])
+        of_parts = replace(reader, stamped={} if column is None else dict.fromkeys(parts, column))
+        return tuple(replace(self._input(part, of_parts), list_name=name) for part in parts)
+
     def _input(self, name: str, reader: DeclaredProcessor) -> BatchInput:
         if not isinstance(reader.cut, ByTime) or name in reader.views:
             given = self._log(name, reader)
@@ -85,7 +96,7 @@ class BatchPlanner:
     def _sorter(self, given: BatchInput, by: ByTime, reader: DeclaredProcessor) -> Batch:
         """Return the batch that sorts a log by event time. Readers with the same settings share it."""
         if (given.log, by) not in self._sorters:
-            label = f"{given.name}-by-{by.column}"
+            label = f"{given.name.replace('/', '-')}-by-{by.column}"
             known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
             sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
             dead = self._dead_letters(sorter.name)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Steps that Real-time Mode does not have, with the reasons for users.
 _NOT_LIVE = {
     "join": "join() keeps both streams, which Real-time Mode does not support",
+    "union": "union() reads several topics, and a live region reads one",
+    "unionByName": "unionByName() reads several topics, and a live region reads one",
 }
 
 
@@ -67,6 +69,9 @@ def _against_live(
             return f"it reads {read!r}, which runs in batches"
     every = _steps(node_of(recordings.first(processor)))
     event_time.check_used(processor, every)
+    listed = next((read for read in processor.reads if read in app.lists), None)
+    if listed is not None:
+        return f"it reads {listed!r}, which has several topics"
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"

@@ -44,8 +44,9 @@ from falkirk.errors.conditions.plan import (
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
+from falkirk.frames.empty import no_rows
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import KAFKA_DDL, parse, parsing
+from falkirk.frames.topics import kafka_schema, parse, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import event_time, joins, mechanisms, promises, python_steps
@@ -201,8 +202,8 @@ class _Planner:
     def _begin(self, source: SourceNode) -> Draft:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
-            empty = self.session.createDataFrame([], KAFKA_DDL)
-            frame = self.begun[known] = parse(empty, parsing(source.topic))
+            rows = no_rows(self.session, kafka_schema())
+            frame = self.begun[known] = parse(rows, parsing(source.topic))
         columns.require(
             source.topic.keys, frame.columns, source.topic.where,
             lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",

@@ -8,7 +8,7 @@ from falkirk.plan.reasons import Reason, seconds
 
 
 def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
-    """Yield the reason of a live step, if it has one of its own. Args: topic: the source of its region."""
+    """Yield the reason of a live step, if the step itself has one. Args: topic: the source of its region."""
     if step.operation == "dropDuplicates":
         yield _of_first(step, processor, topic)
     elif step.operation == "windows":

@@ -34,7 +34,7 @@ class Sinks:
     def remains(self, held: LogId, released: OffsetFrontier) -> OffsetFrontier:
         """Return how much of a recorded release a sink still has. Raises: as the port.
 
-        If the home no longer keeps what the sink has lost, nothing more is released to it.
+        If the home no longer keeps the results that the sink has lost, nothing more is released to it.
         """
         sink = self._layout.held[held]
         found = self._ask(held, lambda: self._logs.remains(held, sink, released))
@@ -44,7 +44,7 @@ class Sinks:
         """Return how much of a held log is in its sink; None: its results wait. Raises: as the port."""
         sink = self._layout.held[held]
         known = self._waiting.get(held)
-        if known is not None and known[1].condition not in PASSING:  # that it tells what it has mends nothing
+        if known is not None and known[1].condition not in PASSING:  # an answer about its contents mends nothing
             return self._logs.copied(held, sink)
         return self._ask(held, lambda: self._logs.copied(held, sink))
 

@@ -94,18 +94,18 @@ class ForeignWatch:
         if topic not in self._seen and not self._place.topics.exists(topic):
             return
         ends = self._place.topics.end_positions(topic)
-        seen, self._seen[topic] = self._seen.get(topic, ends), ends
+        seen = self._seen.setdefault(topic, ends)
         first = {p: Offset(min(end, max(seen.get(p, 0), end - SAMPLE))) for p, end in ends.items()}
-        if first == ends:
-            return
-        oldest = self._place.topics.first_positions(topic)
-        first = {p: Offset(min(ends[p], max(position, oldest.get(p, 0)))) for p, position in first.items()}
-        found = self._judged(topic, read_messages(self._place.connection, topic, first, ends, stall_s=10.0))
-        if found is not None:
-            self._place.note_foreign(topic, found, refuse=False)
+        if first != ends:
+            oldest = self._place.topics.first_positions(topic)
+            first = {p: Offset(min(ends[p], max(position, oldest.get(p, 0)))) for p, position in first.items()}
+            found = self._judged(topic, read_messages(self._place.connection, topic, first, ends, stall_s=10.0))
+            if found is not None:
+                self._place.note_foreign(topic, found, refuse=False)
+        self._seen[topic] = ends  # not before: if the broker stalls, the next look reads these records
 
     def _judged(self, topic: LogId, messages: Iterable[Message]) -> ForeignTally | None:
-        """Return the tally of a topic with what is foreign among these messages; None: nothing is."""
+        """Return the tally of a topic with the foreign ones among these messages; None: none is foreign."""
         rejected = [(m, why) for m in messages if (why := self._judges[topic](m)) is not None]
         if not rejected:
             return None

@@ -77,7 +77,7 @@ class PostgresDatabase(Database):
     @property
     def _advice(self) -> tuple[str, str]:
         return (
-            "Is it running, reachable from here, and may this user log in? It goes on once the database is back.",
+            "Is it running, reachable from here, and may this user log in? Falkirk resumes once the database is back.",
             "Has this user the rights on the schema (for a new one: CREATE on the database)? If it is damaged, restore "
             "it from a backup, or use a new home.",
         )
@@ -109,8 +109,8 @@ class PostgresDatabase(Database):
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         if not writes:
             return
-        # One round trip. A server that reports a commit before it is in its log is told otherwise, and a writer that
-        # hangs (a stopped process) loses its turn.
+        # One round trip. The server reports a commit only after its log has it, and a writer that hangs (a
+        # stopped process) loses its turn.
         connection.exec_driver_sql(
             f"SET LOCAL lock_timeout = {self._timeout_ms};"
             f"SET LOCAL idle_in_transaction_session_timeout = {self._timeout_ms * 2};"

@@ -115,7 +115,7 @@ def found_of_extra(topics: TopicReader, shape: str) -> int:
 
 
 def judge_extra(topics: TopicReader, shape: str) -> None:
-    """Check each result of the extra processor, and that there is none twice."""
+    """Check each result of the extra processor, and that no result is there twice."""
     rows = topics.rows("extra")
     if shape == "joined with a view":
         _judge_view(topics, rows)

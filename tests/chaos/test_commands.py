@@ -1,6 +1,7 @@
 """history, rollback, gc and stop, on a running application and on a stopped one."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,15 @@ def goes_back_to_the_newest(told: Told) -> bool:
     return back.exit_code == 0
 
 
-def stop_with_all_covered(told: Told, application: Application, load: Load) -> None:
+def stop_with_all_covered(told: Told, application: Application, load: Load, published: Callable[[], int]) -> None:
     """Stop the application when its newest cut covers all published results.
 
     A checkpoint of the first region publishes results that later regions have computed but not saved. A rollback to the
-    newest cut would take these back, so it is refused. Without new input, the checkpoints soon cover all results.
+    newest cut would take these back, so it is refused. Without new input, the checkpoints soon cover all results. While
+    results are still on their way, a cut may cover those that are published so far, and a checkpoint publishes others.
     """
     rate, load.rate = load.rate, 0.0
+    application.wait(lambda: published() >= load.sent, 120, "all results")
     application.wait(lambda: not told.json("history")[0]["outside"], 120, "a cut that covers all results")
     stopped = told("stop")
     assert stopped.exit_code == 0, stopped.output
@@ -100,7 +103,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
 
         # While the application is stopped. The application must read the waiting records before the test ends.
         load.rate = 10.0
-        stop_with_all_covered(told, application, load)
+        stop_with_all_covered(told, application, load, lambda: wire.count(counts))
         assert CliRunner().invoke(main, ["status", str(FILE), "--home", str(home)]).exit_code == 1
         again = told("stop")
         assert (again.exit_code, "does not run" in again.output) == (0, True)

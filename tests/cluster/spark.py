@@ -22,7 +22,7 @@ _PORT = 7077
 #: Of master and workers: they have little to do.
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _UP_S = 240.0
-#: As operations.md has it for a cluster, in the file that master, workers, driver and executors read.
+#: As how-to/security.md has it for a cluster, in the file that master, workers, driver and executors read.
 _SECRET = """
 spark.authenticate true
 spark.authenticate.secret of-these-tests-alone

@@ -39,7 +39,7 @@ def test_a_jvm_that_nobody_can_reach(broker: Broker, home: Path, tag: str, ids: 
     """Two regions count the same events, and one of them is fenced. A reader sees late results of the other one, and of
     both if the successor takes other transactional ids than the JVM has."""
     copy, counted = home.with_name("copy"), ("counts", "fenced")
-    fenced = {"FENCED": "fenced"}
+    fenced = {"FENCED": "fenced", "INTERVAL": "3 seconds"}
     with (
         counting(broker, home, tag, counted=counted, file=LANES, **fenced) as run,
         Load(broker.bootstrap, run.events) as load,

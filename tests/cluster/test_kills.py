@@ -1,4 +1,4 @@
-"""An executor of a cluster is killed, and others hang and go on too late: judged by the checker alone."""
+"""An executor of a cluster is killed, and others hang and resume too late: judged by the checker alone."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str
 
 
 def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
-    """One that hangs (SIGSTOP) would go on once its region is restarted: it must be gone by then."""
+    """An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
     with counting(broker, home, tag, "--master", MASTER) as run:
 
         def stop_all() -> Sequence[psutil.Process]:

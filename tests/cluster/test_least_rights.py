@@ -1,4 +1,4 @@
-"""The rights in operations.md: they are enough, and those of users other than the application are all needed.
+"""The rights in docs/how-to/security.md: they are enough, and those of users other than the application are all needed.
 
 All tests share one broker, which requires TLS and SASL and has access control lists. Each user is new, so no right of
 another test is left. Rights in PostgreSQL: tests/unit/home/test_least_rights.py.
@@ -15,6 +15,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
 from falkirk.check import Guarantee, bounds_now, read_topic
+from falkirk.commands.offline.application import shape_of
+from falkirk.commands.origins import Origins
+from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
@@ -22,7 +25,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Storage
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import EpochNumber, PointNumber
 from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.past import BATCHES, Past
 from tests.cluster.secured import PASSWORD, USER, Secured, right_of, secured
@@ -250,7 +253,7 @@ def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: py
 
 
 def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
-    """Give the user the rights in docs/operations.md of the application."""
+    """Give the user the rights of the application in docs/how-to/security.md."""
     broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
     broker.allow(TOPIC, counts, [READ, WRITE, DESCRIBE, SETTINGS])
     for own in ("falkirk.", f"{events}.dead-letters", f"{counts}.dead-letters"):
@@ -258,6 +261,23 @@ def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
     for readers in ("falkirk", "spark-kafka-"):
         broker.allow(GROUP, readers, [READ], prefix=True)
     broker.allow(TRANSACTIONS, "falkirk.secured.", [WRITE, DESCRIBE], prefix=True)
+
+
+def test_peek_and_why(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
+    def look(connection: Connection) -> None:
+        place = Storage(home=past.home, connection=connection)
+        records = TopicRecords(place)
+        assert len(records.last(past.counts, 2)) == 2
+        origins = Origins(past.app, shape_of(past.home.path), place, records, limit=5, look=5)
+        (read,) = origins.explain(EpochPlace(batch="batch", epoch=EpochNumber(1)))["origin"]["reads"]
+        assert read["records"], "input records"
+
+    given = [
+        *rights(TOPIC, past.counts, READ),
+        *rights(TOPIC, past.events, READ),
+        *rights(GROUP, "falkirk", READ, is_prefix=True),
+    ]
+    assert {*refusals(guarded, tag, given, look, monkeypatch)} == {"ACCESS_REFUSED"}
 
 
 def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: Path, tag: str) -> None:

@@ -44,7 +44,7 @@ class Submitted:
         self.topics = Topics(Connection.of(broker.bootstrap))
         self.refused = f"refused-{tag}"
         for topic in (self.events, self.counts, self.refused):
-            self.topics.create(topic, 1, {})  # of several, the others would go on, and count as progress
+            self.topics.create(topic, 1, {})  # with several, the others would run on, and count as progress
         self._folder, self._home = folder, folder / "home"
         jars = ",".join(str(jar) for jar in application_jars())
         # As operations.md has it: nothing but the master and the jars.

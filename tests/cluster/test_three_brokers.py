@@ -151,7 +151,7 @@ def test_an_application_outlives_a_stalled_follower_a_dead_leader_and_another_co
     whole: KafkaCluster, home: Path, tag: str
 ) -> None:
     """All processes are killed while a follower is stalled. Then a leader dies and the controller is stopped."""
-    with counting(whole, home, tag) as run:
+    with counting(whole, home, tag, INTERVAL="3 seconds") as run:
         with Load(whole.bootstrap, run.events, rate=50.0) as load:
             some_behind_a_commit(run)
             whole.stop(whole.follower(run.counts))

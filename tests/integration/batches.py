@@ -4,6 +4,8 @@ A processor that answers queries reads the sums as a view. Another batch is a ra
 steps no replay repeats.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,13 @@ if TYPE_CHECKING:
 ROWS = 40
 
 
-def walking(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
-    """Return an application with the random walk alone; its topic is events, with the tag."""
+@cache
+def walking(
+    tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None, topics: Sequence[str] = ("events",)
+) -> fk.App:
+    """Return an application with the random walk alone; its topics are those given, with the tag."""
     app = fk.App("search", home=home, history=3)
-    app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
+    app.source("events", fk.Kafka([f"{each}-{tag}" for each in topics], schema="word STRING NOT NULL, n INT"))
 
     @app.batch(rows=ROWS, state="n LONG, x DOUBLE, step DOUBLE", policy=policy)
     def walk(events: "DataFrame", walk: "DataFrame") -> "tuple[DataFrame, DataFrame]":
@@ -36,9 +41,12 @@ def walking(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = Non
     return app
 
 
-def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
-    """Return the application; its topics are events, queries, weights and answers, each with the tag."""
-    app = walking(tag, home, database, policy=policy)
+@cache
+def application(
+    tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None, topics: Sequence[str] = ("events",)
+) -> fk.App:
+    """Return the application; its topics are those of events, queries, weights and answers, each with the tag."""
+    app = walking(tag, home, database, policy=policy, topics=topics)
     app.source("queries", fk.Kafka(f"queries-{tag}", schema="id LONG NOT NULL, word STRING"))
 
     @app.batch(rows=ROWS)

@@ -9,6 +9,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.home.folder import open_home
+from falkirk.host import query
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.plan.plan import Plan
@@ -43,6 +44,24 @@ def plan(spark: "SparkSession") -> Callable[..., Plan]:
         return plan_application(app, spark, "deadbeef")
 
     return planned
+
+
+@pytest.fixture(autouse=True)
+def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan an application once that a test starts again unchanged. Planning takes a third of a short run's time."""
+    plans = dict[Any, tuple[Any, Plan]]()
+
+    def planned(app: fk.App, session: "SparkSession", identity: str) -> Plan:
+        settings = {name: value for name, value in vars(app).items() if not isinstance(value, dict)}
+        parts = {
+            name: {k: id(v) for k, v in value.items()} for name, value in vars(app).items() if name not in settings
+        }
+        key = (id(app), id(session), identity, repr(settings), repr(parts))
+        if key not in plans:
+            plans[key] = app, plan_application(app, session, identity)  # the application too: its id is not used again
+        return plans[key][1]
+
+    monkeypatch.setattr(query, "plan_application", planned)
 
 
 @pytest.fixture(scope="module")

@@ -78,7 +78,7 @@ def after_the_newest(events: DataFrame, p: DataFrame) -> DataFrame:
 
 
 def within(column: Callable[[], Any], amount: Callable[[], Any], how: Callable[[Any], Any] = F.sum) -> Body:
-    """Return an aggregate of what is within a column of another type."""
+    """Return an aggregate of values inside a column of another type."""
     return lambda events: by_key(events.select("s", column().alias("p")), how(amount()).alias("x"))
 
 

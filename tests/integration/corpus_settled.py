@@ -1,5 +1,5 @@
 """Corpus of batches with operations that depend on the order of rows, where the order is fixed or makes no difference,
-and beside each the like of it where it does."""
+and beside each a similar batch where the order makes a difference."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

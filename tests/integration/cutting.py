@@ -13,7 +13,7 @@ from falkirk.local.broker import Broker
 from tests.support import wait_until
 
 Place = tuple[type, str, bool]
-"""What is called, and whether it is cut off before or behind it."""
+"""A class, its method, and whether the process ends before or after the call."""
 
 
 def cut_off_at(place: Place, patch: pytest.MonkeyPatch) -> None:

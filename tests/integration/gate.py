@@ -37,7 +37,7 @@ class Gate:
         wait_until(lambda: self.service._registry is not None, 60, "the service to be opened")
 
     def ask(self, request_id: str, *, wants_answer: bool = True, timeout_s: float = 60.0) -> Callable[[], Any]:
-        """Ask; return what returns the request once its client is told of it."""
+        """Ask; return a function that returns the response once the client has it."""
         asking = self.service.ask(request_id, value(request_id), wants_answer=wants_answer, timeout_s=timeout_s)
         return asyncio.run_coroutine_threadsafe(asking, self._loop).result
 

@@ -18,7 +18,7 @@ from tests.support import wait_until
 TIMEOUT_S = 180.0
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Wire:
     """The topics of one test, named with its tag."""
 

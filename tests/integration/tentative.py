@@ -1,6 +1,6 @@
 """An application whose first region makes random values, and the check that no published result was ever contradicted.
 
-    events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [counts: a chain over the lots] ▶ held ▶ sink
+    events ▶ [drawn: adds a uuid to each] ▶ log ▶ [by word] ▶ hop ▶ [lots: a chain over the uuids] ▶ held ▶ sink
 
 The valid records of the hop (all but its void ranges) determine every result, so the oracle needs only them.
 """
@@ -30,18 +30,19 @@ REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 
 def application(
-    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds"
-) -> fk.App:
-    """Return the application. Args: interval: between checkpoints of the first region."""
+    events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds",
+    often: Duration = "1 second",
+) -> fk.App:  # fmt: skip
+    """Return the application. Args: interval, often: between checkpoints of the first region, and of the second."""
     app = fk.App("tentative", home=home, history=history)
     app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT"))
 
     @app.stream(fk.Lazy(interval))
     def drawn(events: fk.Stream) -> fk.Stream:
-        # For all that the planner knows several results of an event share the lot, so that it matters which one it is.
+        # The planner must assume that several results of an event share the uuid, so they wait for a checkpoint.
         return events.withColumn("lot", F.expr("uuid()")).explode(F.array(F.lit(0)), "part")
 
-    @app.stream(fk.Lazy("1 second"))  # it saves more often than what it reads from: so it has to go back by several
+    @app.stream(fk.Lazy(often))  # it saves more often than the region before it, so it must go back by several
     def lots(drawn: fk.Stream) -> fk.Stream:
         return drawn.groupBy("word").agg(
             F.count("*").alias("version"),

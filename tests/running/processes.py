@@ -3,7 +3,8 @@
 Each process of a run has the run's mark in its environment, so a process without its parent, or in a new session, is
 also found. A watcher process holds the read end of a pipe whose write end only pytest has. When pytest ends, even by
 kill -9, the pipe closes, and the watcher kills all processes with the mark. If a process remains after a normal end, a
-test is faulty: the process is named and the run fails.
+test is faulty: the process is named and the run fails. Python's resource tracker is no such process: it belongs to
+pytest itself once a test has used `multiprocessing`, and ends with it.
 """
 
 import contextlib
@@ -22,6 +23,9 @@ MARK = "FALKIRK_TEST_RUN"
 #: A process that a test has stopped may need this long to end.
 GRACE_S = 3.0
 POLL_S = 0.1
+
+#: The command of Python's resource tracker contains it.
+TRACKER = "from multiprocessing.resource_tracker import main"
 
 _WATCHER = pytest.StashKey["subprocess.Popen[str]"]()
 _LEFT = pytest.StashKey[list[str]]()
@@ -72,7 +76,7 @@ def marked(run: str) -> Iterator[psutil.Process]:
     for process in psutil.process_iter():
         try:
             mine = process.pid != os.getpid() and process.environ().get(MARK, "").partition("/")[0] == run
-            if mine and process.status() != psutil.STATUS_ZOMBIE:
+            if mine and process.status() != psutil.STATUS_ZOMBIE and TRACKER not in " ".join(process.cmdline()):
                 yield process
         except (psutil.Error, OSError):  # the process ended, or belongs to another user
             continue

@@ -229,8 +229,8 @@ class SimRegion:
         known = [fence for t in self.stage.inputs for fence in self._fences(t)]
         self.incarnations += 1
         self.world.fences.setdefault(self.stage.output, []).append((self.incarnations, dict(self.ends)))
-        if not saved.loads:  # which is found by an incarnation that has begun
-            saved.whole = False  # from now on it is known; and the region is dead
+        if not saved.loads:  # an incarnation finds this after it has begun
+            saved.whole = False  # from now on this is known, and the region is dead
             return
         self.running = Incarnation(self.incarnations, dict(saved.read), dict(saved.state), released, void, known)
         self.progressed_at_s, self.stuck, self.failed = self.world.now_s, False, False

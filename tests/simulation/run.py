@@ -213,7 +213,7 @@ class Run:
         """Damage a checkpoint of a region that has saved one since its last rollback, unless one is damaged already."""
         region = self.world.regions[self._harm.choice(sorted(self.world.regions))]
         if region.stage.is_cut:
-            return  # no batch loses what it has recorded
+            return  # no batch loses its records
         if self._harm.random() < 0.7:  # then results depend on it
             for each in self.world.regions.values():
                 if each.running is not None and not each.stuck:

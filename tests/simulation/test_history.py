@@ -18,7 +18,7 @@ TEN = History(points=10)
 
 
 class Idle(Bench):
-    """drawn and counted, as of `Bench`, which save a checkpoint every second, with input or without."""
+    """The regions drawn and counted of `Bench`, which save a checkpoint every second, with input or without."""
 
     def __init__(self, folder: Path, history: History) -> None:
         self._history = history

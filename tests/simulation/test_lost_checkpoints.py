@@ -185,7 +185,7 @@ def test_results_that_are_sent_again_alike_must_not_be_voided(tmp_path: Path, mo
 
 
 def lose_what_was_sent(bench: Bench, at_sight: bool) -> None:
-    """Let all fail, and counted lose the only checkpoint at which it had sent what is published, twice."""
+    """Twice, let all fail, and let counted lose the only checkpoint that covers all published results."""
     bench.round()
     bench.counted.damage(newest(bench.counted), at_sight=at_sight)
     for _ in range(2):  # the second time before it has made another one
@@ -229,7 +229,7 @@ def test_marks_below_what_is_kept_become_one(tmp_path: Path) -> None:
     assert bench.world.store.marks("drawn") == ()
 
 
-def test_whoever_only_looks_records_no_marks(tmp_path: Path) -> None:
+def test_a_command_that_only_looks_records_no_marks(tmp_path: Path) -> None:
     """A command that asks for the data that could be collected, while the application runs."""
     bench = Bench(tmp_path)
     bench.feed()
@@ -264,8 +264,8 @@ def test_with_a_spare_checkpoint_one_may_be_lost(tmp_path: Path, name: str, at_s
 
 
 def lose_the_consistent_one(bench: Bench) -> None:
-    """Let counted lose its newest checkpoint that is consistent with drawn's: a newer one holds what drawn has sent
-    since, and not saved."""
+    """Let counted lose its newest checkpoint that is consistent with drawn's. A newer one has read records that drawn
+    has sent since its own checkpoint."""
     for _ in range(3):
         bench.round()
     bench.save("drawn")

@@ -162,7 +162,7 @@ def test_what_concerns_more_than_one_still_stops_all(condition: str, monkeypatch
 
 
 def test_without_the_table_it_stops_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with the mechanism off: before, whoever could write one output could keep everything from starting."""
+    """The same with the mechanism off: a program that can write one output then keeps everything from starting."""
     one, other = Stage(name="one", inputs=("in",), output="x"), Stage(name="other", inputs=("in",), output="y")
     world, recovery = coordinator((one, other))
     monkeypatch.setattr(world.regions["one"], "fence", fails(LogError("OUTPUT_UNSETTLED", "somebody writes there")))

@@ -56,9 +56,9 @@ Fence = tuple[int, dict[TopicPartition, int]]
 class World:
     """Everything outside the coordinator.
 
-    Args: crash_in: so many calls until the coordinator dies; None: it does not. lag: how often a checkpoint does not
-        know yet what it has sent. decided: how many recoveries were, each of which may void something, where
-        somebody counts them: then what is voided is not looked up in between.
+    Args: crash_in: so many calls until the coordinator dies; None: it does not. lag: the share of checkpoints
+        that do not know yet which records the region has sent. decided: the number of recoveries so far, if
+        somebody counts them. Each may void records, so void ranges are looked up once after each.
     """
 
     layout: Layout
@@ -97,7 +97,7 @@ class World:
         return self.now_s
 
     def call(self) -> None:
-        """Every call of the coordinator passes here, before and after what it does."""
+        """Count a call of the coordinator, before and after its effect, and crash at the chosen one."""
         if self.crash_in is not None:
             self.crash_in -= 1
             if self.crash_in <= 0:

@@ -73,7 +73,7 @@ CASES = {
     "signs of zero": "N = «0.0|-0.0»\ndef function(x):\n    return N",
 }  # fmt: skip
 
-#: How a function reaches what is in a module of its user's own.
+#: The ways in which a function uses parts of a user's module.
 HELPERS = {
     "module": "import helpers\ndef function(x):\n    return helpers.compute(x)",
     "name of a module": "from helpers import compute\ndef function(x):\n    return compute(x)",
@@ -126,7 +126,7 @@ OTHERS = {
 #: Spark's pickle refuses these of a program's main file, or leaves out a name.
 UNPICKLED = ("cached property", "single dispatch", "lru_cache", "class in a function", "logger")
 
-#: Prints the digest of each case, with sets and modules in an order that is given, plainly and as it comes out of
+#: Prints the digest of each case, with sets and modules in an order that is given, plainly and after
 #: Spark's pickle.
 PROGRAM = """
 import json, sys

@@ -248,7 +248,7 @@ class DashboardWatch:
                 identity = identity_of(self._path)
             except (OSError, ValueError, KeyError) as error:
                 raise NEVER_RAN.error(where=self._path) from error
-            if self._home is not None and self._home.identity != identity:  # the home was deleted and made again
+            if self._home is not None and self._home.identity != identity:  # the home was deleted and created anew
                 self._forget_home()
             if self._home is None:
                 self._home = attach_home(self._path, self._app.name, self._app.store)

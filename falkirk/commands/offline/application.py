@@ -227,9 +227,9 @@ class OfflineApplication:
         for name, region in self.regions.items():
             if wanted not in (None, name):
                 continue
-            output = layout.stages[name].output
-            end = _length(self.logs.ends(output))
-            for equal in merged(region.points()):
+            output, points = layout.stages[name].output, region.points()
+            end = _length(self.logs.ends(output))  # after the points: a running region sends more meanwhile
+            for equal in merged(points):
                 point = equal[-1]
                 since = end - _length(cut(point.sent, layout, output))
                 outside = output in layout.sinks

@@ -43,7 +43,7 @@ APPLICATION_MISSING_FILE = Condition(
 REQUEST_UNANSWERED_STOP = Condition(
     "REQUEST_UNANSWERED",
     HomeError,
-    "{app!r} has not stopped for {patience_s:.0f} s.",
+    "{app!r} did not stop within {patience_s:.0f} s.",
     hint="Read host.log in its home. You may kill the application at any moment without harm.",
 )
 FILE_UNKNOWN = Condition(
@@ -170,6 +170,6 @@ EPOCH_MISSING = Condition(
 STATE_UNREADABLE_DELETED = Condition(
     "STATE_UNREADABLE",
     DefinitionError,
-    "the state of {unit!r} can't be shown: {tries} times its checkpoint was replaced while Spark read it.",
+    "the state of {unit!r} can't be shown: {tries} times it was replaced while the command read it.",
     hint="Try again, or stop the application first.",
 )

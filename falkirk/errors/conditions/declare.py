@@ -193,6 +193,18 @@ TOPIC_NAME_INVALID = Condition(
     "{topic!r} is not a topic name.",
     hint="Use at most 249 letters, digits, '.', '_' and '-'.",
 )
+TOPICS_INVALID = Condition(
+    "TOPICS_INVALID",
+    DefinitionError,
+    "{topics!r} is not a list of different topics.",
+    hint='Name each topic once: fk.Kafka(["orders-eu", "orders-us"], schema="id STRING, n INT").',
+)
+TOPICS_MISPLACED = Condition(
+    "TOPICS_MISPLACED",
+    DefinitionError,
+    "the topics {topics!r} can be read as one only by app.source().",
+    hint='Write app.source("orders", fk.Kafka(["orders-eu", "orders-us"], …)), or name one topic here.',
+)
 SCHEMA_INVALID = Condition(
     "SCHEMA_INVALID",
     DefinitionError,
@@ -310,7 +322,7 @@ SCHEMA_MISSING_JSON = Condition(
 NOT_A_STREAM = Condition(
     "NOT_A_STREAM",
     DefinitionError,
-    "join() needs a stream, not {name}.",
+    "{operation}() needs a stream, not {name}.",
     hint="Name both streams as parameters of the processor.",
 )
 KEY_MISSING = Condition(

@@ -37,6 +37,12 @@ COLUMN_MISSING = Condition(
     "{operation}(): there is no column {missing}.",
     hint="Columns here: {columns:listed}.",
 )
+UNION_INVALID_COLUMNS = Condition(
+    "UNION_INVALID",
+    DefinitionError,
+    "{operation}() needs streams with the same columns: the left one has ({left}), the right one ({right}).",
+    hint="select() the same columns on both sides, and cast() those of another type.",
+)
 STEP_INVALID_REASON = Condition(
     "STEP_INVALID",
     DefinitionError,

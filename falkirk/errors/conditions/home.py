@@ -106,7 +106,7 @@ HOME_DAMAGED_PROCESSES = Condition(
 REQUEST_UNANSWERED = Condition(
     "REQUEST_UNANSWERED",
     HomeError,
-    "the application has not answered for {timeout_s:.0f} s.",
+    "the application did not answer within {timeout_s:.0f} s.",
     hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
 )
 REQUEST_REFUSED = Condition(

@@ -118,7 +118,8 @@ UNSUPPORTED_METHOD = Condition(
     "UNSUPPORTED_METHOD",
     DefinitionError,
     "live processor {processor!r} reads {reads} streams.",
-    hint="A live processor reads one stream for now.",
+    hint="Let it read one stream, or return the join() of two. A batch (@app.batch(…), @app.stream(fk.Eager())) can "
+    "read more.",
 )
 NOT_A_STREAM_PROCESSOR = Condition(
     "NOT_A_STREAM",
@@ -181,6 +182,12 @@ GENERATOR_IN_SELECT = Condition(
     DefinitionError,
     "{operation}() makes several records of one, which need sub-indexes.",
     hint="Use stream.explode(column, name).",
+)
+TOPICS_READ_LIVE = Condition(
+    "TOPICS_READ_LIVE",
+    DefinitionError,
+    "{upstream!r} has several topics, and a live region reads one.",
+    hint="Read it with a function under @app.stream(fk.Eager()) or @app.batch(…), or declare a source for each topic.",
 )
 FILES_READ_LIVE = Condition(
     "FILES_READ_LIVE",
@@ -290,7 +297,7 @@ SINK_SHARED = Condition(
     "SINK_SHARED",
     DefinitionError,
     "sinks {other!r} and {sink!r} have the same address, {address!r}.",
-    hint="Give each sink a separate place: a place remembers one number of epochs.",
+    hint="Give each sink a separate place, because a place records the epochs of one sink.",
 )
 TOPIC_SHARED_SINKS = Condition(
     "TOPIC_SHARED",

@@ -55,6 +55,12 @@ FOLDER_MISSING = Condition(
     "the folder that {source!r} reads does not exist.",
     hint="Make {folder}, or correct its name.",
 )
+FOLDER_MISSING_UNLISTED = Condition(
+    "FOLDER_MISSING",
+    LogError,
+    "the folder that {source!r} reads can't be listed: {reason}.",
+    hint="Make or mount {folder}, and give this user the right to list it.",
+)
 FILE_NAME_INVALID = Condition(
     "FILE_NAME_INVALID",
     LogError,
@@ -141,7 +147,8 @@ WRITER_STILL_RUNNING_TASK = Condition(
 GATE_CONTENDED = Condition(
     "GATE_CONTENDED",
     InternalError,
-    "other processes keep taking the gate of {region!r}.",
+    "other processes keep starting region {region!r}, probably in copies of this home.",
+    hint="Stop all of them but one.",
 )
 CHECKPOINT_DAMAGED = Condition(
     "CHECKPOINT_DAMAGED",

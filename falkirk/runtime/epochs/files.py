@@ -30,6 +30,7 @@ from falkirk.errors.conditions.runtime import (
     FILE_NAME_INVALID,
     FILE_UNKNOWN_UNREAD,
     FOLDER_MISSING,
+    FOLDER_MISSING_UNLISTED,
     INPUT_CHANGED,
     INPUT_CHANGED_PERMISSION,
     INPUT_EXPIRED_FILE,
@@ -83,6 +84,8 @@ class FileLog:
         self._numbered: list[NumberedFile] | None = None
         self._names: frozenset[str] | None = None
         self._listed_at_s = -LOOK_S
+        #: Why the last listing failed, if it did.
+        self._unlisted = ""
         #: The files that the last listing skipped, by name, with the reasons.
         self._skipped: dict[str, str] = {}
         #: The refused files by number, as last read from the store.
@@ -129,6 +132,17 @@ class FileLog:
             if self._unseen:
                 self._number(numbered)
             return Offset(len(numbered))
+
+    def present_end(self) -> Offset:
+        """Return the end as `end`, from a listing of its own. Raises: LogError: `FOLDER_MISSING`. StoreError."""
+        with self._lock:
+            self._listed_at_s = -LOOK_S
+        end = self.end()
+        if self._names is None:
+            raise FOLDER_MISSING_UNLISTED.error(
+                where=self._declared.where, source=self._source, folder=str(self.folder), reason=self._unlisted
+            )
+        return end
 
     def there_from(self) -> Offset:
         """Return the number from which on all files, except refused ones, still exist.
@@ -181,7 +195,7 @@ class FileLog:
         return dict(self._refused)
 
     def numbered(self, first: Offset, last: Offset) -> tuple[NumberedFile, ...]:
-        """Return the files [first, last) as they were when they got their numbers. They may be gone by now."""
+        """Return the files [first, last), as recorded when they were numbered. They may be deleted by now."""
         with self._lock:
             return tuple(self._known()[first:last])
 
@@ -232,6 +246,11 @@ class FileLog:
             found[path] = file.number
         return found
 
+    def places(self, first: Offset, last: Offset) -> list[Path]:
+        """Return the paths of the files [first, last), without a look at the folder."""
+        with self._lock:
+            return [self.folder / file.name for file in self._known()[first:last]]
+
     def _or_disown(self, file: NumberedFile) -> str:
         name = shlex.quote(f"{self._source}/{file.name}")
         return f"If you can't: `falkirk disown FILE {name}` leaves it out of all incomplete epochs."
@@ -256,7 +275,7 @@ class FileLog:
         except OSError as error:
             if self._names is not None:
                 log.warning("the files of %r can't be listed: %s", self._source, error)
-            self._names, self._unseen = None, False
+            self._names, self._unseen, self._unlisted = None, False, str(error.strerror)
             return
         self._listed_at_s, self._unseen = time.monotonic(), True
 

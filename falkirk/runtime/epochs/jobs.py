@@ -18,7 +18,7 @@ from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, obser
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
-from falkirk.plan.batch import Batch
+from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter
 from falkirk.runtime.context import Context
@@ -182,7 +182,8 @@ class EpochJobs:
         self.begin_jobs(epoch, group)
         inputs = self._inputs(epoch)
         try:
-            inputs.take_in()
+            with self.reads.ended_pipes(epoch):
+                inputs.take_in()
         except BaseException:
             inputs.release()
             raise
@@ -210,7 +211,7 @@ class EpochJobs:
         """
         self.begin_jobs(epoch, group)
         batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
-        given = dict(inputs.frames)
+        given = by_parameter(batch.inputs, inputs.frames)
         if batch.state is not None:
             own = state.get(OWN)
             given[batch.name] = own if isinstance(own, DataFrame) else empty(self.session, batch.state)
@@ -221,7 +222,7 @@ class EpochJobs:
         decided_at = datetime.fromtimestamp(epoch.decided_at_s, UTC)
         called_for = EpochContext(
             number=epoch.number, views=views, begins=begins, ends=ends, decided_at=decided_at,
-            partitions={i.name: len(epoch.last[i.log]) for i in batch.inputs if i.log in epoch.last},
+            partitions=_partitions(batch, epoch),
         )  # fmt: skip
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
@@ -316,3 +317,12 @@ class EpochJobs:
             decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then,
             may_be_out=self.direct.may_be_next(),
         )  # fmt: skip
+
+
+def _partitions(batch: Batch, epoch: Epoch) -> dict[str, int]:
+    """Return how many partitions each parameter reads."""
+    found: dict[str, int] = {}
+    for given in batch.inputs:
+        if given.log in epoch.last:
+            found[given.parameter] = found.get(given.parameter, 0) + len(epoch.last[given.log])
+    return found

@@ -11,12 +11,14 @@ To the coordinator this is a log of one partition whose records are epochs.
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from falkirk.declare.cut import SLICE, positions_of
+from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
@@ -29,6 +31,8 @@ from falkirk.theory.times import TopicPartition
 DECISION = "epoch"
 #: The folder of the files that states name.
 _FILES = "_files"
+#: How the name of a folder begins that is being deleted.
+_GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +169,18 @@ class EpochLog:
     def is_there(self, epoch: Epoch) -> bool:
         """Return whether the results of an epoch are still in its folder."""
         return not epoch.direct and self.path(str(epoch.folder)).exists()
+
+    def results_if_there(self, epoch: Epoch) -> Path | None:
+        """Return the folder of a complete epoch's results; None: the application has deleted it, perhaps just now.
+
+        Raises: as `results`.
+        """
+        try:
+            return self.results(epoch) if self.is_there(epoch) else None
+        except HomeError:
+            if self.is_there(epoch):
+                raise
+            return None
 
     def has_all(self, first: EpochNumber, last: EpochNumber) -> bool:
         """Return whether the results of all epochs [first, last) still exist, except void ones."""
@@ -313,8 +329,14 @@ class EpochLog:
         return "-".join(filter(None, (str(number), uuid.uuid4().hex[:12], what)))
 
     def drop(self, folder: str) -> None:
-        """Delete a folder that no epoch uses."""
-        shutil.rmtree(self.path(folder), ignore_errors=True)
+        """Delete a folder that no epoch uses. Commands that read it find all of it or nothing."""
+        path = self.path(folder)
+        if path.is_dir() and not folder.startswith(_GONE):
+            gone = self.path(f"{_GONE}{folder}")
+            with suppress(OSError):
+                path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         self._slices.pop(folder, None)
         self._synced.pop(folder, None)
         self._checked.discard(folder)

@@ -173,12 +173,13 @@ class Run:
     def _execute(self, epoch: Epoch) -> None:
         taken = self._taken(epoch.number)
         try:
-            try:
-                self._runner.run(epoch, taken)
-            except SPARK_ERRORS:
-                if not self._refuse_unreadable(epoch):
-                    raise
-                self._runner.run(epoch)
+            with self._jobs.reads.ended_pipes(epoch):
+                try:
+                    self._runner.run(epoch, taken)
+                except SPARK_ERRORS:
+                    if not self._refuse_unreadable(epoch):
+                        raise
+                    self._runner.run(epoch)
         finally:
             if taken is not None:
                 taken.release()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from falkirk.declare.cut import ByTime
+from falkirk.errors import StoreError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
@@ -93,13 +94,14 @@ class EpochRunner:
 
     def _recompute(self, epoch: Epoch) -> None:
         """Compute the state after a complete epoch again."""
-        computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number))
-        try:
-            after = self.jobs.states.after(computed.kept, str(epoch.folder))
-            self.jobs.reads.check(epoch, computed.refused)
-            self.states = {epoch.number: after}
-        finally:
-            computed.clean()
+        with self.jobs.reads.ended_pipes(epoch):
+            computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number))
+            try:
+                after = self.jobs.states.after(computed.kept, str(epoch.folder))
+                self.jobs.reads.check(epoch, computed.refused)
+                self.states = {epoch.number: after}
+            finally:
+                computed.clean()
 
     def lose(self, number: EpochNumber, error: BaseException) -> None:
         """Handle the possible loss of states that are in no file, because an executor may have died.
@@ -139,6 +141,7 @@ class EpochRunner:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""
         computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
         folder, direct = self.jobs.epochs.new_folder(epoch.number), self.jobs.direct.takes(epoch)
+        state = None
         try:
             written = self.jobs.write(epoch, folder, computed, direct=direct)
             saves = self._batch.saves(epoch.number, self.clock.monotonic() - self._saved_at_s)
@@ -147,7 +150,7 @@ class EpochRunner:
             self.jobs.reads.check(epoch, computed.refused)  # its results and its state were computed from the files
             self.jobs.epochs.sync(folder)
         except BaseException:
-            self.jobs.epochs.drop(folder)  # the retry uses another folder, and the disk may be full
+            self._drop(epoch.number, folder, state)
             raise
         finally:
             computed.clean()
@@ -155,7 +158,7 @@ class EpochRunner:
             self.jobs.epochs.record, epoch.number, folder=folder, rows=written.rows, dead=written.dead, state=state,
             saved=saves, marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
         )  # fmt: skip
-        recorded = self._adopt(record)
+        recorded = self._adopt(record, epoch.number, folder, state)
         if recorded and self._batch.notes:
             self.jobs.states.sweep(self.states.values())
         if recorded:
@@ -201,13 +204,31 @@ class EpochRunner:
         self.jobs.begin_jobs(epoch, self.group_of(epoch.number))
         epochs, states = self.jobs.epochs, self.jobs.states
         state = epoch.state or states.write(epoch, self.states[epoch.number])
-        if self._adopt(lambda: epochs.record_state(epoch.number, state)):
+        written = None if epoch.state else state
+        if self._adopt(lambda: epochs.record_state(epoch.number, state), None, written):
             self.states, self.has_unsaved = {epoch.number: states.read(state, is_result=state == epoch.folder)}, False
         self._saved_at_s = self.clock.monotonic()
 
-    def _adopt(self, record: Callable[[], None]) -> bool:
-        """Record a complete epoch or a saved state; return whether it was recorded."""
-        recorded = self.term.record(record)
+    def _adopt(self, record: Callable[[], None], number: EpochNumber | None, *folders: str | None) -> bool:
+        """Record a complete epoch or a saved state; return whether it was recorded.
+
+        Args: number: of the epoch, which is computed again if it is not recorded. folders: were written for it.
+        """
+        try:
+            recorded = self.term.record(record)
+        except (StoreError, OSError) as error:
+            # If nobody knows whether it is recorded, the next start deletes the folders of the attempt that is not.
+            if isinstance(error, OSError) or error.certainty == "definitely":
+                self._drop(number, *folders)
+            raise
         if recorded:
             self.jobs.on_complete()
         return recorded
+
+    def _drop(self, number: EpochNumber | None, *folders: str | None) -> None:
+        """Delete the folders of a failed attempt: the retry uses others, and the disk may be full."""
+        if number is not None:
+            self.states.pop(number, None)
+        for folder in folders:
+            if folder is not None:
+                self.jobs.epochs.drop(folder)

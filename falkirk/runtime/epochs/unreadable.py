@@ -11,6 +11,7 @@ it has not read. So a replay reads the same files.
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +22,7 @@ from falkirk.operators.call import LETTER
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.epochs.pipes import ended_pipes
 from falkirk.system.disk import is_full
 from falkirk.theory.ids import LogId, Offset
 
@@ -69,6 +71,10 @@ class BatchFiles:
         for given in self._inputs:
             out = refused.get(given.log, ())
             self._files[given.log].paths(*_range(epoch, given), without=out, reader=self._name)
+
+    def ended_pipes(self, epoch: Epoch) -> AbstractContextManager[None]:
+        """End the waiting of tasks for pipes that have replaced files of an epoch, until the end of the block."""
+        return ended_pipes([p for given in self._inputs for p in self._files[given.log].places(*_range(epoch, given))])
 
     def unreadable(self, epoch: Epoch, stopping: threading.Event) -> dict[tuple[LogId, Offset], str]:
         """Read each file of an epoch alone; return the files that failed twice in a row, with the reasons.

@@ -7,6 +7,7 @@ use this module alone for an application that does not run.
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 
+from falkirk.errors import SparkError
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
 from falkirk.kafka.tail import Tail
@@ -52,10 +53,30 @@ class RegionAtRest:
         """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
         The initial state is excluded once it was collected, because older results may be deleted too.
+
+        A command may read this while the application runs, and deletes checkpoints. Then it reads again.
         """
+        while True:
+            before = self._there()
+            try:
+                return self._read_points()
+            except (FileNotFoundError, SparkError):
+                self._kept.look()
+                if self._there() == before:
+                    raise
+
+    def _there(self) -> tuple[tuple[BatchId, ...], frozenset[BatchId]]:
+        """Return the numbers of the checkpoints of Spark, and of those that are set aside."""
+        return checkpoint.committed_batches(self._checkpoint), frozenset(self._kept.numbers)
+
+    def _read_points(self) -> tuple[Point, ...]:
         committed = self._committed()
         distrusted = self._store.distrusted(self.logs.name)
-        batches = [n for n in committed if n not in distrusted and self._is_whole(n)]
+        trusted = [n for n in committed if n not in distrusted]
+        batches = [n for n in trusted if self._is_whole(n)]
+        if trusted and trusted[-1] not in batches and not self._is_there(trusted[-1]):
+            # A region without input replaces its newest checkpoint by an equal one.
+            raise FileNotFoundError(f"checkpoint {trusted[-1]} of {self.logs.name}")
         read = {n: self._read(n) for n in batches}
         if not batches or self._has_start(committed[0]):
             batches, read = [_NOTHING, *batches], {_NOTHING: self._start_offsets(), **read}
@@ -91,10 +112,15 @@ class RegionAtRest:
 
     def _is_whole(self, batch: BatchId) -> bool:
         wrong = checkpoint.damage(self._kept.folder(batch), batch, *self.logs.sources)
-        if wrong is not None and batch not in self.damaged:
+        if wrong is not None and batch not in self.damaged and self._is_there(batch):
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
         return wrong is None
+
+    def _is_there(self, batch: BatchId) -> bool:
+        """Return whether nobody has deleted a checkpoint meanwhile."""
+        self._kept.look()
+        return batch in self._committed()
 
     def _start_offsets(self) -> Positions:
         record = self._store.region(self.logs.name)

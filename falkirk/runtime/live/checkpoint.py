@@ -81,9 +81,17 @@ def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:
         for partition, names in enumerate(partitions):
             for name in names:
                 files = list((checkpoint / "state" / operator / str(partition)).glob(f"**/{batch + 1}_{name}.*"))
-                if not any(f.suffix in (".changelog", ".zip") and f.stat().st_size for f in files):
+                if not any(f.suffix in (".changelog", ".zip") and _size(f) for f in files):
                     return f"the state of partition {partition} after batch {batch} is missing"
     return None
+
+
+def _size(file: Path) -> int:
+    """Return the size of a file; 0 if Spark has just deleted it."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def rewind(checkpoint: Path, batch: BatchId) -> None:

@@ -34,9 +34,14 @@ class KeptCheckpoints:
 
     def __init__(self, folder: Path, *topics: LogId) -> None:
         self._spark, self._folder, self._topics = folder, folder / "kept", topics
+        self.numbers: set[BatchId] = set()
+        self._lost: set[BatchId] = set()
+        self.look()
+
+    def look(self) -> None:
+        """Look again which checkpoints are set aside. A command does while the application runs."""
         names = (path.name for path in self._folder.iterdir()) if self._folder.is_dir() else ()
         self.numbers = {BatchId(int(name)) for name in names if name.isdigit()}
-        self._lost: set[BatchId] = set()
 
     def folder(self, batch: BatchId) -> Path:
         """Return where the files of a checkpoint are: a folder that looks like a checkpoint of Spark."""
@@ -87,6 +92,8 @@ class KeptCheckpoints:
         it would delete the restored files.
         """
         self.delete({n for n in self.numbers if n > batch})
+        for left in self._folder.glob(".*"):  # by an interrupted call, with links that occupy space
+            shutil.rmtree(left, ignore_errors=True)
         self._lost = {n for n in self._lost if n <= batch}
         if batch not in self.numbers:
             return

@@ -45,9 +45,11 @@ from falkirk.theory.positions import is_caught_up
 log = logging.getLogger("falkirk")
 
 #: A region hangs if its commit is overdue by this time and the broker answers. The first commit may take longer,
-#: because executors and Python workers start, and states are loaded.
+#: because executors and Python workers start, and states are loaded. On a slow machine each commit takes longer, and a
+#: restart would make it slower still: a region also hangs only after `SLOWER` times its longest delay since its start.
 OVERDUE_S = 30.0
 OVERDUE_AT_START_S = 150.0
+SLOWER = 3.0
 #: The recorded reason for an incarnation whose end nobody has seen.
 UNSEEN = "nobody saw it end"
 
@@ -95,6 +97,8 @@ class LiveRegion(RegionAtRest):
         self.ends, self.starts = Positions(), Positions()
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
+        #: The longest delay of a commit since the start of this incarnation, beyond the interval.
+        self._delay_s = 0.0
 
     def prepare(self) -> RegionRecord:
         """Check the topics against the record of this home; before the first start, make the record.
@@ -128,12 +132,10 @@ class LiveRegion(RegionAtRest):
         the cause, because a restart does not help against every cause.
         """
         has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
-        return Health(
-            runs=self.query is not None,
-            progressed_at_s=self.progressed_at_s,
-            hung_after_s=self.region.interval_s + (OVERDUE_S if has_committed else OVERDUE_AT_START_S),
-            ready_at_s=self.ready_at_s,
-        )
+        slow_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
+        hung_after_s = self.region.interval_s + (slow_s if has_committed else OVERDUE_AT_START_S)
+        runs, last_s = self.query is not None, self.progressed_at_s
+        return Health(runs=runs, progressed_at_s=last_s, hung_after_s=hung_after_s, ready_at_s=self.ready_at_s)
 
     def fence(self) -> None:
         """See RegionPort.
@@ -238,7 +240,7 @@ class LiveRegion(RegionAtRest):
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
             raise QUERY_NOT_STARTED.error(where=region.where, region=region.name, reason=first_line(error)) from error
-        self.progressed_at_s = time.monotonic()
+        self.progressed_at_s, self._delay_s = time.monotonic(), 0.0
 
     def _judge_last_end(self, number: BatchId, ends: Positions) -> None:
         """Record whether the last incarnations have left a hole in an output.
@@ -317,7 +319,11 @@ class LiveRegion(RegionAtRest):
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
         self._points += self._points_of({n: self._read(n) for n in new})
-        self.progressed_at_s = time.monotonic()
+        self._note_commit(time.monotonic())
+
+    def _note_commit(self, now_s: float) -> None:
+        self._delay_s = max(self._delay_s, now_s - self.progressed_at_s - self.region.interval_s)
+        self.progressed_at_s = now_s
 
     def _note_tail(self, last: BatchId, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""

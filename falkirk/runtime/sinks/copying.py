@@ -31,7 +31,7 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
     key = F.lit(context.signing_key.of(sink, fence.RELEASE))
     header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value")).alias("header")
     try:
-        # The range ends where the held log ends, whoever has a transaction open there.
+        # The range ends where the held log ends, even if a transaction is open there.
         records = reads.read(
             context.session, context.kafka_options(), held, first=first, last=last, headers=bool(void.fences),
             committed=False,

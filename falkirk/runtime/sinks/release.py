@@ -280,7 +280,7 @@ class EpochReleaser:
 
 
 def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
-    """Return whether others go on while this sink waits; after `SESSION_LOST` only another Spark application may."""
+    """Return whether others may run while this sink waits; after `SESSION_LOST` only another Spark application may."""
     if isinstance(error, SparkError):
         return error.condition != "SESSION_LOST"
     return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK

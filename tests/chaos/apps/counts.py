@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 
-INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "3 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
+INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"
 
 app = fk.App("counts", history=int(os.environ.get("HISTORY", "10")))

@@ -51,7 +51,8 @@ if __name__ == "__main__":
         die_at(where, which)
     logs.RECORDS_AT_ONCE = 300  # so that a release has several parts
     home = Path(os.environ["HOME_FOLDER"])
-    app = application(os.environ["EVENTS"], os.environ["COUNTS"], home, history=0, interval="3 seconds")
+    events, counts = os.environ["EVENTS"], os.environ["COUNTS"]
+    app = application(events, counts, home, history=0, interval="5 seconds", often="2 seconds")
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)
     sys.stdin.read()

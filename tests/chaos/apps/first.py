@@ -13,7 +13,7 @@ app = fk.App("first")
 app.source("clicks", fk.Kafka(os.environ["CLICKS"], schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
+@app.stream(fk.Lazy("5 seconds"), engine="live")
 def first(clicks: fk.Stream) -> fk.Stream:
     timed = clicks.withWatermark("at", "10 seconds").where("n % 7 <> 0")
     return timed.dropDuplicates(["id"]).select("id", "n")

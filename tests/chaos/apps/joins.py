@@ -15,7 +15,7 @@ for name in ("shown", "clicks"):
     app.source(name, fk.Kafka(os.environ[name.upper()], schema="id STRING NOT NULL, at TIMESTAMP, n INT"))
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
+@app.stream(fk.Lazy("5 seconds"), engine="live")
 def seen(shown: fk.Stream, clicks: fk.Stream) -> fk.Stream:
     left = shown.withWatermark("at", f"{joined.DELAYS_S['shown']} seconds").where("n % 7 <> 0")
     right = clicks.withWatermark("at", f"{joined.DELAYS_S['clicks']} seconds").where("n % 7 <> 0")

@@ -22,7 +22,7 @@ def words(events):
     return events.where("word IS NOT NULL")
 
 
-@app.stream(fk.Lazy("3 seconds"))
+@app.stream(fk.Lazy("5 seconds"))
 def index(words):
     return words.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 

@@ -23,7 +23,7 @@ def pondered(n: int) -> int:
     return n
 
 
-@app.stream(fk.Lazy("3 seconds"))
+@app.stream(fk.Lazy("5 seconds"))
 def counts(events):
     return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 

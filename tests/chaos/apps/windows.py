@@ -18,12 +18,12 @@ def counted(clicks: fk.Stream, mode: str) -> fk.Stream:
     return grouped.agg(F.count("*").alias("count"), F.sum("n").alias("total"))
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
+@app.stream(fk.Lazy("5 seconds"), engine="live")
 def final(clicks: fk.Stream) -> fk.Stream:
     return counted(clicks, "append")
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
+@app.stream(fk.Lazy("5 seconds"), engine="live")
 def updates(clicks: fk.Stream) -> fk.Stream:
     return counted(clicks, "update")
 

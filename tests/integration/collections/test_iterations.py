@@ -4,6 +4,7 @@ import json
 import random
 import threading
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ NODES = 12
 EDGES = 10
 
 
+@cache
 def application(tag: str, home: Path, database: str, *, policy: fk.Lazy | None = None) -> fk.App:
     """Return an application with incremental components, and the size of the largest one."""
     app = fk.App("graph", home=home, history=3)

@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
+from falkirk.runtime.epochs import region
 from falkirk.runtime.epochs.direct import _around
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.log import EpochLog
@@ -66,6 +67,7 @@ def doubled(events: "DataFrame") -> "DataFrame":
     return events.groupBy("n").agg((F.max("n") * 2.0).alias("half"))
 
 
+@cache
 def application(tag: str, home: Path, body: "Body" = halved, policy: Policy | None = None) -> fk.App:
     app = fk.App("direct", home=home)
     app.source("events", fk.Kafka(f"events-{tag}", schema="n LONG NOT NULL"))
@@ -106,7 +108,7 @@ class Numbers:
 
 
 def half_sent(patch: pytest.MonkeyPatch) -> None:
-    """Let a part of the next epoch out of which nothing is, and nothing more be heard."""
+    """Publish a part of the next epoch that has no results yet. Let nothing after it arrive."""
     real = TopicTarget._send
 
     def send(self: TopicTarget, epoch: int, data: "DataFrame", facts: Any) -> None:
@@ -214,7 +216,7 @@ def test_what_waits_in_the_log_goes_first(spark: "SparkSession", broker: Broker,
 def test_what_is_in_an_order_keeps_it(
     knows: bool, spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records that are passed on stay as they came; places by what they say would put 10 before 9."""
+    """Unchanged records keep their order; positions by their values would put 10 before 9."""
     if not knows:
         monkeypatch.setattr(frames, "has_no_order", lambda data: True)
     numbers = Numbers(broker, tag)
@@ -312,6 +314,7 @@ def test_a_clean_stop_leaves_no_epoch_half_out(
         real(self, epoch, data, facts)
 
     monkeypatch.setattr(TopicTarget, "_send", send)
+    monkeypatch.setattr(region, "DRAIN_S", 60.0)  # a busy machine sends an epoch in more than five seconds
     query = run_here(application(tag, home), Connection.of(broker.bootstrap))
     numbers.send()
     assert sending.wait(120)

@@ -6,6 +6,7 @@ import os
 import random
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ PARTITIONS = 2
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 
 
+@cache
 def application(tag: str, home: Path, interval: str) -> fk.App:
     """Return the application. Args: interval: between the checkpoints of what keeps a state."""
     app = fk.App(f"times-{tag}", home=home, history=3)
@@ -203,7 +205,7 @@ def sorted_upto(query: Query) -> int:
 def expected_of(
     crowd: Crowd,
 ) -> tuple[dict[tuple[str, str], tuple[int, int]], dict[str, int], list[tuple[str, int, int]], int]:
-    """Return visits, trends and stays as what was sent makes them, and how many clicks are late."""
+    """Return the visits, trends and stays that the sent clicks must give, and how many clicks are late."""
     good, late = crowd.judged()
     visits: dict[tuple[str, str], list[int]] = defaultdict(list)
     slices: dict[int, int] = defaultdict(int)

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,7 @@ PLACES: dict[str, Place] = {
 }
 
 
+@cache
 def application(folder: Path, home: Path, database: str) -> fk.App:
     """Return an application that counts the words of files, in epochs and over all of them."""
     app = fk.App("files", home=home, history=2)

@@ -1,5 +1,5 @@
-"""A topic that is no longer the one that a batch has read: told before anything is cut or computed of it, so that the
-home stays what it was."""
+"""A batch whose topic was replaced by another one: Falkirk reports it before it cuts or computes an epoch, so the home
+stays unchanged."""
 
 from collections.abc import Callable
 from pathlib import Path

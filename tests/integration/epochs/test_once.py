@@ -34,7 +34,7 @@ def application(tag: str, home: Path, database: str) -> fk.App:
 
     @app.batch(rows=1000)
     def behind(live: "DataFrame") -> "DataFrame":
-        """Count what came through the hop; an epoch of this many records never comes."""
+        """Count the records of the hop; an epoch of this many records never comes."""
         return live.agg(F.count("*").alias("rows"))
 
     @app.batch(rows=ROWS, state="rows LONG", policy=fk.Lazy("1 hour"))

@@ -1,5 +1,6 @@
 """Damaged checkpoints: an older one that is whole is used, and the outputs are still exactly once."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ def test_an_older_checkpoint_is_used(broker: Broker, spark: "SparkSession", home
     for topic in (events, counts):
         topics.create(topic, 2, {})
 
+    @cache
     def application() -> fk.App:
         app = fk.App("damaged", home=home)
         app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key="word"))

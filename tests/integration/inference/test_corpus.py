@@ -201,7 +201,7 @@ def test_what_is_late_by_what_was_seen_depends_on_where_an_epoch_ended(spark: "S
 
 
 def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
-    """Which epoch of it is read is decided once, so that it takes nothing from its reader."""
+    """The choice of its epoch is recorded once, so a view makes no reader non-deterministic."""
     app = fk.App("corpus")
     app.source("events", fk.Kafka("events", schema=SCHEMA))
 
@@ -227,7 +227,7 @@ def test_a_view_is_the_one_that_was_recorded(spark: "SparkSession") -> None:
 
 
 def _rests_on(spark: "SparkSession", before: Any) -> Promise:
-    """Return what is promised of a batch that counts what `before` adds to an application as `drawn`."""
+    """Return the promise of a batch that counts the rows of `drawn`, which `before` adds to an application."""
     app = fk.App("corpus")
     app.source("events", fk.Kafka("events", schema=SCHEMA, key="s"))
     before(app)

@@ -204,7 +204,7 @@ def test_values_have_the_meaning_that_spark_gives_them(spark: "SparkSession", br
     send(sink, '{"k": "a", "low": 1.5, "high": "NaN", "d": 0.30000000000000000001, "n": 2}')
     send(sink, '{"k": null, "low": -0.0, "high": -0.0, "d": 5.0, "n": 1}')
     assert judged() is Guarantee.EXACTLY_ONCE
-    # A text is not what is missing: this would be right if the two were one group.
+    # The text "None" is not null: this would be right if the two were one group.
     send(source, '{"k": "None", "x": 1, "d": 5}')
     send(sink, '{"k": "None", "low": -0.0, "high": 1.0, "d": 10, "n": 2}')
     assert judged() is Guarantee.BROKEN

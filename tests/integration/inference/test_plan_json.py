@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from falkirk.analysis import structure
+from falkirk.analysis.python import _replaced, expressions, replaced
 from falkirk.analysis.structure import KnownLeaves, by_spark, digest, output_of, structure_of, tree_of
 from tests.integration.corpus_batches import PIPELINES
 from tests.integration.inference.test_corpus import planned
@@ -39,6 +40,10 @@ QUERIES = {
 }
 
 
+#: Expressions that the Java module finds, with and without replacement.
+KINDS = ("Literal", "Cast", "Add", "Alias", "Sum", "AggregateExpression", "Rand")
+
+
 def without_ignored(value: Any) -> Any:
     """Return JSON without the fields that no analysis reads."""
     if isinstance(value, dict):
@@ -51,6 +56,20 @@ def compare(rows: "DataFrame") -> None:
     assert without_ignored(written) == without_ignored(of_spark.tree)  # types have such fields, too
     assert written != of_spark.tree, "the module has left the plan to Spark"
     assert output_of(rows) == of_spark.output
+    assert structure._written(rows).leaves == of_spark.leaves
+    assert found(rows) == {
+        each
+        for each in map(told, _replaced(rows.sparkSession, expressions(rows._jdf.queryExecution().analyzed())))
+        if each[0] in KINDS
+    }
+
+
+def told(expression: Any) -> tuple[str, str]:
+    return str(expression.getClass().getSimpleName()), str(expression.toString())
+
+
+def found(rows: "DataFrame") -> set[tuple[str, str]]:
+    return {told(each) for each in replaced(rows, KINDS)}
 
 
 @pytest.mark.parametrize("name", QUERIES)

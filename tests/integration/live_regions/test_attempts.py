@@ -71,7 +71,7 @@ def _failing_once(spark: SparkSession) -> DataFrame:
 
 
 class _Context:
-    """What a job that writes asks of its context."""
+    """The part of a context that a writing job needs."""
 
     home = SimpleNamespace(identity="deadbeef")
     signing_key = SimpleNamespace(of=lambda topic, incarnation: b"key")

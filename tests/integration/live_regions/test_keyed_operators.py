@@ -1,6 +1,7 @@
 """Keyed operators of the Java module on Spark: every type of column passes unchanged, and checkpoints are restored."""
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,7 @@ def _micros() -> list[Any]:
     return [F.unix_micros("time"), F.unix_micros("later"), F.unix_micros("nested.t"), F.col("local").cast("string")]
 
 
+@cache
 def application(wire: Wire, home: Path) -> fk.App:
     """Return an application that keeps the first record of each id."""
     app = fk.App("kept", home=home, history=5)

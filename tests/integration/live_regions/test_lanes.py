@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.integration.live import Wire, await_one, settle
 from tests.support import wait_until
 
 
+@cache
 def _app(events: str, out: str, home: Path, *, fenced: bool | None) -> fk.App:
     """Count words. If it is fenced, a region before that one writes a hop."""
     app = fk.App("lanes", home=home, fenced=fenced)

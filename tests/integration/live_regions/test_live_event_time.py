@@ -7,7 +7,7 @@ Python.
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ def first(clicks: fk.Stream) -> fk.Stream:
     return timed.withColumn("twice", F.col("n") * 2).dropDuplicates(["id"]).selectExpr("id", "at", "n", "twice")
 
 
+@cache
 def application(tag: str, home: Path, engines: tuple[str, ...]) -> fk.App:
     """Return an application that runs the same steps on each engine."""
     app = fk.App(f"times-{tag}", home=home)

@@ -7,7 +7,7 @@ give the same results as sets, whenever records arrive.
 import os
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ def body_of(how: str) -> Callable[[fk.Stream, fk.Stream], fk.Stream]:
     return body
 
 
+@cache
 def application(wire: Wire, home: Path, names: tuple[str, ...]) -> fk.App:
     """Return an application that runs processors, whose names have the engine and the kind of join."""
     app = fk.App(f"joins-{wire.tag}", home=home)

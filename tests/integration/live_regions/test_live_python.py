@@ -7,7 +7,7 @@ killed, and the same programs in micro-batches, whose results are the reference.
 import os
 import signal
 from collections import Counter
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def counted(events: fk.Stream) -> fk.Stream:
 BODIES = {"live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted}
 
 
+@cache
 def application(wire: Wire, home: Path) -> fk.App:
     app = fk.App(f"python-{wire.tag}", home=home)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema=SCHEMA, key="id"))

@@ -6,7 +6,7 @@ Both engines give the results of the model in plain Python: results when windows
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ def body_of(name: str) -> Callable[[fk.Stream], fk.Stream]:
     return body
 
 
+@cache
 def application(wire: Wire, home: Path, processors: tuple[str, ...]) -> fk.App:
     """Return an application that runs processors by their names."""
     app = fk.App(f"windows-{wire.tag}", home=home)

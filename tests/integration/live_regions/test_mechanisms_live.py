@@ -86,8 +86,8 @@ def test_results_of_snapshots_come_out_behind_a_checkpoint(
 def test_snapshots_stand_on_what_is_taken_back(
     broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, taken_back: bool
 ) -> None:
-    """Results that no checkpoint covers stay in the log when their region goes back; but for the note that they are
-    void they would come out before others that were drawn without them."""
+    """Results that no checkpoint covers stay in the log when their region goes back. Without the note that they are
+    void, they would be published before results whose random values do not follow from them."""
     if not taken_back:
         monkeypatch.setattr(Store, "voided_ranges", lambda *_: ())
     run = Run(broker, tag, home, chained, fk.Snapshots(INTERVAL))

@@ -27,6 +27,9 @@ WATCH = "falkirk-watch"
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Records per second. Each look reads all results so far, and on a slow machine it would never catch up with more.
+RATE = 50.0
+
 
 class Decided:
     """Every decision of a wheel, with the points that it was made from."""
@@ -87,7 +90,7 @@ class Run:
         wait_until(saved, 120, "a checkpoint of the reader that is ahead")
 
     def fail_the_first(self) -> None:
-        """End the first region's query and wait until all regions go on as new incarnations."""
+        """End the first region's query and wait until all regions run as new incarnations."""
         before = {r.name: r for r in self.query.status}
         self.query.queries[0].stop()
 
@@ -149,7 +152,7 @@ def test_all_go_back_and_nothing_released_is_contradicted(
 ) -> None:
     decided = Decided(monkeypatch)
     with Run(spark, broker, tag, home) as run:
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=RATE) as load:
             run.take_back()
             run.let_the_reader_save_what_is_not_fixed()
         run.come_to_rest(load.sent)
@@ -170,7 +173,7 @@ def test_a_perturbed_answer_shows(
     def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
         return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
 
-    with Run(spark, broker, tag, home) as run, Load(broker.bootstrap, run.events):
+    with Run(spark, broker, tag, home) as run, Load(broker.bootstrap, run.events, rate=RATE):
         for _ in range(5):  # it may have saved that itself between the look and the failure, and then nothing is wrong
             run.let_the_reader_save_what_is_not_fixed()
             monkeypatch.setattr(rollback, "newest_within", perturbed)

@@ -69,7 +69,7 @@ def places(records: Iterator[LogRecord]) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def stopped(broker: Broker) -> Iterator[None]:
-    """Stop the broker with SIGSTOP and let it go on in the end."""
+    """Stop the broker with SIGSTOP, and resume it in the end."""
     process = broker.process()
     assert process is not None
     suspend(process)

@@ -6,6 +6,7 @@ One job reads all records of a format, so a run is cheap. A failure prints its s
 import json
 import os
 import random
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,13 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
+from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
 from falkirk.frames.stamped import BAD, Frame
 from falkirk.frames.topics import dead_letter, parse, parsing
 from falkirk.redrive.letters import letter_of
+from falkirk.runtime.epochs.unreadable import _read_all
 from falkirk.runtime.rows import JSON_OPTIONS
 from tests.strategies import DEEP, HUGE, LONG
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 WHERE = SourceLocation(file="shop.py", line=1)
 SEED = int(os.environ.get("FALKIRK_SEED", random.SystemRandom().randrange(10**6)))
 RECORDS = 1_500
+PARQUET_FILES = int(os.environ.get("FALKIRK_PARQUET", 60))
 RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 SCHEMA = (
     "s STRING, n INT, l LONG, t TINYINT, d DOUBLE, f FLOAT, b BOOLEAN, at TIMESTAMP, day DATE, `dec` DECIMAL(10, 2), "
@@ -199,3 +203,61 @@ def test_each_random_line_of_a_file_is_a_row_or_a_dead_letter(spark: "SparkSessi
         raise AssertionError(f"FALKIRK_SEED={SEED}: {error}") from error
     assert good + len(bad) > 200, SEED
     assert len(bad) > 20, SEED
+
+
+def with_a_huge_footer(rng: random.Random, whole: bytes) -> bytes:
+    """Return a Parquet file whose footer claims a size, or holds a text or a list of this size, of up to 2 GB."""
+    size = rng.choice([2**31 - 1, 2**31 - 9, 2**31, 2**32 - 1, 2**30])
+    if rng.random() < 0.3:
+        return whole[:-8] + struct.pack("<I", size) + whole[-4:]
+    claimed, rest = b"", size
+    while rest > 127:
+        claimed, rest = claimed + bytes([rest & 127 | 128]), rest >> 7
+    claimed += bytes([rest])
+    # Thrift's compact protocol: version 1; then the schema's list or, in its place, an unknown text or list.
+    kind = rng.choice([b"\x19\xfc", b"\x68", b"\x69\xf8", b"\x69\xf3", b"\x6b"])
+    footer = b"\x15\x02" + kind + claimed + b"\x88" + rng.randbytes(40)
+    return whole[:4] + footer + struct.pack("<I", len(footer)) + b"PAR1"
+
+
+def spoilt_parquet(rng: random.Random, whole: bytes) -> bytes:
+    """Return a Parquet file that is damaged in its pages or its footer, but begins and ends as one."""
+    footer_begins = len(whole) - 8 - struct.unpack("<I", whole[-8:-4])[0]
+    kind, damaged = rng.random(), bytearray(whole)
+    if kind < 0.15:
+        return with_a_huge_footer(rng, whole)
+    if kind < 0.3:
+        return whole[: rng.randint(4, len(whole) - 8)] + rng.choice([whole[-8:], b"PAR1"])
+    if kind < 0.4:
+        return b"PAR1" + rng.randbytes(rng.randint(0, 300)) + rng.choice([whole[-8:], b"\x20\0\0\0PAR1"])
+    low, high = (4, footer_begins) if kind < 0.65 else (footer_begins, len(whole) - 4)
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        damaged[rng.randrange(low, high)] = rng.choice([0, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+    return bytes(damaged)
+
+
+def test_each_random_parquet_file_is_read_or_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    """Each file is read as an epoch reads its suspects, one by one. An error is one of those that refuse a file."""
+    rng = random.Random(f"{SEED} parquet")
+    schema = "s STRING, n INT, at TIMESTAMP, a ARRAY<INT>, needed INT NOT NULL"
+    rows = [(f"x{n * 7919 % 101}", n, None, [n, None], n) for n in range(300)]
+    wholes = []
+    for number, dictionary in enumerate(("true", "false")):
+        writer = spark.createDataFrame(rows, schema).coalesce(1).write.option("parquet.enable.dictionary", dictionary)
+        writer.parquet(str(tmp_path / f"whole{number}"))
+        wholes.append(next((tmp_path / f"whole{number}").glob("*.parquet")).read_bytes())
+    files = fk.Files(str(tmp_path), "parquet", schema=schema, where=WHERE)
+    read, refused = 0, 0
+    for number in range(PARQUET_FILES):
+        path = tmp_path / f"{number}.parquet"
+        path.write_bytes(spoilt_parquet(rng, rng.choice(wholes)))
+        try:
+            _read_all(rows_of(spark, files, {path: number}).data)
+            read += 1
+        except SPARK_ERRORS:
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"FALKIRK_SEED={SEED}, {path}: {error}") from error
+    assert spark.range(3).count() == 3, "Spark works"
+    assert refused > PARQUET_FILES / 3, SEED
+    assert read > 0, SEED

@@ -65,7 +65,7 @@ def test_a_row_counts_once_its_function_is_mended(
         return app
 
     wire.send(events, [{"word": f"w{n % 2}", "n": n} for n in range(10)], partition=1)
-    app = run(8, mended=False)  # 0 and 5 are what it fails on
+    app = run(8, mended=False)  # it fails on 0 and 5
     with open_home(home, app.name) as opened:
         shape = read_shape(opened.path)
         assert shape is not None

@@ -19,10 +19,10 @@ _MADE = {
     "ExplodeOuter": "Explode", "InlineOuter": "Inline", "PosExplodeOuter": "PosExplode",
     "VariantExplodeOuter": "VariantExplode",
 }  # fmt: skip
-#: Of these it is not known what they do, and why: they count as the worse.
+#: Functions whose behaviour is not known, and why. They count as non-deterministic.
 UNKNOWN = {
     "ApproxTopKEstimate": "a sketch whose format nobody has looked into",
-    "Measure": "it stands for what a view of metrics says",
+    "Measure": "it stands for an expression of a view of metrics",
     "SchemaOfVariantAgg": "types are widened pair by pair",
     "Collations": "a list that is Spark's own", "SQLKeywords": "a list that is Spark's own",
     "PythonWorkerLogs": "a list that is Spark's own",

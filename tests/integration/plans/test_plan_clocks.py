@@ -58,7 +58,7 @@ def test_what_is_plainly_a_date_is_known(spark: "SparkSession", text: str) -> No
 
 @pytest.mark.parametrize("day", ["date /* of */ 'yesterday'", "try_cast(' N\\117W ' as date)", "date(r'today')"])
 def test_a_date_that_a_variable_of_sql_hands_over_is_not_known(spark: "SparkSession", day: str) -> None:
-    """Where it is read it is a literal, as a parameter of Python's is. Found by the hunt (seeds 56246745, 56246816)."""
+    """The plan shows a literal, as for a parameter of Python. Found by the hunt (seeds 56246745, 56246816)."""
     spark.sql(f"DECLARE OR REPLACE VARIABLE falkirk_day = {day}")
     rows = spark.createDataFrame([], SCHEMA)
     rows.createOrReplaceTempView("falkirk_rows")

@@ -1,4 +1,4 @@
-"""Which batches write straight to their topic: those of which no record is needed before a result leaves."""
+"""Batches that write straight to their topic: they need no record of an epoch before its results are published."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ def collected(events: "DataFrame") -> "DataFrame":
 
 
 def with_rows(events: "DataFrame") -> "DataFrame":
-    """Its plan does not say which rows these are, so that another program with others could not be told apart."""
+    """Its plan does not contain the rows, so a program with other rows would have the same plan."""
     return whole(events.join(events.sparkSession.createDataFrame([("a",)], "word STRING"), "word"))
 
 

@@ -55,7 +55,7 @@ NOT_HANDED: dict[str, Callable[["DataFrame"], Any]] = {
 
 
 def of_calling(call: Callable[["DataFrame"], Any], spark: "SparkSession", word: Any = lambda body: body) -> Batch:
-    """Return the planned batch of a function that calls something on what it is given."""
+    """Return the planned batch of a function that calls something on its input."""
 
     def called(events: "DataFrame") -> "DataFrame":
         call(events)

@@ -73,7 +73,7 @@ def of_batch(session: "SparkSession", body: Any) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("how", ["checkpointed", "made", "in a view", "in SQL"])
 def test_rows_from_outside_a_batch_are_not_known(spark: "SparkSession", how: str) -> None:
-    """They are others whenever the program begins, and its plan does not say what they are."""
+    """The rows differ at each start of the program, and its plan does not contain them."""
     if how == "made":
         outside = spark.createDataFrame([("k0", 1)], "s STRING, x INT")
     else:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The least and the greatest number of calls in a release.
 POINTS_MIN, POINTS_MAX = 4, 60
-#: So many drawn parts of an epoch are in a topic when it is cut off.
+#: How many random parts of an epoch are tried as the content of the topic when the job is cut off.
 DRAWS = 4
 
 

@@ -109,6 +109,7 @@ def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire:
 
 def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, opened: Home) -> None:
     sink = wire.topic("sink")
+    _send(wire, sink, 6)
     place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     assert list(last_records(place, sink, {0: 7, 1: 0})) == []
     with pytest.raises(LogError) as told:

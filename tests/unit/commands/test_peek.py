@@ -48,6 +48,16 @@ def test_the_newest_or_the_oldest_records_of_all_partitions_by_their_times(shop:
     assert places(peeked(file, "orders")) == ["0@14"]
 
 
+def test_records_that_the_application_deletes_meanwhile_are_left_out(shop: Shop, file: Path) -> None:
+    for n in range(9):
+        shop.send(HELD, {"n": n}, by=f"0.0.{n}")
+    shop.deleted_at_next_read[HELD] = 6
+    assert places(peeked(file, HELD, "--from-beginning", "-n", "2")) == ["0@6", "0@7"]
+    shop.begins.clear()
+    shop.deleted_at_next_read[HELD] = 6
+    assert places(peeked(file, HELD, "-n", "5")) == ["0@6", "0@7", "0@8"]
+
+
 def test_markers_of_transactions_are_no_records(shop: Shop, file: Path) -> None:
     """A fenced topic may end with many markers: the command looks further back until it has enough records."""
     for n in range(5):

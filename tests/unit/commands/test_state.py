@@ -1,4 +1,4 @@
-"""`falkirk state`: the saved state of a batch from its files, and which states there are none of.
+"""`falkirk state`: the saved state of a batch from its files, and the processors without a state.
 
 `tests/integration/inference/test_judge.py` reads that of a live region.
 """
@@ -19,8 +19,10 @@ from falkirk.commands import kept_state
 from falkirk.commands.kept_state import TRIES, batch_states, checkpoint_of, live_state
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.theory.ids import LogId
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.checkpoint import keep_only
+from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
 
 
@@ -175,3 +177,54 @@ def test_the_state_of_other_steps_and_what_spark_can_not_read_is_refused(
         with pytest.raises(FalkirkError) as caught:
             live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]
         assert caught.value.condition == condition
+
+
+def test_the_only_checkpoint_is_replaced_while_the_command_looks_at_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not true that the region has made no checkpoint yet."""
+    sales, folder, before = stateful(shop), shop.home.checkpoint("sales"), checkpoint.damage
+    keep_only(folder, (BatchId(1),))
+
+    def replaced(place: Path, number: BatchId, *topics: LogId) -> str | None:
+        if number == 1:
+            commit(shop, "sales", 2, {HOP: {0: 2}})
+            keep_only(folder, (BatchId(2),))
+        return before(place, number, *topics)
+
+    monkeypatch.setattr(checkpoint, "damage", replaced)
+    assert checkpoint_of(sales, shop.home) == 2
+
+
+def test_a_batch_deletes_its_state_while_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next state is shown. The home is not damaged."""
+    save(shop, {"own": [{"item": "old", "n": 1}]})
+    before, place = kept_state._rows, shop.home.checkpoint("report")
+    log = EpochLog(LogId.of_epochs("report"), "report", place, shop.home.store)
+
+    def meanwhile(folder: Path, *arguments: Any) -> Any:
+        if not (epochs := log.epochs())[1:]:
+            number = save(shop, {"own": ROWS})
+            log.drop_states_below(EpochNumber(number))
+            assert not log.path(str(epochs[0].state)).exists()
+        return before(folder, *arguments)
+
+    monkeypatch.setattr(kept_state, "_rows", meanwhile)
+    (found,) = states(shop)
+    assert (found.point, found.count) == (1, 2)
+
+
+def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(shop, {"own": ROWS})
+    save(shop, {"own": [{"item": "newest", "n": 1}]})
+    before, store = EpochLog.state, shop.home.store
+
+    def meanwhile(log: EpochLog, epoch: Epoch) -> Path:
+        if epoch.number == 1:
+            store.open_recovery("asked", {"report": PointNumber(0)}, voids=[(log.name, 0, Offset(1), Offset(2))])
+            EpochLog(log.name, "report", log.folder, store).drop_strays()
+        return before(log, epoch)
+
+    monkeypatch.setattr(EpochLog, "state", meanwhile)
+    (found,) = states(shop)
+    assert (found.point, found.count) == (0, 2)

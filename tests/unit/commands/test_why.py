@@ -192,6 +192,17 @@ def test_a_released_result_is_found_in_its_held_log_while_that_has_it(shop: Shop
     assert f"{HELD}/0@0  is not there: it was deleted" in printed(explained(shop, at))
 
 
+def test_a_record_that_the_application_deletes_meanwhile_was_deleted(shop: Shop) -> None:
+    """It reads its held log no more. No retention has to be longer."""
+    for n in range(3):
+        shop.send("orders", {"item": "tea"})
+        shop.send(HELD, {"code": "x"}, by=f"0.0.{n}")
+    at = shop.send("vouchers", {"code": "x"}, by="0.0.0")
+    shop.deleted_at_next_read[HELD] = 1
+    (gone,) = explained(shop, at)["origin"]["inputs"]
+    assert gone["missing"] == "it was deleted: the partition now begins at 1"
+
+
 def test_a_result_of_a_batch_comes_from_its_epoch_with_files_views_and_state(shop: Shop, tmp_path: Path) -> None:
     for number in range(3):
         shop.send("orders", {"item": ("tea", "jam", "tea")[number], "n": number})

@@ -10,6 +10,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands import records as module
+from falkirk.errors.conditions.kafka import RANGE_EXPIRED
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import LogRecord
@@ -108,6 +109,8 @@ class Shop:
     home: Home
     records: dict[str, dict[int, list[LogRecord | None]]] = field(default_factory=dict)
     begins: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: Where partition 0 of a topic begins from the next read on: the application deletes records meanwhile.
+    deleted_at_next_read: dict[str, int] = field(default_factory=dict)
     #: The numbers of records that were read, for each range.
     read: list[int] = field(default_factory=list)
 
@@ -191,7 +194,11 @@ def made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
         def read_range(
             connection: object, topic: str, first: Mapping[int, int], last: Mapping[int, int], **more: object
         ) -> Iterator[LogRecord]:
+            if topic in shop.deleted_at_next_read:
+                shop.begins[topic, 0] = shop.deleted_at_next_read.pop(topic)
             for p in last:
+                if first[p] < min(last[p], shop.begins.get((topic, p), 0)):
+                    raise RANGE_EXPIRED.error(where=topic, topic=topic, partition=p)
                 part = shop.records[topic][p][first[p] : last[p]]
                 shop.read.append(len(part))
                 yield from (record for record in part if record is not None)

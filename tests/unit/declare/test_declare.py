@@ -267,7 +267,7 @@ def test_a_stream_records_steps_with_their_lines() -> None:
     assert operations == [(name, "test_declare.py") for name in ("drop", "where", "select")]
 
 
-@pytest.mark.parametrize("method", ["crossJoin", "union", "distinct", "writeStream", "count", "show", "limit"])
+@pytest.mark.parametrize("method", ["crossJoin", "intersect", "distinct", "writeStream", "count", "show", "limit"])
 def test_what_a_stream_lacks_is_named(method: str) -> None:
     stream = fk.read(EVENTS)
     error = refused(lambda: getattr(stream, method)(), "UNSUPPORTED_METHOD", method=method)

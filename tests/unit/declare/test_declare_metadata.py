@@ -13,6 +13,7 @@ from tests.unit.declare.test_declare import EVENTS, refused
     [
         ((), {}),
         ("key", {"key": "key"}),
+        ("topic", {"topic": "topic"}),
         (["headers", "offset"], {"headers": "headers", "offset": "offset"}),
         ({"timestamp": "arrived"}, {"timestamp": "arrived"}),
     ],
@@ -23,7 +24,9 @@ def test_parts_of_a_record_are_columns_on_demand(given: Any, columns: dict[str, 
     assert topic.reads_headers == ("headers" in columns)
 
 
-@pytest.mark.parametrize("given", ["value", ["topic"], [["key"]], {"key": ""}, {"key": None}, {"Key": "k"}, True, None])
+@pytest.mark.parametrize(
+    "given", ["value", ["topics"], [["key"]], {"key": ""}, {"key": None}, {"Key": "k"}, True, None]
+)
 def test_other_parts_are_refused(given: Any) -> None:
     refused(lambda: fk.Kafka("events", schema="n INT", metadata=given), "OPTION_UNKNOWN", value=given)
 

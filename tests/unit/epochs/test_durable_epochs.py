@@ -144,7 +144,7 @@ def _folder(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     FolderTarget(fk.Files(str(folder), "json"), "deadbeef", proofs(Decisions())).deliver(EpochNumber(0), rows)
 
 
-#: Of each writer: what it records, and the modules whose `sync` it needs.
+#: The writers, with the thing that each records and the modules whose `sync` it needs.
 WRITERS = {
     _epoch: ("epochs", epoch_log), _state: ("states", epoch_log), _later_state: ("states", epoch_log),
     _runs: ("runs", iteration), _folder: ("folders", folders),

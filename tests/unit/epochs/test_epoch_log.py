@@ -3,10 +3,13 @@ the number of epochs."""
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
+from falkirk.errors import HomeError
+from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Decision, Store
 
@@ -86,3 +89,41 @@ def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: 
         complete(log, number)
         assert len(log.epochs()) == number + 1
     assert max(asked) == 2, "the newest epoch, and the one before it, whose state might have been saved since"
+
+
+def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command takes a folder that lacks files for a damaged one, and tells its user to restore a backup."""
+    log, delete = log_of(store, tmp_path / "b"), shutil.rmtree
+    folder, seen = saved(log, 0), list[bool]()
+
+    def rmtree(path: Path, **more: bool) -> None:
+        seen.append(log.path(folder).exists())
+        delete(path, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    log.drop(folder)
+    assert seen
+    assert not any(seen)
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **more: None)  # the process dies first
+    log.drop(saved(log, 1))
+    monkeypatch.setattr(shutil, "rmtree", delete)
+    assert [path.name for path in log.folder.iterdir() if path.name.startswith(".")]
+    log.drop_strays()
+    assert sorted(path.name for path in log.folder.iterdir()) == ["0-results", "1-results"]
+
+
+def test_results_that_are_deleted_while_they_are_checked_are_not_damaged(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, check = log_of(store, tmp_path), epoch_log.check
+    saved(log, 0), saved(log, 1)
+    first, second = log.epochs()
+    assert log.results_if_there(first) == tmp_path / "0-results"
+    monkeypatch.setattr(epoch_log, "check", lambda path, *more, **how: (log.drop(path.name), check(path, *more, **how)))
+    assert log.results_if_there(first) is None
+    monkeypatch.setattr(epoch_log, "check", check)
+    (tmp_path / "1-results" / "rows").unlink()
+    with pytest.raises(HomeError, match="can't be read"):
+        log.results_if_there(second)

@@ -25,7 +25,9 @@ class Region:
 
     def __init__(self, log: EpochLog) -> None:
         self.epochs, self.away, self.is_told, self.broken = log, False, True, 0
-        self.reads = SimpleNamespace(refuse_changed=lambda epoch: None, check=self._check)
+        self.reads = SimpleNamespace(
+            refuse_changed=lambda epoch: None, check=self._check, ended_pipes=lambda epoch: nullcontext()
+        )  # fmt: skip
         #: Somebody changes the file that an epoch reads while the state after it is computed.
         self.is_swapped, self.was_swapped = False, False
         self.batch = SimpleNamespace(
@@ -166,7 +168,7 @@ def test_a_state_that_spark_can_not_compute_is_tried_again_as_often_as_an_epoch(
 def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: Store, tmp_path: Path) -> None:
     """The results and the state of an epoch are computed one after the other, each from the files.
 
-    With a check between the two alone, whoever changes a file for that moment would have a state that no replay has.
+    With one check between the two, a program that changes a file for that moment would cause a state without a replay.
     """
     region = Region(EpochLog("epochs of b", "b", tmp_path, store))
     runner = runner_of(region, -1)
@@ -193,3 +195,56 @@ def test_a_state_that_was_computed_again_counts_only_if_its_files_are_the_same(
     region.was_swapped = False
     runner.restore()
     assert (runner.is_restored, runner.states) == (True, {3: {"s": " 0 1 2 3"}})
+
+
+def folders(region: Region) -> set[str]:
+    """Return the folders of saved states that are there."""
+    return {path.name for path in region.epochs.folder.iterdir() if path.is_dir()}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LogError("INPUT_CHANGED", "the file has changed.", file="a"),
+        StoreError("STORE_AWAY", "away.", certainty="definitely"),
+        StoreError("STORE_AWAY", "away.", certainty="maybe"),
+        OSError("the disk is full"),
+    ],
+    ids=["file", "not recorded", "perhaps recorded", "not on disk"],
+)
+def test_an_epoch_that_fails_after_its_state_was_saved_leaves_no_state(
+    store: Store, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry saves the whole state again. It may be retried for days. A state that may be recorded stays."""
+    region, tries = Region(EpochLog("epochs of b", "b", tmp_path / "b", store)), 0
+
+    def write(epoch: Epoch, state: dict[str, str]) -> str:
+        nonlocal tries
+        tries += 1
+        name = f"{epoch.number}-{tries}-state"
+        region.epochs.path(name).mkdir(parents=True)
+        (region.epochs.path(name) / "s").write_text(state["s"])
+        return name
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise error
+
+    region.states.write = write
+    region.states.read = lambda folder, is_result: {"s": (region.epochs.path(folder) / "s").read_text()}
+    region.batch.saves = lambda epoch, since_s: True
+    runner = runner_of(region, -1)
+    runner.restore()
+    region.epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+    with monkeypatch.context() as during:
+        if isinstance(error, LogError):
+            during.setattr(region.reads, "check", fail)
+        elif isinstance(error, StoreError):
+            during.setattr(store, "add_checkpoint", fail)
+        else:
+            during.setattr(region.epochs, "record", fail)
+        with pytest.raises(type(error)):
+            runner.run(region.epochs.epochs()[-1])
+    is_unsure = isinstance(error, StoreError) and error.certainty == "maybe"
+    assert folders(region) == ({"0-1-state"} if is_unsure else set())
+    runner.run(region.epochs.epochs()[-1])
+    assert (runner.states, region.epochs.epochs()[0].state) == ({0: {"s": " 0"}}, "0-2-state")

@@ -67,7 +67,7 @@ def test_a_sink_that_does_not_answer_in_time_delays_nobody_else(sink: Stubborn, 
     spark, began_s = session(), time.monotonic()
     assert releaser.release(spark, 0, 1) == 0
     assert releaser.seen() == 1
-    assert time.monotonic() < began_s + ANSWER_S, "whoever asked has waited for the sink"
+    assert time.monotonic() < began_s + ANSWER_S, "the caller has waited for the sink"
     wait_until(lambda: releaser.detail, 30, "the failure in the status")
     assert time.monotonic() >= began_s + ANSWER_S
     assert "'out' (a store) does not accept results: it has not answered delivered() within 5 s" in releaser.detail

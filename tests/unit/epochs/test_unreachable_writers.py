@@ -43,7 +43,7 @@ class Cluster:
         raise RuntimeError("ExecutorLostFailure")
 
     def end_executors(self) -> None:
-        """They send what they hold, and end."""
+        """Let the executors send their records, and end."""
         for rows in self.late:
             self.topic += rows
         self.late.clear()
@@ -126,7 +126,7 @@ def test_on_a_cluster_another_spark_application_tries_again(epochs: EpochLog, mo
     assert (ended.condition, ended.certainty, ended.parameters["topic"]) == ("SESSION_LOST", "maybe", "out")
     assert (cluster.jobs, first.released()) == (1, 0)
     with pytest.raises(SparkError, match="executors on a cluster may still write"):
-        first.seen()  # a recovery asks, and must not go on with a wrong answer either
+        first.seen()  # a recovery asks, and must not use a wrong answer either
     cluster.end_executors()  # the next host waits for that: tests/unit/home/test_executors.py
     assert run(releaser(epochs, cluster, monkeypatch, fenced=False)) is None
     assert cluster.topic == ROWS

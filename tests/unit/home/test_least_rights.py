@@ -1,4 +1,4 @@
-"""The rights in operations.md for the application in PostgreSQL are enough, and a missing one gives an error."""
+"""The rights of the application in PostgreSQL (how-to/security.md) are enough, and a missing one gives an error."""
 
 from collections.abc import Iterator
 from dataclasses import replace

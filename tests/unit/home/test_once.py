@@ -2,7 +2,7 @@
 host."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,12 +14,14 @@ from falkirk.commands import run as running
 from falkirk.home.folder import Home, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator, RunSettings
-from falkirk.host.once import begin_once, close, decide, open_decision
+from falkirk.host.once import begin_once, close, decide, ends_of_sources, open_decision
 from falkirk.host.settings import EXIT_OVER, HostSettings
 from falkirk.protocol.layout import Layout
+from falkirk.runtime.epochs.files import FileLog
+from falkirk.store.values import Decision
 from falkirk.theory.ids import LogId, Offset, Positions
 
-SOURCE = LogId("orders")
+SOURCE, ADDED = LogId("orders"), LogId("refunds")
 
 
 @pytest.fixture
@@ -28,26 +30,60 @@ def home(tmp_path: Path) -> Iterator[Home]:
         yield opened
 
 
-def ends(offset: int) -> Positions:
-    return {SOURCE: {0: Offset(offset)}}
+def begun(home: Home, offset: int) -> Decision:
+    """Begin or continue a run whose source ends at an offset."""
+    return decide(home.store, [SOURCE], lambda logs: {log: {0: Offset(offset)} for log in logs})
 
 
 def test_an_interrupted_run_continues_to_the_same_ends(home: Home) -> None:
-    first = decide(home.store, lambda: ends(5))
+    first = begun(home, 5)
     assert first.content == {"orders": {"0": 5}}
-    assert decide(home.store, lambda: ends(9)) == first
+    assert begun(home, 9) == first
     close(home.store, first.number)
     assert open_decision(home.store) is None
-    second = decide(home.store, lambda: ends(9))
+    second = begun(home, 9)
     assert (second.number, second.content) == (1, {"orders": {"0": 9}})
 
 
+def test_a_source_that_was_added_after_an_interruption_has_an_end_too(home: Home) -> None:
+    """Before, the run ended without a look at the records of the new source, and said that all input is processed."""
+    asked = list[LogId]()
+
+    def both(of: Collection[LogId]) -> Positions:
+        asked.extend(of)
+        return {log: {0: Offset(9)} for log in of}
+
+    first = decide(home.store, [SOURCE], both)
+    second = decide(home.store, [SOURCE, ADDED], both)
+    assert second.content == {"orders": {"0": 9}, "refunds": {"0": 9}}
+    assert asked == [SOURCE, ADDED], "the end of the first source is decided"
+    assert decide(home.store, [SOURCE, ADDED], both) == second
+    assert decide(home.store, [ADDED], both) == second, "a source that was removed"
+    assert second.number > first.number
+
+
+def test_a_folder_that_can_not_be_listed_has_no_end(home: Home, tmp_path: Path) -> None:
+    """Before, such a folder counted as empty, so the run ended and said that all input is processed."""
+    folder, log = tmp_path / "in", LogId.of_files("orders")
+    folder.mkdir()
+    (folder / "a.json").write_text("{}")
+    files = {log: FileLog("orders", fk.Files(str(folder), "json", schema="n INT"), home.store)}
+    folder.rename(tmp_path / "away")  # as a server of files that does not answer
+    kafka: Any = None
+    with pytest.raises(fk.LogError) as caught:
+        ends_of_sources([log], topics=kafka, connection=kafka, files=files)
+    assert caught.value.condition == "FOLDER_MISSING"
+    assert open_decision(home.store) is None
+    (tmp_path / "away").rename(folder)
+    assert ends_of_sources([log], topics=kafka, connection=kafka, files=files) == {log: {0: 1}}
+
+
 def test_an_ordinary_run_closes_an_interrupted_one(home: Home) -> None:
-    decide(home.store, lambda: ends(5))
+    begun(home, 5)
     context: Any = SimpleNamespace(home=home)
     layout = Layout(stages={}, partitions={}, held={})
     assert begin_once(layout, cast(Any, None), context, {}, is_once=False) is None
-    assert decide(home.store, lambda: ends(9)).content == {"orders": {"0": 9}}
+    assert begun(home, 9).content == {"orders": {"0": 9}}
 
 
 class Host:

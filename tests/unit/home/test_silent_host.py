@@ -40,7 +40,7 @@ class Host:
         """The store answers the coordinator late. Meanwhile the host continues."""
         self.asked += 1
         for _ in range(4):
-            threading.Event().wait(SILENT_S / 2)  # the time is what it is about
+            threading.Event().wait(SILENT_S / 2)  # the test is about this time
             if not self._hangs:
                 self.write()
         return False

@@ -178,6 +178,15 @@ def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     run.await_hosts(2)
 
 
+def waiting() -> "subprocess.Popen[str]":
+    """Start a process that does nothing."""
+    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def ignored(process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
+    """Send no settings."""
+
+
 def status(commit: int, state: str = "running") -> dict[str, Any]:
     return {"regions": [{"name": "counts", "state": state, "last_commit": commit}]}
 
@@ -209,12 +218,9 @@ def test_when_there_is_one(
         monkeypatch.setenv(VARIABLE, variable)
     said: list[str] = []
 
-    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
-        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
     with (
         open_home(tmp_path / "home", "shop") as home,
-        Standby(start, said.append, wanted=wanted, master=master) as standby,
+        Standby(waiting, ignored, said.append, wanted=wanted, master=master) as standby,
     ):
         for commit in (1, 1, 2):
             assert standby.pid is None, "results do not flow yet"
@@ -234,10 +240,10 @@ def test_it_needs_an_idle_processor(
     monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, idle).__next__)
     monkeypatch.delenv(VARIABLE, raising=False)
 
-    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
-        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
-    with open_home(tmp_path / "home", "shop") as home, Standby(start, print, wanted=None, master=None) as standby:
+    with (
+        open_home(tmp_path / "home", "shop") as home,
+        Standby(waiting, ignored, print, wanted=None, master=None) as standby,
+    ):
         for commit in (1, 2, 2):
             standby.watch(home, status(commit))
         assert (standby.pid is not None) == starts
@@ -247,11 +253,15 @@ def test_results_must_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(standbys, "STEADY_S", 0.0)
     started: list[Path] = []
 
-    def start(home: Home, folder: Path) -> "subprocess.Popen[str]":
+    def brief(process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
+        """Note what a next coordinator would find if this one died now."""
         started.append(folder)
-        return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        assert json.loads((home.path / STANDBY).read_text())["folder"] == str(folder)
 
-    with open_home(tmp_path / "home", "shop") as home, Standby(start, print, wanted=True, master=None) as standby:
+    with (
+        open_home(tmp_path / "home", "shop") as home,
+        Standby(waiting, brief, print, wanted=True, master=None) as standby,
+    ):
         standby.watch(home, None)
         standby.watch(home, {"regions": []})
         standby.watch(home, status(1, "starting"))

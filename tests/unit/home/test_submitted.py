@@ -114,7 +114,7 @@ def test_the_command_passes_them_to_the_host(
 
 
 class Builder:
-    """A builder of sessions that notes what it gets."""
+    """A builder of sessions that records its settings."""
 
     def __init__(self) -> None:
         self.settings: dict[str, str] = {}

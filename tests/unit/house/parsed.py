@@ -6,6 +6,12 @@ from pathlib import Path
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    """Return a file's syntax tree."""
+    return ast.parse(path.read_text())
+
+
+@cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Return all nodes of a file's syntax tree, at any depth."""
-    return tuple(ast.walk(ast.parse(path.read_text())))
+    return tuple(ast.walk(tree(path)))

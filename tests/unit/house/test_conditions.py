@@ -44,10 +44,10 @@ def raised() -> list[tuple[Path, str, ast.Call]]:
     return [(file, name, call) for file in FILES for name, call in made(file)]
 
 
-@pytest.mark.parametrize(("name", "condition"), CATALOGUE)
-def test_a_constant_is_named_after_its_condition(name: str, condition: Condition[FalkirkError]) -> None:
-    assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", condition.name)
-    assert name == condition.name or name.startswith(f"{condition.name}_")
+def test_a_constant_is_named_after_its_condition() -> None:
+    for name, condition in CATALOGUE:
+        assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", condition.name), name
+        assert name == condition.name or name.startswith(f"{condition.name}_")
 
 
 def test_no_two_constants_have_the_same_name_or_the_same_texts() -> None:
@@ -81,12 +81,12 @@ def test_only_listed_files_make_errors_with_texts_of_their_own() -> None:
     assert found == OWN_TEXTS
 
 
-@pytest.mark.parametrize(("name", "condition"), CATALOGUE)
-def test_a_text_is_a_sentence(name: str, condition: Condition[FalkirkError]) -> None:
-    fields = [field for text in (condition.message, condition.hint) for _, field, _, _ in Formatter().parse(text)]
-    assert all(field is None or field.isidentifier() for field in fields)
-    assert condition.message == condition.message.strip()
-    assert condition.hint == condition.hint.strip()
+def test_a_text_is_a_sentence() -> None:
+    for name, condition in CATALOGUE:
+        fields = [field for text in (condition.message, condition.hint) for _, field, _, _ in Formatter().parse(text)]
+        assert all(field is None or field.isidentifier() for field in fields), name
+        assert condition.message == condition.message.strip(), name
+        assert condition.hint == condition.hint.strip(), name
 
 
 def test_an_error_has_the_texts_with_values_and_the_values() -> None:

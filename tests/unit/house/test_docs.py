@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 from pyspark import SparkContext
 
 import falkirk as fk
@@ -171,6 +172,14 @@ def test_command_lines_have_options_that_exist(page: Path) -> None:
         given = {word.partition("=")[0] for word in words if word.startswith("--")}
         wrong += [f"falkirk {line}: {option}" for option in sorted(given - known)]
     assert not wrong, f"{name(page)} has options that don't exist"
+
+
+@pytest.mark.parametrize("group", [cli.main, *(c for c in cli.main.commands.values() if isinstance(c, click.Group))])
+def test_lists_of_commands_cut_no_summary_off(group: click.Group) -> None:
+    """The first sentence of a command's help fits the line of a terminal with 80 columns."""
+    shown = CliRunner().invoke(group, ["--help"], terminal_width=80).output.partition("Commands:")[2]
+    assert shown
+    assert "..." not in shown, shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -12,18 +12,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
-from tests.running import lanes, times
+from tests.running import imports, lanes, times
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
 
 #: A test that starts a process in a separate session, prints its number, and passes or waits.
 TEST = """
-import subprocess, sys, threading
+import multiprocessing, subprocess, sys, threading
 from pathlib import Path
 
 def test_that_starts_a_process():
+    multiprocessing.get_context("spawn").Semaphore()  # Python starts its resource tracker
     waiting = "import threading; threading.Event().wait(600)"
     process = subprocess.Popen([sys.executable, "-c", waiting], start_new_session=True)
     Path({file!r}).write_text(str(process.pid))
@@ -66,6 +68,13 @@ def test_a_process_that_a_test_left_is_named_and_fails_the_run(tmp_path: Path) -
     assert ended(started)
     assert running.returncode == pytest.ExitCode.TESTS_FAILED
     assert f"{started.pid} {sys.executable}" in printed
+    assert "resource_tracker" not in printed
+
+
+def test_properties_have_no_deadline() -> None:
+    """Regression: a property in `unit/` failed on a busy machine, unless `theory/` was part of the same run."""
+    assert settings().deadline is None
+    assert HealthCheck.too_slow in settings().suppress_health_check
 
 
 def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None:
@@ -151,3 +160,9 @@ def test_a_worker_stays_in_a_folder(tmp_path: Path) -> None:
     for worker in {worker for _, worker in ran}:
         folders = [folder for folder, each in ran if each == worker]
         assert len([*itertools.groupby(folders)]) == len({*folders}), folders
+
+
+def test_workers_import_different_files_first() -> None:
+    files = [Path(name) for name in "abcdef"]
+    orders = [imports.rotated(files, worker, 4) for worker in range(5)]  # the fifth replaces a crashed one
+    assert ["".join(map(str, order)) for order in orders] == ["abcdef", "bcdefa", "defabc", "efabcd", "abcdef"]

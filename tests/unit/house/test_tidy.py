@@ -3,13 +3,13 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import falkirk
-from tests.unit.house.parsed import nodes
+from tests.unit.house.parsed import nodes, tree
 
 ROOT = Path(__file__).parents[3]
 LINES_MAX = 400
@@ -61,60 +61,111 @@ def imports(path: Path) -> Iterator[str]:
             yield ".".join(part for part in (base, node.module) if part)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "falkirk" / "theory").glob("**/*.py")), ids=name)
-def test_theory_is_pure(path: Path) -> None:
-    strange = {i for i in imports(path) if i not in PURE and i.split(".")[:2] != ["falkirk", "theory"]}
-    assert not strange, f"{name(path)} imports {sorted(strange)}; theory/ knows neither Spark, a clock nor files"
+def faults(rule: Callable[[Path], Iterator[str]], paths: Iterable[Path]) -> list[str]:
+    """Return the faults that a rule finds in these files, each with its file.
+
+    A test per rule and file would be thousands of tests, which take longer to collect and report than to run.
+    """
+    return [f"{name(path)}: {fault}" for path in paths for fault in rule(path)]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "falkirk" / "check").glob("**/*.py")), ids=name)
-def test_the_checker_shares_no_code_with_what_it_judges(path: Path) -> None:
-    ours = {i for i in imports(path) if i.split(".")[0] == "falkirk"}
-    shared = {
-        "falkirk.errors",
-        "falkirk.errors.conditions.check",
-        "falkirk.system.terminal",
-    }  # for output only: they judge nothing, and import no judged code
-    assert not {i for i in ours - shared if i.split(".")[:2] != ["falkirk", "check"]}
+def impure(path: Path) -> Iterator[str]:
+    """Yield the imports that the theory may not have: it knows neither Spark, a clock nor files."""
+    yield from sorted({i for i in imports(path) if i not in PURE and i.split(".")[:2] != ["falkirk", "theory"]})
+
+
+def test_theory_is_pure() -> None:
+    assert not faults(impure, sorted((ROOT / "falkirk" / "theory").glob("**/*.py")))
+    assert faults(impure, [ROOT / "falkirk" / "cli.py"])
+
+
+#: The checker uses these for output alone. They judge nothing, and import no judged code.
+SHARED_WITH_THE_CHECKER = {"falkirk.errors", "falkirk.errors.conditions.check", "falkirk.system.terminal"}
+
+
+def shared_with_the_judged(path: Path) -> Iterator[str]:
+    """Yield the imports that the checker may not have."""
+    for each in sorted(set(imports(path))):
+        package, *rest = each.split(".")
+        is_ours = package == "falkirk" and rest[:1] != ["check"] and each not in SHARED_WITH_THE_CHECKER
+        if is_ours or package == "pyspark":
+            yield each
+
+
+def test_the_checker_shares_no_code_with_what_it_judges() -> None:
+    assert not faults(shared_with_the_judged, sorted((ROOT / "falkirk" / "check").glob("**/*.py")))
     assert not {i for i in imports(ROOT / "falkirk" / "system" / "terminal.py") if i.split(".")[0] == "falkirk"}
-    assert not {i for i in imports(path) if i.split(".")[0] == "pyspark"}
+    assert faults(shared_with_the_judged, [ROOT / "falkirk" / "cli.py", ROOT / "falkirk" / "local" / "spark.py"])
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=name)
-def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
+def long_or_without_a_sentence(path: Path) -> Iterator[str]:
+    """Yield what is wrong with the length and the opening of a module."""
     text = path.read_text()
-    lines = text.count("\n")
-    assert lines <= LINES_MAX, f"{lines} lines: look for the second thing hiding inside"
-    if text.strip():
-        docstring = ast.get_docstring(ast.parse(text))
-        assert docstring, "a module begins with one defining sentence"
-        assert re.search(r"[.:?]($|\s)", docstring), "its first sentence has an end"
+    if (lines := text.count("\n")) > LINES_MAX:
+        yield f"{lines} lines: look for the second thing hiding inside"
+    docstring = ast.get_docstring(tree(path))
+    if text.strip() and not docstring:
+        yield "a module begins with one defining sentence"
+    if docstring and not re.search(r"[.:?]($|\s)", docstring):
+        yield "its first sentence has no end"
 
 
-@pytest.mark.parametrize("path", JAVA_FILES, ids=name)
-def test_a_java_file_is_short_and_says_what_its_class_is_for(path: Path) -> None:
+def test_files_are_short_and_open_with_a_sentence(tmp_path: Path) -> None:
+    assert not faults(long_or_without_a_sentence, PYTHON_FILES)
+    planted = tmp_path / "planted.py"
+    planted.write_text("x = 1\n" * (LINES_MAX + 1))
+    assert len([*long_or_without_a_sentence(planted)]) == 2
+    another = tmp_path / "another.py"
+    another.write_text('"""No end"""')
+    assert len([*long_or_without_a_sentence(another)]) == 1
+
+
+def untidy_java(path: Path) -> Iterator[str]:
+    """Yield what is wrong with a Java file."""
     text = path.read_text()
-    lines = text.count("\n")
-    assert lines <= LINES_MAX, f"{lines} lines: look for the second thing hiding inside"
-    assert re.search(r"^/\*\*(?:\n \*)? [A-Z][^@]*?[.:]", text, re.MULTILINE), "a class begins with a defining sentence"
-    assert not re.search(FORBIDDEN_IN_PYTHON["work left for later"], text)
-    assert not re.search(r"catch \([^)]*\) \{\s*\}", text), "an error swallowed whole"
+    if (lines := text.count("\n")) > LINES_MAX:
+        yield f"{lines} lines: look for the second thing hiding inside"
+    if not re.search(r"^/\*\*(?:\n \*)? [A-Z][^@]*?[.:]", text, re.MULTILINE):
+        yield "a class begins with a defining sentence"
+    if re.search(FORBIDDEN_IN_PYTHON["work left for later"], text):
+        yield "work left for later"
+    if re.search(r"catch \([^)]*\) \{\s*\}", text):
+        yield "an error swallowed whole"
 
 
-@pytest.mark.parametrize("path", [p for p in JAVA_FILES if ROOT / "java" / "test" in p.parents], ids=name)
-def test_java_tests_wait_for_conditions(path: Path) -> None:
-    assert not re.search(r"\bsleep\(", path.read_text()), "wait for a condition instead"
+def test_java_files_are_short_and_say_what_their_class_is_for(tmp_path: Path) -> None:
+    assert not faults(untidy_java, JAVA_FILES)
+    planted = tmp_path / "Planted.java"
+    planted.write_text("class Planted {} // TOD" + "O\ncatch (IOException e) { }\n" + "\n" * LINES_MAX)
+    assert len([*untidy_java(planted)]) == 4
 
 
-@pytest.mark.parametrize("path", [p for p in PYTHON_FILES if ROOT / "tests" in p.parents], ids=name)
-def test_tests_wait_for_conditions(path: Path) -> None:
-    assert not re.search(r"\bsleep\(", path.read_text()), "wait for a condition instead"
+def sleeping(path: Path) -> Iterator[str]:
+    """Yield the lines of a test that wait for a fixed time."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if re.search(r"\bsleep\(", line):
+            yield f"line {number}: wait for a condition instead"
 
 
-@pytest.mark.parametrize("path", PYTHON_FILES, ids=name)
-def test_nothing_is_left_for_later_or_swallowed(path: Path) -> None:
+def test_tests_wait_for_conditions(tmp_path: Path) -> None:
+    folders = {ROOT / "tests", ROOT / "java" / "test"}
+    assert not faults(sleeping, [p for p in (*PYTHON_FILES, *JAVA_FILES) if folders & {*p.parents}])
+    planted = tmp_path / "planted.py"
+    planted.write_text("time.sleep" + "(1)")
+    assert [*sleeping(planted)]
+
+
+def left_for_later_or_swallowed(path: Path) -> Iterator[str]:
+    """Yield what a Python file may not contain."""
     text = path.read_text()
-    assert not [what for what, pattern in FORBIDDEN_IN_PYTHON.items() if re.search(pattern, text)]
+    yield from (what for what, pattern in FORBIDDEN_IN_PYTHON.items() if re.search(pattern, text))
+
+
+def test_nothing_is_left_for_later_or_swallowed(tmp_path: Path) -> None:
+    assert not faults(left_for_later_or_swallowed, PYTHON_FILES)
+    planted = tmp_path / "planted.py"
+    planted.write_text("# TOD" + "O\nexcept Exception:\n    " + "pass\n")
+    assert len([*left_for_later_or_swallowed(planted)]) == len(FORBIDDEN_IN_PYTHON)
 
 
 @pytest.mark.parametrize("what", FORBIDDEN_TEXT)

@@ -124,7 +124,7 @@ def test_a_folder_in_the_way_of_an_epoch_is_not_taken_for_it(out: FolderTarget) 
 
 @pytest.mark.parametrize("proof", [{}, {"proof": "0" * 32}, {"proof": 5}, {"proof": "ä"}, "that of upto=2"])
 def test_a_forged_note_leaves_no_epoch_out(out: FolderTarget, proof: dict[str, object] | str) -> None:
-    """Before, whoever raised `upto` had later epochs left out, silently."""
+    """Before, a program that raised `upto` made Falkirk omit later epochs silently."""
     note = out._path / folder._NOTE
     known = json.loads(note.read_text())
     known = known | {"upto": 9} if isinstance(proof, str) else {"application": "deadbeef", "upto": 9, **proof}

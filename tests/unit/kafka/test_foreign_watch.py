@@ -23,7 +23,7 @@ class Topics:
 
     def __init__(self) -> None:
         self.records: dict[str, list[list[tuple[str, bytes]]]] = {}
-        self.is_away = False
+        self.is_away = self.stalls = False
         self.read = 0
 
     def exists(self, topic: str) -> bool:
@@ -38,6 +38,8 @@ class Topics:
         return {0: 0}
 
     def messages(self, connection: object, topic: str, first: Any, last: Any, *, stall_s: float) -> list[Any]:
+        if self.stalls:
+            raise LogError("BROKER_AWAY", "no record came for 10 s")
         self.read += last[0] - first[0]
         return [
             SimpleNamespace(
@@ -71,11 +73,11 @@ def topic(name: str) -> Any:
 
 PLAN = SimpleNamespace(
     push=[SimpleNamespace(topic=topic("requests"))],
-    regions=[
-        SimpleNamespace(output=topic("hop"), dead_letter_topic="dead", released_to=None),
-        SimpleNamespace(output=topic("held"), dead_letter_topic="dead2", released_to=topic("out")),
+    units=[
+        SimpleNamespace(written=("hop", "dead")),
+        SimpleNamespace(written=("held", "dead2", "out")),
+        SimpleNamespace(written=("dead3",)),
     ],
-    batches=[SimpleNamespace(sinks=(), dead_letter_topic="dead3")],
 )
 NOTES = "falkirk.shop.deadbeef.redriven"
 ALL = ("hop", "dead", "held", "dead2", "out", "dead3", NOTES, "requests")
@@ -121,3 +123,17 @@ def test_a_look_reads_a_sample_and_outlives_errors(topics: Topics) -> None:
     watch.look()
     assert topics.read == foreign.SAMPLE
     assert place.foreign["hop"].count == foreign.SAMPLE
+
+
+def test_a_broker_that_stalls_during_a_look_hides_no_record(topics: Topics) -> None:
+    """Before, the next look began after the records that this one could not read."""
+    place = place_of(topics)
+    topics.records = {"hop": []}
+    watch = ForeignWatch(place, judges_of(cast(Plan, PLAN), place))
+    watch.look()
+    topics.records["hop"] += [[]]
+    topics.stalls = True
+    watch.look()
+    topics.stalls = False
+    watch.look()
+    assert place.foreign["hop"].count == 1

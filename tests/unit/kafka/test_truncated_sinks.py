@@ -11,18 +11,22 @@ from pyspark.sql.types import StructType
 
 import falkirk as fk
 from falkirk.errors import LogError
+from falkirk.errors.conditions.kafka import RANGE_EXPIRED
+from falkirk.kafka.ranges import LogRecord
+from falkirk.kafka.signing import VerifiedHeader
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health, Point
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime import outputs
+from falkirk.runtime.application import logs as logs_of_application
 from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import RegionRecord, Store
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import EpochNumber
+from falkirk.theory.ids import EpochNumber, Incarnation, LogId, Offset
 from falkirk.theory.times import TopicPartition
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
@@ -172,3 +176,49 @@ def test_dead_letters_may_be_deleted(released: Application) -> None:
 def test_a_sink_that_others_write_to_as_well_is_accepted(released: Application) -> None:
     released.broker.counts["out"] += 5
     released.start()
+
+
+def test_results_that_are_published_while_a_command_looks_are_no_loss(released: Application) -> None:
+    """A command reads where the topic ends. Then the running application publishes more, and records the new end."""
+    ends = released.broker.end_positions("out")
+    released.broker.counts["out"] += 1
+    (known,) = released.store.releases("out") or released.store.releases("s")
+    after = {LogId("out"): {0: Offset(ends[0] + 1)}}
+    released.store.record_release(
+        known.sink, known.topic, known.partition, Offset(known.released_exclusive + 1), ends=after
+    )
+    assert list(outputs.last_records(released.place, "out", ends)) == []  # type: ignore[arg-type]
+    released.broker.counts["out"] -= 1
+    with pytest.raises(LogError, match="Kafka lost records"):
+        list(outputs.last_records(released.place, "out", ends))  # type: ignore[arg-type]
+
+
+def test_a_command_does_not_read_a_held_log_that_the_application_deletes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command takes a running release for an interrupted one. It never publishes omitted results itself."""
+    application = OfLive(store, tmp_path)
+    record = LogRecord(partition=0, offset=Offset(5), timestamp_ms=0, key=None, value=b"", raw_header=None)
+
+    def read_range(connection: object, topic: str, first: dict[int, int], last: dict[int, int], **more: object) -> Any:
+        if topic == "held":
+            raise RANGE_EXPIRED.error(where=topic, topic=topic, partition=0)
+        return iter([record] if first[0] <= record.offset < last[0] else [])
+
+    for module in (outputs, logs_of_application):
+        monkeypatch.setattr(module, "read_range", read_range)
+    monkeypatch.setattr(outputs, "is_fenced", lambda place, region: False)
+    stamp = VerifiedHeader(incarnation=Incarnation(1), numbers=(0, 0, 2), state="", signed=True)
+    application.place.verifier = lambda topic: SimpleNamespace(verify_record=lambda record: stamp)
+    application.place.void = lambda topic: SimpleNamespace(has=lambda *place: False)
+    application.broker.counts["out"] = 4
+    layout = Layout(
+        {"r": Stage(name="r", inputs=("in",), output="held")}, {"in": 1, "held": 1, "out": 1}, {"held": "out"}
+    )  # fmt: skip
+    store.record_decision("sink", "beginning of out", 0, {"0": 4})
+    application.broker.counts["out"] = 6
+    of_command = KafkaLogs(layout, application.place, application.broker.end_positions)
+    assert of_command.copied("held", "out") == OffsetFrontier.of({TopicPartition(topic="held", partition=0): 3})
+    of_host = KafkaLogs(layout, application.place, application.broker.end_positions, lambda *copied: None)
+    with pytest.raises(LogError, match="were deleted"):
+        of_host.copied("held", "out")

@@ -140,6 +140,20 @@ def test_what_spark_has_deleted_already_is_not_kept(spark: Spark, caplog: pytest
     assert not list(spark.folder.glob("kept/*"))
 
 
+def test_a_start_deletes_what_an_interrupted_deletion_has_left(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hard links would keep the space of states that nobody can return to."""
+    spark.run(13)
+    aside = KeptCheckpoints(spark.folder, "pages")
+    aside.set_aside([4, 5], newest=spark.newest, retain=RETAIN)
+    with monkeypatch.context() as killed:
+        killed.setattr(kept.shutil, "rmtree", lambda path, **more: None)
+        aside.delete({5})
+    assert (spark.folder / "kept" / ".5" / "state").is_dir()
+    again = KeptCheckpoints(spark.folder, "pages")
+    again.restore(spark.newest)
+    assert sorted(path.name for path in (spark.folder / "kept").iterdir()) == ["4"]
+
+
 def test_without_hard_links_files_are_copied(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: Path, target: Path) -> None:
         raise PermissionError("no links here")

@@ -1,4 +1,4 @@
-"""The Python side of calls by live regions: messages, answers, and what it says of rows on which a function fails."""
+"""The Python side of calls by live regions: messages, answers, and its reports of rows on which a function fails."""
 
 import os
 import socket

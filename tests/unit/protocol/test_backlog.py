@@ -96,7 +96,7 @@ def test_a_reader_of_a_view_waits_for_the_rest_of_its_input_only() -> None:
 
 
 def test_nobody_waits_for_the_first_epoch_of_a_view_without_input() -> None:
-    """It can't come, and what reads the results can't go on either."""
+    """The epoch can't come, and the readers of its results can't progress either."""
     world = World(
         stage("v", "facts", "log"), stage("r", "queries", "hop", view="log"), stage("b", "hop", "sink"),
         facts=0, queries=2,

@@ -44,7 +44,7 @@ public final class Aggregates implements Serializable {
 
   private final List<AggregateExpression> functions;
   private final List<NamedExpression> results;
-  /** What the functions read, and the columns of records from which it is made. */
+  /** The inputs of the functions, and the columns of records that they are computed from. */
   private final List<NamedExpression> inputs;
   private final List<Attribute> columns;
   private transient Run run;

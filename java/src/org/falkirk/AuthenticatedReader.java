@@ -27,7 +27,7 @@ import scala.runtime.BoxedUnit;
 /** Reads what tasks write into a shuffle, after a handshake in which both sides prove that they know the secret. */
 final class AuthenticatedReader<K, C> extends StreamingShuffleReader<K, C> {
   private final int shuffleId;
-  /** What is open until the task ends, the last opened first. */
+  /** Resources that stay open until the task ends, the last opened first. */
   private final Deque<Closeable> opened = new ConcurrentLinkedDeque<>();
   /** Spark's constructor starts a thread that connects. It waits until this object is complete. */
   private boolean complete;

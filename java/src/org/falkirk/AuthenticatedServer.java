@@ -93,7 +93,7 @@ final class AuthenticatedServer extends StreamingShuffleServerHandler {
   @Override
   public void channelInactive(TransportClient client) {
     AbstractAuthRpcHandler checked = client.getChannel().attr(CHECKED).get();
-    if (checked != null) checked.channelInactive(client); // it gives back what the handshake holds
+    if (checked != null) checked.channelInactive(client); // frees the resources of the handshake
   }
 
   @Override
@@ -131,7 +131,7 @@ final class AuthenticatedServer extends StreamingShuffleServerHandler {
     return true;
   }
 
-  /** What a connection reaches after its handshake. */
+  /** Handles the messages of a connection after its handshake. */
   private final class Trusted extends RpcHandler {
     @Override
     public void receive(TransportClient client, ByteBuffer message, RpcResponseCallback callback) {

@@ -16,7 +16,7 @@ import scala.Option;
 /**
  * Spark's streaming shuffle, in which readers and writers prove to each other that they know the application's secret.
  *
- * <p>Each task that writes listens on all interfaces, and Spark 4.3 gives its records to whoever asks first. With
+ * <p>Each task that writes listens on all interfaces, and Spark 4.3 gives its records to the first client that asks. With
  * `spark.authenticate`, this manager runs the handshake of Spark's other connections on each of them, and a stranger
  * gets and breaks nothing. With `spark.network.crypto.enabled` the records are encrypted as well. Without
  * `spark.authenticate` there is no secret, and Spark's own classes run.

@@ -15,11 +15,11 @@ import org.apache.spark.sql.types.StructType;
  *
  * <ul>
  *   <li>key STRUCT;
- *   <li>known STRUCT: of a state, the time and the partition (source, partition) of the key's first record, and the time of
+ *   <li>known STRUCT: in a state, the time and the partition (source, partition) of the key's first record, and the time of
  *       that partition;
- *   <li>time, greatest BIGINT; source STRING, partition INT: of a record, its time, the time of its partition, and its
+ *   <li>time, greatest BIGINT; source STRING, partition INT: the time of a record, the time of its partition, and its
  *       partition;
- *   <li>row STRUCT: what becomes the result; letter STRING: the dead letter of a late record, else null.
+ *   <li>row STRUCT: the future result; letter STRING: the dead letter of a late record, else null.
  * </ul>
  */
 public final class FirstOfKeyInEpoch {

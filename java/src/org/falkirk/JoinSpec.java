@@ -13,7 +13,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.classic.ExpressionUtils;
 
 /**
- * Which rows of two streams make a pair, and how long a row can wait for one. All times are in microseconds.
+ * The condition under which rows of two streams make a pair, and how long a row can wait for a partner. All times are in microseconds.
  *
  * @param condition of a pair, over the columns of both sides.
  * @param left the columns of the left rows, right: those of the right ones.

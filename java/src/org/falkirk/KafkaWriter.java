@@ -16,7 +16,7 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   private static final long serialVersionUID = 1L;
 
   private final LaneSettings settings;
-  /** Of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
+  /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
 

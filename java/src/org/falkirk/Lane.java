@@ -39,7 +39,7 @@ final class Lane {
   private boolean isOpen;
   private boolean isClosed;
   private long begunNs;
-  /** What the open transaction has sent. */
+  /** The records that the open transaction has sent. */
   private final List<Sent> sent = new ArrayList<>();
 
   /** A record that was sent, and when the record arrived that caused it; -1: not known. */
@@ -158,7 +158,7 @@ final class Lane {
     check();
   }
 
-  /** Sends what a failed task has handed over, if no successor can fence it. The lane sends nothing more. */
+  /** Sends the records that a failed task has handed over, if no successor can fence it. The lane sends nothing more. */
   void abandon() {
     if (failure == null) failure = new IllegalStateException("its task has failed");
     if (fence != null) return;

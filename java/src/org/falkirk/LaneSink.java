@@ -120,7 +120,7 @@ public final class LaneSink implements TableProvider {
       return null;
     }
 
-    /** Sends what was accepted, so that no record of a failed task arrives later. Its successor fences a fenced one. */
+    /** Sends the accepted records, so that no record of a failed task arrives later. Its successor fences a fenced one. */
     @Override
     public void abort() {
       lane.abandon();

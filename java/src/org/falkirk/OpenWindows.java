@@ -10,7 +10,7 @@ abstract class OpenWindows {
   /** A window of a key: [start, end) in microseconds. */
   record Window(long start, long end, byte[] buffers) {}
 
-  /** Is told when a window is due, which may be before its end. */
+  /** Schedules a window: the time at which it is due may be before its end. */
   interface Agendas {
     void add(long end, Row key);
   }

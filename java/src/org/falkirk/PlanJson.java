@@ -11,6 +11,7 @@ import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.zip.Deflater;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.catalyst.ScalaReflection$;
 import org.apache.spark.sql.catalyst.catalog.BucketSpec;
 import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
@@ -59,13 +60,15 @@ public final class PlanJson {
     }
 
     /**
-     * Return a plan and the columns of its result: {@code {"tree": …, "output": [[name, identity], …]}}.
+     * Return a plan, the columns of its result, and the leaves of the plan and of its subqueries: {@code {"tree": …,
+     * "output": [[name, identity], …], "leaves": [[kind, [identity of its first part, of its second part]], …]}}.
      *
      * <p>It is deflated: an answer of more than 8 KB leaves py4j in several writes, and waits 40 ms for TCP between them.
      *
      * @param ignored the names of fields to leave out, separated by commas
      */
-    public static byte[] of(LogicalPlan plan, String ignored) {
+    public static byte[] of(Dataset<?> data, String ignored) {
+        LogicalPlan plan = data.queryExecution().analyzed();
         PlanJson json = new PlanJson(Set.of(ignored.split(",")));
         json.text.append("{\"tree\":");
         int start = json.text.length();
@@ -82,7 +85,30 @@ public final class PlanJson {
             json.string(column.name());
             json.text.append(',').append(column.exprId().id()).append(columns.hasNext() ? "]," : "]");
         }
+        json.text.append("],\"leaves\":[");
+        json.leaves(plan);
+        for (Object inner : list(plan.subqueriesAll())) {
+            json.leaves((LogicalPlan) inner);
+        }
         return deflated(json.text.append("]}").toString().getBytes(StandardCharsets.UTF_8));
+    }
+
+    /** Return the text of a plan, deflated. */
+    public static byte[] text(Dataset<?> data) {
+        return deflated(data.queryExecution().analyzed().toString().getBytes(StandardCharsets.UTF_8));
+    }
+
+    private void leaves(LogicalPlan plan) {
+        for (Object each : list(plan.collectLeaves())) {
+            LogicalPlan leaf = (LogicalPlan) each;
+            text.append(text.charAt(text.length() - 1) == '[' ? "" : ",").append('[');
+            string(leaf.getClass().getSimpleName());
+            text.append(",[");
+            for (int i = 0; i < Math.min(2, leaf.productArity()); i++) {
+                text.append(i == 0 ? "" : ",").append(System.identityHashCode(leaf.productElement(i)));
+            }
+            text.append("]]");
+        }
     }
 
     private static byte[] deflated(byte[] text) {

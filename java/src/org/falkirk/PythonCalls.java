@@ -10,7 +10,7 @@ import org.apache.spark.util.TaskCompletionListener;
  *
  * <p>If its process dies or hangs, a new one gets the same request. A call has no effect but its answer, so no result is
  * lost, and none comes twice. If that process fails too, the request is the cause, and the task fails. An unused process of
- * another task would prove nothing: whatever ended the first one may have ended it as well.
+ * another task would prove nothing: the same cause may have ended it as well.
  */
 final class PythonCalls {
   /** The text of the task's error if the function must not be called again. The text of the function follows. */

@@ -31,7 +31,7 @@ import java.util.concurrent.TimeUnit;
 final class PythonWorker implements Closeable {
   private static final int SIZE_BYTES = 4;
   private static final long LOOK_MS = 5;
-  /** What an answer is, see `falkirk/frames/row_worker.py`. */
+  /** The kinds of answers, see `falkirk/frames/row_worker.py`. */
   private static final byte ANSWER = 0;
   private static final byte REFUSAL = 1;
   private static final byte LAST_ANSWER = 2;
@@ -78,7 +78,7 @@ final class PythonWorker implements Closeable {
    * Return the answer to a request.
    *
    * @throws Refused if the function must not be called again.
-   * @throws IOException if the process died, took too long, or wrote what is no answer.
+   * @throws IOException if the process died, took too long, or wrote something other than an answer.
    */
   byte[] ask(byte[] request) throws IOException {
     try {

@@ -22,7 +22,7 @@ import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.CalendarInterval;
 
 /**
- * How long after the time of a row the time of its partners can be, by the condition of a join.
+ * The longest time from a row to its partners that the condition of a join allows.
  *
  * <p>Each part of the condition such as {@code other <= own + INTERVAL 5 MINUTES} is a sum of times and constants. A
  * part that is not exactly such a sum limits nothing. Spark's `StreamingJoinHelper` is not used: it takes whole seconds

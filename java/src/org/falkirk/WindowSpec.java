@@ -5,9 +5,9 @@ import org.apache.spark.sql.catalyst.expressions.TimeWindow;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Windows, and what is computed of their records. All times are in microseconds.
+ * Windows, and the aggregates of their records. All times are in microseconds.
  *
- * @param size of a window; of a session the gap. slide: 0 for sessions. offset: windows start at it, and whole slides
+ * @param size of a window, or the gap of a session. slide: 0 for sessions. offset: windows start at it, and whole slides
  *     before and after it.
  * @param delay of the watermark. updates: each record gives results of its windows. Otherwise each window gives one result
  *     when it closes.

@@ -47,7 +47,7 @@ public final class Windows implements Operator {
   private transient Table progress;
   private transient Map<Integer, Partition> partitions;
 
-  /** Args: key: the STRUCT column with the key. prefix: of the names of the added columns. */
+  /** Args: key: the STRUCT column with the key. prefix: begins the names of the added columns. */
   public Windows(EventTime names, String key, String prefix, WindowSpec spec) {
     this.names = names;
     this.key = key;

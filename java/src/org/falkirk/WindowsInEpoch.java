@@ -20,8 +20,8 @@ import org.apache.spark.sql.types.StructType;
  *
  * <ul>
  *   <li>key STRUCT;
- *   <li>open STRUCT: of an open window, its start, its end and its buffers;
- *   <li>time, greatest BIGINT: of a record, its time, and the time by which it may be late;
+ *   <li>open STRUCT: the start, the end and the buffers of an open window;
+ *   <li>time, greatest BIGINT: the time of a record, and the time by which it may be late;
  *   <li>after BIGINT: the time that closes windows at the end of the epoch;
  *   <li>origin STRUCT: the source partition whose time it is, which stays with the window;
  *   <li>row STRUCT: the columns of a record.

@@ -1,0 +1,32 @@
+"""The past of a running application, which makes further checkpoints while a command reads it."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from falkirk.commands.offline.application import OfflineApplication
+from falkirk.protocol.layout import Layout, Stage
+from falkirk.protocol.ports import Point
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.times import TopicPartition
+
+SOURCE, OUTPUT = LogId("in"), LogId("out")
+
+
+def test_results_that_are_sent_meanwhile_are_not_counted_below_zero() -> None:
+    """Each look at the checkpoints finds one more, with results that were sent before it."""
+    sent = 5
+
+    def at(log: LogId, length: int) -> OffsetFrontier:
+        return OffsetFrontier.of({TopicPartition(topic=log, partition=0): length})
+
+    def points() -> tuple[Point, ...]:
+        nonlocal sent
+        sent += 3
+        return (Point(number=PointNumber(1), read=at(SOURCE, sent), sent=at(OUTPUT, sent), made_at_s=1.0),)
+
+    layout = Layout({"r": Stage(name="r", inputs=(SOURCE,), output=OUTPUT)}, {SOURCE: 1, OUTPUT: 1}, {})
+    visit = cast(Any, object.__new__(OfflineApplication))
+    visit.shape, visit.regions = SimpleNamespace(layout=layout), {"r": SimpleNamespace(points=points)}
+    visit.logs = SimpleNamespace(ends=lambda log: at(log, sent))
+    assert [past.since for past in visit.history()] == [0]

@@ -1,0 +1,94 @@
+"""`falkirk verify outputs` beside a running application, which deletes epochs meanwhile."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from falkirk.commands import recomputed
+from falkirk.commands.recomputed import _Log, _Run
+from falkirk.errors import HomeError
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.store import Store
+from falkirk.theory.ids import EpochNumber, LogId
+
+
+class Kept:
+    """A batch with a saved state that names a file."""
+
+    def __init__(self, store: Store, path: Path) -> None:
+        self.real = EpochLog(LogId.of_epochs("b"), "b", path / "home", store)
+        number = self.real.decide({}, {}, {}, 0.0)
+        for name in ("0-results", "0-state"):
+            (self.real.path(name)).mkdir(parents=True)
+            (self.real.path(name) / "rows").write_text("rows")
+        self.real.files().mkdir()
+        (self.real.files() / "changes").write_text("changes")
+        self.real.record(number, folder="0-results", rows=1, dead=0, state="0-state", saved=True)
+        (self.epoch,) = self.real.epochs()
+        batch = SimpleNamespace(name="b", notes=("loop",), iteration=None, is_stateful=True)
+        context = SimpleNamespace(home=SimpleNamespace(store=store))
+        self.log = _Log(self.real, cast(Any, batch), cast(Any, context), path / "again")
+        found, jobs = SimpleNamespace(batch=batch, log=self.log), SimpleNamespace(session=None)
+        self.run = _Run(cast(Any, found), cast(Any, jobs), lambda topic: False)
+
+
+@pytest.fixture
+def kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    states = SimpleNamespace(read=lambda folder, is_result: {"own": folder})
+    monkeypatch.setattr(recomputed, "States", lambda session, batch, log: states)
+    return Kept(store, tmp_path)
+
+
+def test_a_state_that_is_still_there_is_read(kept: Kept) -> None:
+    assert kept.run._saved(kept.epoch) == {"own": "0-state"}
+    assert (kept.log.files() / "changes").read_text() == "changes"
+
+
+def test_a_state_that_is_deleted_while_it_is_checked_is_unknown(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = EpochLog.state
+
+    def state(log: EpochLog, epoch: Any) -> Path:
+        log.drop("0-state")
+        return before(log, epoch)
+
+    monkeypatch.setattr(EpochLog, "state", state)
+    assert kept.run._saved(kept.epoch) is None
+
+
+def test_its_files_are_deleted_while_they_are_copied(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shutil.copytree
+
+    def copytree(source: Path, target: Path, *, copy_function: Any = shutil.copy2, **more: Any) -> Path:
+        def copy(file: str, to: str) -> None:
+            kept.real.drop("0-state")
+            Path(file).unlink()
+            copy_function(file, to)
+
+        return before(source, target, copy_function=copy, **more)
+
+    monkeypatch.setattr(recomputed, "copytree", copytree)
+    assert kept.run._saved(kept.epoch) is None
+
+
+def test_a_damaged_state_is_refused(kept: Kept) -> None:
+    (kept.real.path("0-state") / "rows").write_text("torn")
+    (kept.real.path("0-state") / "rows").unlink()
+    with pytest.raises(HomeError, match="can't be read"):
+        kept.run._saved(kept.epoch)
+
+
+def test_results_that_are_deleted_while_they_are_checked_are_computed_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.log.again[EpochNumber(0)] = "0-again"
+    before = EpochLog._whole
+
+    def whole(log: EpochLog, *arguments: Any) -> Path:
+        kept.real.drop("0-results")
+        return before(log, *arguments)
+
+    monkeypatch.setattr(EpochLog, "_whole", whole)
+    assert kept.log.results(kept.epoch) == kept.log.path("0-again")
