@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -79,11 +80,13 @@ def start_measuring(measurement: Measurement) -> "tuple[multiprocessing.process.
 
 
 def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
     consumer = Consumer(
         {
             "bootstrap.servers": measurement.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": "read_committed",
             "log_level": 0,
         }
     )

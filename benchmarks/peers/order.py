@@ -1,5 +1,6 @@
 """Order of runs, their names, and the summary of repetitions: the pure part of the bench of peers."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -12,12 +13,17 @@ SYSTEMS = {
     "spark-rtm": ("at-least-once",),
     "spark-batch": ("at-least-once",),
 }
-COLUMNS = ("p50_ms", "p95_ms", "p99_ms", "max_ms", "recovery_s", "missing", "repeated")
+#: Kafka Streams commits every 0.1 s by default with exactly-once delivery, so this interval is measured too.
+DEFAULT_INTERVAL_S = {("streams", "exactly-once"): 0.1}
+COLUMNS = (
+    "p50_ms", "p95_ms", "p99_ms", "max_ms", "recovery_s", "records_per_s", "records_per_core_s",
+    "missing", "repeated", "wrong",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One measured setting. Args: kind: `latency` or `recovery`. interval_s: between checkpoints or commits."""
+    """One measured setting. Args: kind: `latency`, `recovery` or `throughput`. interval_s: between checkpoints or commits."""
 
     kind: str
     system: str
@@ -36,16 +42,15 @@ def latency_cases(systems: Sequence[str], intervals_s: Sequence[float], rates: S
     """Return the cases of latency. A case whose result does not depend on the interval occurs once a rate."""
     found = []
     for rate in rates:
-        for interval_s in intervals_s:
-            for system in systems:
-                for guarantee in SYSTEMS[system]:
-                    depends = guarantee != "none" and system != "spark-batch"
-                    if depends or interval_s == intervals_s[0]:
-                        found.append(
-                            Case(
-                                kind="latency", system=system, guarantee=guarantee, interval_s=interval_s, rate=rate
-                            )
-                        )  # fmt: skip
+        for system in systems:
+            for guarantee in SYSTEMS[system]:
+                depends = guarantee != "none" and system != "spark-batch"
+                default_s = DEFAULT_INTERVAL_S.get((system, guarantee))
+                chosen = [*intervals_s] if depends else [intervals_s[0]]
+                chosen = chosen if default_s is None else [default_s, *chosen]
+                for interval_s in chosen:
+                    case = Case(kind="latency", system=system, guarantee=guarantee, interval_s=interval_s, rate=rate)
+                    found.append(case)
     return found
 
 
@@ -80,9 +85,16 @@ def markdown(figures: Mapping[str, float], cases: Sequence[Case]) -> str:
             stem = f"{case.name}_{column}"
             spread = f" ({figures[stem + '_least']:g}–{figures[stem + '_most']:g})" if stem in figures else ""
             cells.append(f"{figures[stem]:g}{spread}" if stem in figures else "–")
-        head = f"| {case.kind} | {case.system} | {case.guarantee} | {case.interval_s:g} s | {case.rate:g} | "
+        rate = f"{case.rate:g}" if case.rate else "backlog"
+        head = f"| {case.kind} | {case.system} | {case.guarantee} | {case.interval_s:g} s | {rate} | "
         lines.append(head + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def read_peers(text: str) -> tuple[dict[str, float], list[Case]]:
+    """Return the figures and cases of a report that the bench wrote as JSON."""
+    report = json.loads(text)
+    return report["figures"], [Case(**case) for case in report["settings"]["cases"]]
 
 
 def newest_checkpoint(paths: Sequence[tuple[str, int]]) -> str:

@@ -6,6 +6,8 @@ import threading
 from pathlib import Path
 from typing import Protocol
 
+import psutil
+
 from benchmarks.child import Child
 from benchmarks.peers.jars import Kind, class_path
 from benchmarks.peers.order import Case, newest_checkpoint
@@ -31,6 +33,9 @@ class System(Protocol):
     def kill(self) -> None:
         """Kill its processes with -9."""
 
+    def processes(self) -> list[psutil.Process]:
+        """Return its processes."""
+
 
 class JavaPeer:
     """A peer in a JVM of its own. It starts from its newest checkpoint if it has one."""
@@ -49,6 +54,12 @@ class JavaPeer:
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the JVM."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [psutil.Process(self._process.pid)]
+        return []
 
     def await_running(self) -> None:
         """Wait for the program's word. Raises: SparkError: `BENCH_INCOMPLETE`: it ended, or took too long."""
@@ -83,3 +94,13 @@ def started(case: Case, bootstrap: str, source: str, sink: str, home: Path) -> S
     )  # fmt: skip
     running: Child = Running(subject)
     return running
+
+
+def processor_s(system: System) -> float:
+    """Return the processor seconds that the processes of a system have used."""
+    total = 0.0
+    for process in system.processes():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
