@@ -47,7 +47,8 @@ class PeersSettings:
     def quick(cls) -> "PeersSettings":
         """Return settings for one short run of each case, to see that everything runs."""
         return cls(
-            intervals_s=(1.0,), warm_up_s=6.0, window_s=4.0, repetitions=1, kill_after_s=6.0, rest_s=15.0, backlog=300_000,
+            intervals_s=(1.0,), warm_up_s=6.0, window_s=4.0, repetitions=1, kill_after_s=6.0, rest_s=15.0,
+            backlog=300_000,
         )  # fmt: skip
 
     @classmethod

@@ -23,7 +23,10 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One measured setting. Args: kind: `latency`, `recovery` or `throughput`. interval_s: between checkpoints or commits."""
+    """One measured setting.
+
+    Args: kind: `latency`, `recovery` or `throughput`. interval_s: between checkpoints or commits.
+    """
 
     kind: str
     system: str
