@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_pressure, draw_regimes
+from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_peers, draw_pressure, draw_regimes
 from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
 from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
 from benchmarks.jobs import JOBS
@@ -18,6 +18,8 @@ from benchmarks.nexmark.bench import NexmarkSettings, run_nexmark
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.overhead import OverheadSettings, overhead_table, run_overhead
 from benchmarks.pairs import PAIRS
+from benchmarks.peers.bench import PeersSettings, run_peers
+from benchmarks.peers.order import SYSTEMS, markdown, read_peers
 from benchmarks.planning import run_planning
 from benchmarks.plots import draw_latency, draw_monitor
 from benchmarks.pressure import PressureSettings, run_pressure
@@ -226,6 +228,41 @@ def recovery(quick: bool, file: Path | None) -> None:
     for name, value in sorted(report.figures.items()):
         console.print(f"{name} = {value:,}")
     _write(report, file, console)
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="One short run of each case: about fifteen minutes.")
+@click.option("--long", "is_long", is_flag=True, help="Also 60 s between checkpoints and 5,000 records/s: hours.")
+@click.option("--system", "systems", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one.")
+@click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each case.")
+@click.option("--from", "measured", type=_EXISTING, help="Measure nothing; render this JSON of an earlier run.")
+@click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown here.")
+@_json
+@_plots
+def peers(
+    quick: bool, is_long: bool, systems: tuple[str, ...], repetitions: int | None, measured: Path | None,
+    table: Path | None, file: Path | None, plots: Path | None,
+) -> None:  # fmt: skip
+    """Run a keyed count in Falkirk, Flink, Kafka Streams and plain Spark: latency, recovery and throughput.
+
+    The first run downloads Flink and Kafka Streams, 190 MB, into the cache.
+    """
+    console = Terminal()
+    if measured is not None:
+        figures, cases = read_peers(measured.read_text())
+    else:
+        settings = PeersSettings.quick() if quick else PeersSettings.long() if is_long else PeersSettings()
+        settings = replace(
+            settings, systems=systems or settings.systems, repetitions=repetitions or settings.repetitions
+        )  # fmt: skip
+        report, cases = run_peers(settings, lambda text: console.print(text, soft_wrap=True))
+        figures = report.figures
+        _write(report, file, console)
+    if table is not None:
+        table.write_text(markdown(figures, cases))
+        console.print(f"table in {table}")
+    if plots is not None:
+        console.print(f"plot in {draw_peers(figures, cases, plots)}")
 
 
 def _write(report: Report, file: Path | None, console: Terminal) -> None:

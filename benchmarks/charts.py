@@ -1,11 +1,13 @@
-"""Charts: draws the results of the benches of overhead, regimes, guarantees, backpressure and iterations."""
+"""Charts: draws the results of the benches of overhead, regimes, guarantees, backpressure, iterations and peers."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 from benchmarks.iterate import ALGORITHMS, IterateRun
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.overhead import MEASURES, OverheadRun
+from benchmarks.peers.order import Case
 from benchmarks.plots import prepare, save
 from benchmarks.pressure import PressureRun
 from benchmarks.regimes import REGIMES
@@ -144,3 +146,32 @@ def draw_iterate(run: IterateRun, folder: Path) -> Path:
     axes[0][0].set_ylabel("seconds")
     figure.legend(*axes[0][0].get_legend_handles_labels(), frameon=False, fontsize=7, loc="outside right center")
     return save(figure, folder / "iterate.png")
+
+
+def draw_peers(figures: Mapping[str, float], cases: Sequence[Case], folder: Path) -> Path:
+    """Draw p50 and p99 of each case of latency, with the spread; return the file. Raises: as `draw_overhead`."""
+    prepare(folder)
+    from matplotlib import pyplot
+
+    shown = [case for case in cases if case.kind == "latency" and f"{case.name}_p99_ms" in figures]
+    figure, axis = pyplot.subplots(figsize=(9, 1.2 + 0.4 * len(shown)))
+    for point, colour, lift in (("p50_ms", _BLUE, 0.2), ("p99_ms", _ORANGE, -0.2)):
+        stems = [f"{case.name}_{point}" for case in shown]
+        middle = [figures[stem] for stem in stems]
+        spread = [
+            [figures[stem] - figures[f"{stem}_least"] for stem in stems],
+            [figures[f"{stem}_most"] - figures[stem] for stem in stems],
+        ]
+        places = [len(shown) - n + lift for n in range(len(shown))]
+        axis.barh(places, middle, height=0.36, color=colour, label=point.removesuffix("_ms"), xerr=spread)
+    axis.set_yticks(
+        [len(shown) - n for n in range(len(shown))],
+        [f"{c.system}, {c.guarantee}, {c.interval_s:g} s, {c.rate:g}/s" for c in shown],
+        fontsize=8,
+    )
+    axis.set_xscale("log")
+    axis.set_xlabel("latency, ms")
+    axis.legend(frameon=False, fontsize=8)
+    axis.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return save(figure, folder / "peers.png")

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -25,7 +26,8 @@ class Measurement:
 
     Args:
         identity_field: the field of an output that names the record that caused it. warm_up_s: the time at the
-            beginning whose records are not counted.
+            beginning whose records are not counted. silence_s: the longest time without a result after the
+            last record.
     """
 
     bootstrap: str
@@ -35,6 +37,7 @@ class Measurement:
     records: Sequence[tuple[str, str, str, int]]
     rate: float
     warm_up_s: float
+    silence_s: float = SILENCE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +80,13 @@ def start_measuring(measurement: Measurement) -> "tuple[multiprocessing.process.
 
 
 def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal; the bench ends its children
     consumer = Consumer(
         {
             "bootstrap.servers": measurement.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": "read_committed",
             "log_level": 0,
         }
     )
@@ -98,7 +103,7 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
     while due or time.monotonic() - last_s < LINGER_S:
         if done.is_set():
             done_s = done_s or time.monotonic()
-            if time.monotonic() - max(last_s, done_s) > SILENCE_S or time.monotonic() - done_s > PATIENCE_S:
+            if time.monotonic() - max(last_s, done_s) > measurement.silence_s or time.monotonic() - done_s > PATIENCE_S:
                 break
         message = consumer.poll(0.1)  # poll() returns the first message at once; consume() would wait for more
         if message is None or message.error() is not None:

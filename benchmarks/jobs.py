@@ -117,9 +117,12 @@ def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s
 
 
 def plain(
-    job: Job, session: SparkSession, bootstrap: str, source: str, sink: str, interval_s: float, home: Path
+    job: Job, session: SparkSession, bootstrap: str, source: str, sink: str, interval_s: float | None, home: Path
 ) -> Any:
-    """Start the job as one plain Real-time Mode query, written without Falkirk. Return the query."""
+    """Start the job as one plain query, written without Falkirk, and return it.
+
+    Args: interval_s: between checkpoints of Real-time Mode; None: micro-batches, one right after the other.
+    """
     reader = session.readStream.format("kafka").option("kafka.bootstrap.servers", bootstrap)
     raw = reader.option("subscribe", source).option("startingOffsets", "earliest").load()
     rows = raw.select(F.from_json(F.col("value").cast("string"), job.schema).alias("r")).select("r.*")
@@ -145,6 +148,8 @@ def plain(
         .option("checkpointLocation", str(home))
         .outputMode("update")
     )
+    if interval_s is None:
+        return writer.trigger(processingTime="0 seconds").start()
     return writer.trigger(realTime=f"{round(interval_s * 1000)} milliseconds").start()  # type: ignore[call-overload]
 
 

@@ -14,11 +14,16 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 
 PARTITIONS = 2
+#: Variants without Falkirk.
+PLAIN = ("none", "micro-batch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A variant of a job. Args: variant: `none`, or a delivery. interval_s: between checkpoints."""
+    """A variant of a job.
+
+    Args: variant: `none` (Real-time Mode), `micro-batch`, or a delivery. interval_s: between checkpoints.
+    """
 
     job: str
     variant: str
@@ -55,8 +60,8 @@ def _run(subject: Subject, pipe: "Pipe[Any, Any]") -> None:
 
 def _finish(subject: Subject, query: Any, live: Any) -> Account:
     progress = live().recentProgress
-    hops = query.hops if subject.variant != "none" else ()
-    suppressed = sum(r.suppressed for r in query.status) if subject.variant != "none" else 0
+    hops = query.hops if subject.variant not in PLAIN else ()
+    suppressed = sum(r.suppressed for r in query.status) if subject.variant not in PLAIN else 0
     query.stop()
     return Account(hops=hops, suppressed=suppressed, phases_ms=_phases_ms(progress, subject.interval_s))
 
@@ -66,8 +71,9 @@ def _start(subject: Subject) -> tuple[Any, Any]:
     job = JOBS[subject.job]
     session = spark_session("falkirk-bench", master="local[24]", state_partitions=PARTITIONS)
     topics = (subject.source, subject.sink)
-    if subject.variant == "none":
-        query = plain(job, session, subject.bootstrap, *topics, subject.interval_s, subject.home)
+    if subject.variant in PLAIN:
+        interval_s = subject.interval_s if subject.variant == "none" else None
+        query = plain(job, session, subject.bootstrap, *topics, interval_s, subject.home)
         return query, lambda: query
     app = application(job, *topics, Delivery(subject.variant), subject.interval_s, subject.home)
     running = run_here(app, Connection.of(subject.bootstrap))

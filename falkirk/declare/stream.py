@@ -24,7 +24,7 @@ from falkirk.declare.nodes import (
 )
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.unknown_methods import refuse_method
-from falkirk.declare.watermark import Watermark, watermark
+from falkirk.declare.watermark import Expiry, Watermark, watermark
 from falkirk.declare.windows import divided, unchanged, without_time
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
@@ -155,6 +155,7 @@ class Stream:
         key: str | Sequence[str],
         state: str,
         returns: str,
+        expires: Duration | None = None,
         poison: str = "dead-letter",
         timeout: Duration = "1 minute",
     ) -> Self:
@@ -162,11 +163,17 @@ class Stream:
 
         The function gets each key's records in the order of their stamps. It runs live as that of `map_rows`.
 
-        Args: timeout: see `map_rows`. Raises: DefinitionError: `DURATION_MALFORMED`.
+        Args: expires: delete the state of a key when the watermark has passed the key's newest record by this. It needs
+            a `withWatermark` before it. Late records become dead letters. timeout: see `map_rows`.
+        Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
         """
+        where = caller()
         duration_s(timeout)
-        options = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
-        return self._then("stateful", function, options)
+        options: dict[str, Any] = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
+        if expires is not None:
+            watermark = _watermark_of(self._node, where, "stateful(expires=)")
+            options["expiry"] = Expiry(watermark=watermark, after_us=round(duration_s(expires) * 1_000_000))
+        return self._like(Step(parent=self._node, operation="stateful", arguments=(function, options), where=where))
 
     def alias(self, name: str) -> Self:
         """Name the stream for the condition of a join, as ``DataFrame.alias``. Its first name is that of its source."""
@@ -231,7 +238,7 @@ class Stream:
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
-        `dropDuplicates`, an aggregation by windows or a `join` has to follow.
+        `dropDuplicates`, an aggregation by windows, a `join` or `stateful` with ``expires=`` has to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.
@@ -366,13 +373,13 @@ def _since(step: Step, node: Node) -> tuple[Step, ...]:
     return steps_of(node)[len(steps_of(step)) :]
 
 
-def _watermark_of(node: Node, where: SourceLocation) -> Watermark:
+def _watermark_of(node: Node, where: SourceLocation, step: str = "dropDuplicates()") -> Watermark:
     """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
     timed = timed_by(node)
     if timed is not None:
         return cast(Watermark, timed.arguments[0])
     last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
-    raise WATERMARK_MISSING.error(where=where, after="" if last is None else f" after {last.operation}()")
+    raise WATERMARK_MISSING.error(where=where, step=step, after="" if last is None else f" after {last.operation}()")
 
 
 def _quoted(name: str) -> str:

@@ -27,6 +27,20 @@ class Watermark:
         return f"{self.column}, {seconds(self.delay_us)}, {seconds(self.ahead_us)} ahead"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """When the state of a key expires: its newest record is older than the watermark by `after_us` or more.
+
+    Args: watermark: of the records. after_us: in microseconds.
+    """
+
+    watermark: Watermark
+    after_us: int
+
+    def __str__(self) -> str:
+        return f"{seconds(self.after_us)} after {self.watermark}"
+
+
 def seconds(duration_us: int) -> str:
     """Return a duration as text that names no other duration. Homes compare these texts.
 

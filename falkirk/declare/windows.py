@@ -75,9 +75,14 @@ def without_time(windows: Sequence[Window], column: str, since: Sequence[Recorde
 def is_in_one_partition(step: Recorded, before: Sequence[Recorded], keys: Collection[str]) -> bool:
     """Return whether all records with the same key of a step are certainly in one partition of the source.
 
-    Args: step: `dropDuplicates`, or windows. before: the steps from the source on. keys: by which it is partitioned.
+    Args: step: `dropDuplicates`, windows, or `stateful`. before: the steps from the source on. keys: by which it is
+        partitioned.
     """
-    _, others = divided(step.arguments[0])
+    if step.operation == "stateful":
+        key = step.arguments[1]["key"]
+        others = [key] if isinstance(key, str) else list(key)
+    else:
+        _, others = divided(step.arguments[0])
     named = {str(c._jc.toString()) if hasattr(c, "_jc") else str(c) for c in others}
     return bool(keys) and set(keys) <= unchanged(keys, before) & named
 

@@ -4,5 +4,7 @@
 STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 #: The timestamp that a record has in Kafka; its event time in microseconds; the time of its partition, see event_time.
 ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_greatest"
+#: How old a record is, or a state: the time of the newest record and its partition, and the watermark.
+AGE = "__falkirk_age"
 OURS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST)
 PREFIX = "__falkirk"

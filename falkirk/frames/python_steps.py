@@ -21,13 +21,17 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from falkirk.declare.policy import duration_s
+from falkirk.declare.watermark import Expiry
 from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
-from falkirk.frames.event_time import KEY, as_key, by_key
-from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key
+from falkirk.frames.event_time import names as time_names
+from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.system import private
 
 #: Columns between Python and the Java module: a request, which the answer replaces; the answer; the results one by one.
 _CALL, _ANSWER, _PLACE, _RESULT = "__falkirk_call", "__falkirk_answer", "__falkirk_place", "__falkirk_result"
+#: The request of a late record.
+_LATE = "__falkirk_late"
 #: How long a worker may take to import what the function needs.
 _START_S = 60
 
@@ -50,7 +54,7 @@ class PythonStep:
 
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
         depth: how many sub-indexes a stamp has. function: takes a row, and a state if there is one. options:
-        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`.
+        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, and `expiry` if it expires.
     """
 
     data: DataFrame
@@ -83,13 +87,24 @@ class PythonStep:
         _check_types(state)
         calls = StateCalls(**self._known(), keys=keys_of(self.options["key"]), state=state)
         names = {f"{KEY}{i}": as_key(self.data, name) for i, name in enumerate(calls.keys)}
-        asked = self._asked(*[key.alias(name) for name, key in names.items()])
+        expiry: Expiry | None = self.options.get("expiry")
+        time = [] if expiry is None else [F.col(TIME)]
+        asked = self._asked(*[key.alias(name) for name, key in names.items()], *time)
         if not self.data.isStreaming:
-            reads = F.hash(*names, f"{STAMP}.partition") >= F.lit(-(2**31))
+            reads = F.hash(*names, *time, f"{STAMP}.partition") >= F.lit(-(2**31))
             return self._results(_by_udf(asked.where(F.col(BAD).isNotNull() | reads), calls.alone))
         session: Any = self.data.sparkSession
-        operator = session._jvm.org.falkirk.PythonState(_CALL, KEY, STAMP, self._command(calls))
-        return self._results(by_key(asked, [F.col(name) for name in names], operator))
+        java, expires = session._jvm.org.falkirk, None
+        if expiry is not None:
+            expires = java.StateExpiry(time_names(self.data), expiry.watermark.delay_us, expiry.after_us)
+        operator = java.PythonState(_CALL, KEY, STAMP, self._command(calls), expires, _LATE)
+        folded = by_key(asked, [F.col(name) for name in names], operator)
+        return self._results(folded if expiry is None else self._with_late(folded, calls.given))
+
+    def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
+        """Return the rows with late ones as bad ones."""
+        row = _codec(self.data, "fromBytes", given, given, F.col(_LATE))
+        return folded.withColumn(BAD, bad(F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
 
     @property
     def _returns(self) -> StructType:

@@ -11,7 +11,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.analysis.columns import require
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.names import AGE
 from falkirk.frames.python_steps import schema_of as schema_of
+from falkirk.operators.ages import AGES, Age
 from falkirk.operators.call import KIND, LETTER, Call, current
 
 Poison = Literal["dead-letter", "fail"]
@@ -57,6 +59,7 @@ def stateful(
     order: str = STAMP,
     poison: Poison = "dead-letter",
     where: SourceLocation | None = None,
+    age: Age | None = None,
 ) -> DataFrame:
     """Return the results of a Python function for each row and the state of its key; the function also returns the new
     state.
@@ -70,30 +73,36 @@ def stateful(
         returns: the columns of the results, as Spark DDL.
         order: the column that orders a key's rows. The default is their stamps, which a parameter marked `Stamped` has.
         poison, where: as in `map_rows`; the state from before the row remains.
+        age: when states expire. `Stream.stateful` has a parameter for it; then rows have a column `AGE`.
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
     keys = keys_of(key)
     check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
-    whole = StructType([*[rows.schema[k] for k in keys], *own.fields])
+    ages = [] if age is None else [StructField(AGE, AGES)]
+    whole = StructType([*[rows.schema[k] for k in keys], *own.fields, *ages])
     kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
     slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
     touched = rows.select(*named(keys)).distinct()
     mine, others = (joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
     of_rows = [F.struct(*named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
+    of_age = named([field.name for field in ages])
     names = [c for c in rows.columns if not c.startswith(OURS)]
-    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"))
+    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"), *of_age)
     old = mine.select(
         F.struct(*named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
         F.struct(*named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
+        *of_age,
     )  # fmt: skip
     sorted_ = new.unionByName(old).repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
-    done = sorted_.mapInArrow(work(function, names, keys, list(own.names)), _tagged(kinds))
+    after_us = None if age is None else age.after_us
+    done = sorted_.mapInArrow(work(function, names, keys, list(own.names), after_us), _tagged(kinds))
     taken = _taken(call, done, kinds)
-    call.keep(slot, others.unionByName(taken["state"]))
+    states = others.unionByName(taken["state"])
+    call.keep(slot, states if age is None else age.unexpired(states))
     return taken["result"]
 
 
@@ -112,8 +121,8 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
     # Times without a zone that a function returns are in UTC, as are the times that it gets.
     arrow, fails, name = to_arrow_schema(_tagged(kinds), timezone="UTC"), poison == "fail", str(where)
 
-    def made(function: Callable[..., Any], *names: list[str]) -> Any:
-        work = getattr(python, kind)(function, *names, lambda: python.RowCollector(arrow, name, fails=fails))
+    def made(function: Callable[..., Any], *options: Any) -> Any:
+        work = getattr(python, kind)(function, *options, lambda: python.RowCollector(arrow, name, fails=fails))
         work.__wrapped__ = function  # for code that looks for the user's declarations about the function
         return work
 

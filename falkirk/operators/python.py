@@ -23,6 +23,8 @@ from falkirk.frames.user_function import (
 )
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
+#: The age of a row and of a state: see `falkirk/frames/names.py`, which is not sent.
+_AGE = "__falkirk_age"
 #: The fields that tell the row's origin.
 _STAMP = ("source", "partition", "offset")
 #: The number of rows that are sent to Spark at once.
@@ -110,15 +112,19 @@ def folding(
     names: list[str],
     keys: list[str],
     states: list[str],
+    expires_us: int | None,
     sender: Callable[[], RowCollector],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a task's function for `stateful`. Rows arrive key by key: first the key's state, then its rows in order.
-    Args: names, keys, states: the columns of rows, of keys, and of states without keys."""
+    Args: names, keys, states: the columns of rows, of keys, and of states without keys. expires_us: how far the
+    watermark of a row must be past the time of a state's newest row, so that the state has expired. Then rows and
+    states have `_AGE`."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         out, make, make_state = sender(), Row(*names), Row(*states)
         of: tuple[Any, ...] | None = None
         state: Row | None = None
+        age: Mapping[str, Any] | None = None
         for batch in batches:
             for each, error in _plain_rows(batch):
                 if error is not None:
@@ -126,11 +132,13 @@ def folding(
                     continue
                 key = tuple(each["key"].values())
                 if key != of and repr(key) != repr(of):  # NaN does not equal itself, but Spark treats it as one key
-                    _keep(out, keys, of, state)
-                    of, state = key, None
+                    _keep(out, keys, of, state, age)
+                    of, state, age = key, None, None
                 if each["row"] is None:
-                    state = make_state(*each["state"].values())
+                    state, age = make_state(*each["state"].values()), each.get(_AGE)
                     continue
+                if age is not None and age["time"] + expires_us <= each[_AGE]["watermark"]:
+                    state, age = None, None
                 try:
                     returned = function(make(*each["row"].values()), state)
                     if not isinstance(returned, tuple) or len(returned) != 2:
@@ -145,11 +153,13 @@ def folding(
                     out.refuse(each["row"], each["order"])
                     continue
                 state = after
+                if expires_us is not None:
+                    age = None if state is None else max(each[_AGE], age or each[_AGE], key=lambda a: a["time"])
                 for result in found:
                     out.add(RESULT, result)
                 if out.ready():
                     yield out.batch()
-        _keep(out, keys, of, state)
+        _keep(out, keys, of, state, age)
         yield out.batch()
 
     return work
@@ -196,6 +206,13 @@ def _readable(column: pa.Array) -> Any:
             return "out of range"
 
 
-def _keep(out: RowCollector, keys: list[str], key: tuple[Any, ...] | None, state: Row | None) -> None:
+def _keep(
+    out: RowCollector,
+    keys: list[str],
+    key: tuple[Any, ...] | None,
+    state: Row | None,
+    age: Mapping[str, Any] | None,
+) -> None:
     if key is not None and state is not None:
-        out.add(STATE, {**dict(zip(keys, key, strict=True)), **state.asDict()})
+        ages = {} if age is None else {_AGE: age}
+        out.add(STATE, {**dict(zip(keys, key, strict=True)), **state.asDict(), **ages})

@@ -70,8 +70,11 @@ class _Replay:
             right = self.after(other.node)
             return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
         self._require_stamps(frame, node)
-        rows = frame.data.drop(BAD, TIME, GREATEST)
-        return frames.good(stateful(rows, node.arguments[0], order=STAMP, where=node.where, **options))
+        expiry, rows, age = options.pop("expiry", None), frame.data.drop(BAD), None
+        if expiry is not None:
+            rows, age = watermarks.aged(rows, expiry, self.processor.name, self.times[id(expiry.watermark)])
+        rows = rows.drop(TIME, GREATEST)
+        return frames.good(stateful(rows, node.arguments[0], order=STAMP, where=node.where, age=age, **options))
 
     def _timed(self, step: Step, frame: Frame) -> Frame:
         self._require_stamps(frame, step)

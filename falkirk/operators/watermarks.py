@@ -18,12 +18,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from falkirk.declare.nodes import Step
-from falkirk.declare.watermark import Watermark
+from falkirk.declare.watermark import Expiry, Watermark
 from falkirk.declare.windows import divided
 from falkirk.frames import windows
 from falkirk.frames.event_time import LATE, as_key, unfit
-from falkirk.frames.names import GREATEST, OURS, STAMP, TIME
+from falkirk.frames.names import AGE, GREATEST, OURS, STAMP, TIME
 from falkirk.frames.stamped import Frame, aggregates_of, key_column
+from falkirk.operators.ages import AGES, Age
 from falkirk.operators.call import KIND, LETTER, Call, current
 
 _TIMES = StructType(
@@ -134,6 +135,32 @@ def _unexpired(states: DataFrame, times: DataFrame, watermark: Watermark) -> Dat
 
 def _with_time(known: StructType) -> StructType:
     return StructType([*known.fields, StructField("greatest", LongType())])
+
+
+def aged(rows: DataFrame, expiry: Expiry, region: str, times: Times) -> tuple[DataFrame, Age]:
+    """Return the rows that are not late, with their ages, for a state that expires. Late rows become dead letters.
+
+    Args: rows: of `timed`, with its columns. region: for the dead letters. times: of `timed`.
+    """
+    call, watermark = current("stateful"), F.col(GREATEST) - F.lit(expiry.watermark.delay_us)
+    is_late, plain = F.col(TIME) < watermark, rows.drop(TIME, GREATEST)
+    age = F.struct(
+        F.col(TIME).alias("time"), F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"), watermark.alias("watermark")
+    ).cast(AGES)
+    letter = F.struct(F.lit(None).cast("string").alias("key"), letter_of(plain, F.lit(LATE), region))
+    result = F.struct(*[F.col(f"`{c}`") for c in plain.columns], age.alias(AGE))
+    divided = rows.select(
+        F.when(is_late, F.lit("letter")).otherwise(F.lit("result")).alias(KIND),
+        F.when(~is_late, result).alias("result"), F.when(is_late, letter).alias("letter"),
+    )  # fmt: skip
+    schema = divided.schema["result"].dataType
+    assert isinstance(schema, StructType)
+    parts = call.split(divided, {"result": schema, "letter": LETTER}, determined_by=rows)
+    call.reject(parts["letter"])
+    now = times.after.select(
+        "source", "partition", (F.col("time") - F.lit(expiry.watermark.delay_us)).alias("__watermark")
+    )
+    return parts["result"], Age(after_us=expiry.after_us, watermarks=now)
 
 
 def of_windows(

@@ -64,10 +64,11 @@ def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordin
 def _against_live(
     processor: DeclaredProcessor, app: Application, recordings: Recordings, elsewhere: bool
 ) -> str | None:
+    every = _steps(node_of(recordings.first(processor)))
+    event_time.check_expiry(processor, every, app.sources)
     for read in processor.reads:
         if read in app.processors and app.processors[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
-    every = _steps(node_of(recordings.first(processor)))
     event_time.check_used(processor, every)
     listed = next((read for read in processor.reads if read in app.lists), None)
     if listed is not None:

@@ -13,9 +13,11 @@ from falkirk.analysis.columns import check_group, plain_keys
 from falkirk.declare.nodes import SourceNode, Step, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
+from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import divided, is_in_one_partition
-from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, WATERMARK_UNUSED
+from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
+from falkirk.frames.python_steps import keys_of as state_keys
 from falkirk.frames.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
 
@@ -24,12 +26,44 @@ TIMED = ("dropDuplicates", "windows")
 JOIN = "timedJoin"
 
 
+def is_timed(step: Step) -> bool:
+    """Return whether a step keeps something by event time, apart from joins."""
+    return step.operation in TIMED or (step.operation == "stateful" and "expiry" in step.arguments[1])
+
+
+def _watermark_of(step: Step) -> Watermark:
+    found = step.arguments[1]["expiry"].watermark if step.operation == "stateful" else step.arguments[-1]
+    assert isinstance(found, Watermark), "a step with event time"
+    return found
+
+
+def check_expiry(processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> None:
+    """Refuse a state that expires, unless all records of a key are in one partition of a source.
+
+    Otherwise, several partitions would have a say in the age of a state, and it would depend on the epochs' ends.
+
+    Args: steps: upstream first. Raises: DefinitionError: `EXPIRY_UNSUITABLE`.
+    """
+    for place, step in enumerate(steps):
+        if step.operation != "stateful" or "expiry" not in step.arguments[1]:
+            continue
+        if len(processor.reads) != 1 or processor.reads[0] not in sources:
+            reason = f"it reads {', '.join(processor.reads)}"
+        else:
+            topic = sources[processor.reads[0]].topic
+            if is_in_one_partition(step, steps[:place], topic.keys):
+                continue
+            of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
+            reason = f"{topic.topic} is {of}"
+        raise EXPIRY_UNSUITABLE.error(where=step.where, processor=processor.name, reason=reason)
+
+
 def check_used(processor: DeclaredProcessor, steps: Sequence[Step]) -> None:
     """Refuse an event time that no step uses. Args: steps: upstream first.
 
     Raises: DefinitionError: `WATERMARK_UNUSED`.
     """
-    used = [step.arguments[-1] for step in steps if step.operation in TIMED]
+    used = [_watermark_of(step) for step in steps if is_timed(step)]
     used += [watermark for step in steps if step.operation == JOIN for watermark in step.arguments[1].watermarks]
     for step in steps:
         if step.operation == "withWatermark" and not any(step.arguments[0] is watermark for watermark in used):
@@ -42,15 +76,13 @@ def against_live(processor: DeclaredProcessor, steps: Sequence[Step], sources: M
     if join is not None:
         reason = _against_join(processor, join, steps, sources)
         return None if reason is None else f"{spoken(join)} {reason} ({join.where})"
-    place = next((i for i, step in enumerate(steps) if step.operation in TIMED), None)
+    place = next((i for i, step in enumerate(steps) if is_timed(step)), None)
     if place is None:
         return None
     step, before = steps[place], steps[:place]
     if len(processor.reads) != 1 or processor.reads[0] not in sources:
         reason = "runs live only on a source, whose partitions give it the time"
-    elif any(other.operation in KEYED for other in before) or any(
-        other.operation in TIMED for other in steps[place + 1 :]
-    ):
+    elif any(other.operation in KEYED for other in before) or any(is_timed(other) for other in steps[place + 1 :]):
         reason = "and another step with state are in one processor, and a live query can have only one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
@@ -70,7 +102,7 @@ def _against_join(
     is_of_itself = root_of(join) == root_of(join.arguments[0].node)
     if len(processor.reads) != 2 or len(set(read)) != 2 or is_of_itself:
         return "runs live only on two sources with different topics"
-    if any(step.operation in TIMED for step in steps) or _count(steps, JOIN) > 1:
+    if any(map(is_timed, steps)) or _count(steps, JOIN) > 1:
         return "and another step with state are in one processor, and a live query can have only one"
     if not isinstance(processor.policy, Lazy | Ephemeral):
         return f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
@@ -105,6 +137,8 @@ def keys_of(before: Frame, step: Step) -> tuple[Any, ...]:
 
     Raises: DefinitionError: the user's mistakes in windows.
     """
+    if step.operation == "stateful":
+        return state_keys(step.arguments[1]["key"])
     if step.operation != "windows":
         return tuple(step.arguments[0])
     frames.apply(before, step)

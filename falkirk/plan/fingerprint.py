@@ -120,7 +120,8 @@ def _state_of(step: Step) -> str:
     if step.operation != "stateful":
         return text_of(step)
     options = step.arguments[1]
-    return f"stateful(key {', '.join(keys_of(options['key']))}, state {options['state']})"
+    expiry = f", expires {options['expiry']}" if "expiry" in options else ""
+    return f"stateful(key {', '.join(keys_of(options['key']))}, state {options['state']}{expiry})"
 
 
 @functools.lru_cache(maxsize=256)

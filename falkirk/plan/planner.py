@@ -260,7 +260,7 @@ class _Planner:
 
     def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
         """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
-        if step.operation in ("agg", "count", "stateful"):
+        if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
             columns.check_group(draft.frame, grouped, step.where)
@@ -277,7 +277,7 @@ class _Planner:
                 mechanisms.enter(draft, processor)
             draft.note_key(keys)
         before = draft.frame
-        if step.operation in event_time.TIMED:
+        if event_time.is_timed(step):
             grouped = event_time.keys_of(before, step)
             event_time.check(before, step, processor, draft.needs_sequencer(grouped))
             draft.note_key(grouped)

@@ -70,10 +70,19 @@ def _of_join(step: Step, processor: str) -> Reason:
 
 def _of_python(step: Step, processor: str) -> Reason:
     function, options = step.arguments
+    expiry, kept = options.get("expiry"), ""
+    if expiry is not None:
+        delay, after = seconds(expiry.watermark.delay_us / 1e6), seconds(expiry.after_us / 1e6)
+        kept = (
+            f" Each partition has its own time: the greatest `{expiry.watermark.column}` among its records so far, "
+            f"less {delay}, in every replay too. The state of a key is deleted when that time has passed the "
+            f"key's newest record by {after}. A record that is older than that time is late."
+        )
     called = getattr(function, "__name__", type(function).__name__)
     limit = seconds(duration_s(options["timeout"]))
     return Reason(
         kind="python", processor=processor, where=step.where,
         text=f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
-        f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record.",
+        f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record."
+        + kept,
     )  # fmt: skip

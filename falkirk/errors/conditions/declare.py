@@ -347,7 +347,7 @@ WATERMARK_INVALID = Condition(
 WATERMARK_MISSING = Condition(
     "WATERMARK_MISSING",
     DefinitionError,
-    "dropDuplicates() has no event time{after}, so keys would be kept for ever.",
+    "{step} has no event time{after}, so keys would be kept for ever.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
 )
 JOIN_INVALID = Condition(

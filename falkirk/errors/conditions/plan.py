@@ -71,6 +71,13 @@ WATERMARK_UNUSED = Condition(
     hint='Write dropDuplicates(["id"]), groupBy(F.window("at", "10 minutes"), "id") or a join after it, '
     "or leave it out.",
 )
+EXPIRY_UNSUITABLE = Condition(
+    "EXPIRY_UNSUITABLE",
+    DefinitionError,
+    "stateful(expires=) of {processor!r} needs all records of a key in one partition of a source, and {reason}.",
+    hint="Read one source whose key= names columns of the state's key, and keep these columns unchanged. Or leave "
+    "expires= out.",
+)
 ENGINE_UNSUITABLE_GROUP = Condition(
     "ENGINE_UNSUITABLE",
     DefinitionError,

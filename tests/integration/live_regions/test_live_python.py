@@ -54,12 +54,21 @@ def workers() -> list[psutil.Process]:
 @fk.deterministic
 def totalled(row: Row, state: Row | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Return the sum of a key's numbers, which begins again after every twentieth record, and fail on some rows."""
-    seen, total = (0, 0) if state is None else (state.seen, state.total)
+    seen, total = ([], 0) if state is None else (state.seen, state.newest["total"])
     if row.n % 10 == 7:
-        raise ValueError(f"no {row.n} after {seen}")
-    last = None if state is None else state.at
-    results = [{"id": row.id, "n": row.n, "total": total + row.n, "before": last}] * (1 + row.n % 2)
-    return results, None if seen == 19 else {"seen": seen + 1, "total": total + row.n, "at": row.at}
+        raise ValueError(f"no {row.n} after {len(seen)}")
+    digits = {} if state is None else dict(state.digits)  # a map is a list of pairs, as in a row
+    last = None if state is None else state.newest["at"]
+    results = [{"id": row.id, "n": row.n, "total": total + row.n, "before": last, "seen": seen, "digits": digits}] * (
+        1 + row.n % 2
+    )
+    if len(seen) == 19:
+        return results, None
+    digit = str(row.n % 10)
+    return results, {
+        "seen": [*seen, row.n], "newest": {"at": row.at, "total": total + row.n},
+        "digits": {**digits, digit: digits.get(digit, 0) + 1},
+    }  # fmt: skip
 
 
 def mapped(events: fk.Stream) -> fk.Stream:
@@ -68,9 +77,52 @@ def mapped(events: fk.Stream) -> fk.Stream:
 
 def folded(events: fk.Stream) -> fk.Stream:
     return events.stateful(
-        totalled, key="id", state="seen INT, total BIGINT, at TIMESTAMP",
-        returns="id STRING, n INT, total BIGINT, before TIMESTAMP",
+        totalled, key="id",
+        state="seen ARRAY<INT>, digits MAP<STRING, BIGINT>, newest STRUCT<at: TIMESTAMP, total: BIGINT>",
+        returns="id STRING, n INT, total BIGINT, before TIMESTAMP, seen ARRAY<INT>, digits MAP<STRING, BIGINT>",
     )  # fmt: skip
+
+
+@fk.deterministic
+def counted_while_there(row: Row, state: Row | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return how many records of a key have come since its state expired, and fail on some rows."""
+    if row.n % 10 == 7:
+        raise ValueError(f"no {row.n}")
+    count = 1 if state is None else state.seen + 1
+    return {"id": row.id, "n": row.n, "count": count}, {"seen": count}
+
+
+def expiring(events: fk.Stream) -> fk.Stream:
+    """The minutes of keys go back and forth, and each key is silent for some time."""
+    timed = events.selectExpr("id", "n", "timestamp_seconds(1767225600 + 60 * (n - 3 * (n % 7))) AS then")
+    some = timed.withWatermark("then", "10 minutes").where("(n div 50 + n % 5) % 3 = 0")
+    return some.stateful(
+        counted_while_there, key="id", state="seen BIGINT", returns="id STRING, n INT, count BIGINT",
+        expires="30 minutes",
+    )  # fmt: skip
+
+
+def expected_counts(numbers: range) -> tuple[Counter[tuple[str, int, int]], int]:
+    """Return the results of `expiring` by a model, and the number of dead letters."""
+    greatest: dict[int, int] = {}
+    states: dict[int, tuple[int, int]] = {}
+    results: Counter[tuple[str, int, int]] = Counter()
+    letters = 0
+    for n in numbers:
+        key, minute = n % 5, n - 3 * (n % 7)
+        now = greatest[key % 2] = max(greatest.get(key % 2, minute), minute)
+        if (n // 50 + key) % 3:
+            continue
+        newest, count = states.get(key, (minute, 0))
+        if newest + 30 <= now - 10:
+            states.pop(key, None)
+            newest, count = minute, 0
+        if minute < now - 10 or n % 10 == 7:
+            letters += 1
+            continue
+        states[key] = (max(newest, minute), count + 1)
+        results[f"k{key}", n, count + 1] += 1
+    return results, letters
 
 
 def counted(events: fk.Stream) -> fk.Stream:
@@ -78,7 +130,10 @@ def counted(events: fk.Stream) -> fk.Stream:
 
 
 #: Each processor, and the one in micro-batches that gives the same results.
-BODIES = {"live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted}
+BODIES = {
+    "live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted,
+    "live-expiry": expiring, "batch-expiry": expiring,
+}  # fmt: skip
 
 
 @cache
@@ -98,8 +153,10 @@ def due(numbers: range) -> dict[str, int]:
     """Return the number of results of each processor."""
     good = [n for n in numbers if n % 10 != 7]
     maps, states = sum(n % 4 for n in good), sum(1 + n % 2 for n in good)
+    ages = sum(expected_counts(numbers)[0].values())
     return {
         "live-map": maps, "batch-map": maps, "live-state": states, "batch-state": states, "live-counts": len(numbers),
+        "live-expiry": ages, "batch-expiry": ages,
     }  # fmt: skip
 
 
@@ -119,6 +176,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
         for name, count in due(numbers).items():
             await_one(query, partial(_has, wire, outs[name], count), f"results of {name}")
             letters = 0 if name == "live-counts" else len(numbers) // 10
+            letters = expected_counts(numbers)[1] if name.endswith("expiry") else letters
             await_one(query, partial(_has, wire, dead[name], letters), f"dead letters of {name}")
 
     query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
@@ -129,7 +187,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
         half = due(range(250))
         for name in ("live-map", "live-state"):
             await_one(query, partial(_has, wire, outs[name], half[name]), f"more results of {name}")
-        assert len(workers()) == 6, "a process for each task that calls Python"
+        assert len(workers()) == 8, "a process for each task that calls Python"
         for each in workers():
             os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
@@ -145,12 +203,17 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
     found = {name: Counter(map(str, wire.rows(outs[name]))) for name in BODIES}
     assert {name: sum(found[name].values()) for name in BODIES} == due(range(500))
     told = {name: wire.rows(dead[name]) for name in BODIES if name != "live-counts"}
-    for kind in ("map", "state"):
+    for kind in ("map", "state", "expiry"):
         live, batch = f"live-{kind}", f"batch-{kind}"
         assert found[live] == found[batch]
         one, other = (Counter((row["reason"], row["value"]) for row in told[name]) for name in (live, batch))
         assert one == other
-        assert all("Traceback" in row["traceback"] and row["topic"] == events for row in told[live])
+        failures = [row for row in told[live] if row["reason"] != "late"]
+        assert all("Traceback" in row["traceback"] and row["topic"] == events for row in failures)
+    ages = Counter((row["id"], row["n"], row["count"]) for row in wire.rows(outs["live-expiry"]))
+    assert ages == expected_counts(range(500))[0]
+    assert any(row["reason"] == "late" for row in told["live-expiry"])
+    assert sum(count == 1 for _, _, count in ages) > 10, "states have expired"
     counts = Counter((row["id"], row["twice"]) for row in wire.rows(outs["live-counts"]))
     assert counts == {(f"k{key}", 2 * count): 1 for key in range(5) for count in range(1, 101)}
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.reasons import ANYWHERE, IN_STATE, SHARED
@@ -13,7 +14,7 @@ from tests.integration.planning import line_of, refused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA = "s STRING NOT NULL, n INT, v VARIANT"
+SCHEMA = "s STRING NOT NULL, n INT, v VARIANT, at TIMESTAMP"
 
 
 def halves(row: Any) -> Any:
@@ -99,6 +100,11 @@ def folded(function: Any = added, key: str = "s", state: str = "n INT") -> Any:
     return body
 
 
+def aging(events: fk.Stream) -> fk.Stream:
+    timed = events.drop("v").withWatermark("at", "10 seconds")
+    return timed.stateful(added, key="s", state="n INT", returns="s STRING", expires="1 hour")
+
+
 def test_a_state_in_python_runs_live_where_a_partition_has_all_records_of_a_key(spark: "SparkSession") -> None:
     (region,) = planned(spark, folded()).regions
     assert (region.stateful, region.hop, region.undetermined) == (True, None, None)
@@ -109,6 +115,12 @@ def test_a_state_in_python_runs_live_where_a_partition_has_all_records_of_a_key(
     assert planned(spark, folded(state="n BIGINT")).regions[0].fingerprint["keyed step"].endswith("BIGINT)")
     known = planned(spark, folded()).properties["found"]
     assert (known.differs, bool(known.ordered), bool(known.adds_up)) == ((), True, True)
+    made = planned(spark, aging)
+    (region,) = made.regions
+    assert (region.stateful, region.hop, region.undetermined) == (True, None, None)
+    assert "expires 3600 s after at, 10 s" in region.fingerprint["keyed step"]
+    (reason,) = [each for promise in promises_of(made) for each in promise.reasons if each.kind == "python"]
+    assert "passed the key's newest record by 1 h" in reason.text
     assert len(planned(spark, folded(lambda row, state: (None, None))).batches) == 1
 
 

@@ -20,6 +20,7 @@ def test_event_time_is_declared_before_the_step_that_needs_it() -> None:
         lambda: timed.groupBy("id").count().dropDuplicates(["id"]),
         lambda: timed.map_rows(dict, returns="id STRING").dropDuplicates(["id"]),
         lambda: timed.dropDuplicates(["id"]).dropDuplicates(["n"]),
+        lambda: events.stateful(print, key="id", state="n INT", returns="n INT", expires="1 hour"),
     ):
         with pytest.raises(fk.DefinitionError) as caught:
             without()

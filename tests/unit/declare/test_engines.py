@@ -142,7 +142,7 @@ def _of_first(body: Any, *, key: str | None = "id", **options: Any) -> str:
     """Return why a processor of clicks does not run live; "" if it does."""
     app = fk.App("shop")
     app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP, n INT", key=key))
-    app.add_processor("first", body, reads=("clicks",), policy=options.get("policy", fk.Lazy()))
+    app.add_processor("first", body, reads=("clicks",), **{"policy": fk.Lazy(), **options})
     return str(in_engines(app).processors["first"].engine_reason)
 
 
@@ -185,6 +185,28 @@ def test_duplicates_need_a_key_of_the_topic_and_its_own_partitions() -> None:
     app.add_processor("events", lambda clicks: clicks.where("id > 'a'"), reads=("clicks",), policy=fk.Lazy())
     app.add_processor("first", first, reads=("events",), policy=fk.Lazy())
     assert "only on a source" in str(in_engines(app).processors["first"].engine_reason)
+
+
+def _expiring(events: fk.Stream) -> fk.Stream:
+    timed = events.withWatermark("at", "10 seconds").where("id > 'a'")
+    function = fk.deterministic(lambda row, state: (row, state))
+    return timed.stateful(function, key="id", state="s INT", returns="id STRING", expires="1 hour")
+
+
+def test_a_state_that_expires_needs_its_keys_in_one_partition_on_both_engines() -> None:
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP", key="id"))
+    app.add_processor("visits", _expiring, reads=("clicks",), policy=fk.Lazy())
+    assert in_engines(app).processors["visits"].cut is None, "it runs live"
+    for options in ({"key": None}, {"key": "at"}, {"key": None, "engine": "micro-batch"}):
+        with pytest.raises(DefinitionError) as caught:
+            _of_first(_expiring, **options)
+        assert caught.value.condition == "EXPIRY_UNSUITABLE"
+    app.add_processor("events", lambda clicks: clicks.where("id > 'a'"), reads=("clicks",), policy=fk.Lazy())
+    app.add_processor("later", _expiring, reads=("events",), policy=fk.Lazy())
+    with pytest.raises(DefinitionError) as caught:
+        in_engines(app)
+    assert caught.value.parameters["reason"] == "it reads events"
 
 
 def test_an_event_time_that_no_step_uses_is_an_error() -> None:

@@ -15,6 +15,8 @@ import org.apache.spark.sql.types.StructType;
  * <p>A request is the state as bytes, before them their size in four bytes (NONE: the key has no state), and the request of
  * the record. An answer is the new state in the same form (KEPT: as before), and the answer of the record. A result is the
  * record with the answer in place of its request. The process keeps no state, so another one can answer instead.
+ *
+ * <p>If states expire, a late record has its request in the column {@link #late} instead of an answer.
  */
 public final class PythonState implements Operator {
   private static final long serialVersionUID = 1L;
@@ -26,6 +28,8 @@ public final class PythonState implements Operator {
   private final String key;
   private final String stamp;
   private final PythonCommand command;
+  private final StateExpiry expiry;
+  private final String late;
   private transient int at, keyAt, stampAt, partitionAt;
   private transient Table states;
   private transient PythonCalls calls;
@@ -34,17 +38,22 @@ public final class PythonState implements Operator {
    * @param column the BINARY column with the request; null for a bad record.
    * @param key the STRUCT column with the key.
    * @param stamp a STRUCT column with the field `partition`.
+   * @param expiry when states expire; null: they don't.
+   * @param late the name of the added column, if states expire.
    */
-  public PythonState(String column, String key, String stamp, PythonCommand command) {
+  public PythonState(
+      String column, String key, String stamp, PythonCommand command, StateExpiry expiry, String late) {
     this.column = column;
     this.key = key;
     this.stamp = stamp;
     this.command = command;
+    this.expiry = expiry;
+    this.late = late;
   }
 
   @Override
   public StructType results(StructType records) {
-    return records;
+    return expiry == null ? records : records.add(late, "binary");
   }
 
   @Override
@@ -54,12 +63,21 @@ public final class PythonState implements Operator {
     stampAt = records.fieldIndex(stamp);
     partitionAt = ((StructType) records.apply(stampAt).dataType()).fieldIndex("partition");
     states = tables.table("states", (StructType) records.apply(keyAt).dataType(), STATE);
+    if (expiry != null) expiry.open(records, (StructType) records.apply(keyAt).dataType(), tables);
     if (TaskContext.get() != null) calls = new PythonCalls(command); // the driver opens it to learn the tables
   }
 
   @Override
   public Iterator<Row> take(Row record) {
-    if (record.isNullAt(at)) return Collections.singleton(record).iterator();
+    if (expiry != null && expiry.isTimeRow(record)) {
+      expiry.move(record, states::remove);
+      return Collections.emptyIterator();
+    }
+    if (record.isNullAt(at)) return one(record, null, null);
+    if (expiry != null) {
+      expiry.move(record, states::remove);
+      if (expiry.isLate(record)) return one(record, null, (byte[]) record.get(at));
+    }
     Row found = record.getStruct(keyAt);
     int partition = record.getStruct(stampAt).getInt(partitionAt);
     Row known = states.get(found);
@@ -72,12 +90,14 @@ public final class PythonState implements Operator {
     int rest = Integer.BYTES + Math.max(0, size);
     if (size == NONE && known != null) {
       states.remove(found);
+      if (expiry != null) expiry.forget(found);
     } else if (size >= 0) {
       states.put(found, RowFactory.create(partition, Arrays.copyOfRange(answer, Integer.BYTES, rest)));
+      if (expiry != null) expiry.keep(found, record);
     } else if (size < KEPT) {
       throw new IllegalStateException(size + " is not the size of a state");
     }
-    return Collections.singleton(with(record, Arrays.copyOfRange(answer, rest, answer.length))).iterator();
+    return one(record, Arrays.copyOfRange(answer, rest, answer.length), null);
   }
 
   private static byte[] request(byte[] state, byte[] row) {
@@ -87,11 +107,12 @@ public final class PythonState implements Operator {
     return request.put(row).array();
   }
 
-  private Row with(Row record, byte[] answer) {
-    Object[] values = new Object[record.size()];
-    for (int i = 0; i < values.length; i++) {
+  private Iterator<Row> one(Row record, byte[] answer, byte[] lateRequest) {
+    Object[] values = new Object[record.size() + (expiry == null ? 0 : 1)];
+    for (int i = 0; i < record.size(); i++) {
       values[i] = i == at ? answer : record.get(i);
     }
-    return RowFactory.create(values);
+    if (expiry != null) values[record.size()] = lateRequest;
+    return Collections.singleton(RowFactory.create(values)).iterator();
   }
 }
