@@ -3,6 +3,7 @@
 The owner renews its lease each second. It ends itself before a waiting process may take over: see `LeaseKeeper`.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from types import TracebackType
 
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.home import guard
-from falkirk.home.folder import Home, waiting_home
+from falkirk.home.folder import Home, open_home, waiting_home
 from falkirk.store.leases import Lease
 
 #: A lease lasts this long by default, and an option may not set less than the second value.
@@ -137,3 +138,23 @@ class LeaseKeeper:
             self._home.store.release_lease()
         except StoreError as failed:  # the next owner waits until the lease is over
             self._say(f"the lease was not released: {failed}")
+
+
+def opened_or_awaited(
+    path: Path, application: str, store: str | None, lasts_s: float | None, *, pause: Callable[[float], bool],
+    say: Callable[[str], None],
+) -> Home | None:  # fmt: skip
+    """Become the owner at once, or with a lease after the present owner. None: as of `await_home`."""
+    if lasts_s is None:
+        return open_home(path, application, store)
+    home = await_home(path, application, store, lasts_s=lasts_s, pause=pause, say=say)
+    if home is not None:
+        say("this process runs the application now")
+    return home
+
+
+def kept_lease(
+    home: Home, lasts_s: float | None, say: Callable[[str], None]
+) -> contextlib.AbstractContextManager[object]:
+    """Return the keeper of the lease, if there is one."""
+    return contextlib.nullcontext() if lasts_s is None else LeaseKeeper(home, lasts_s, say)

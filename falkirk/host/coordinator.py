@@ -21,9 +21,9 @@ from falkirk.errors import AWAY, HomeError, SparkError
 from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT, ONCE_UNSUITABLE
 from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
-from falkirk.home.folder import Home, open_home, write_atomically
+from falkirk.home.folder import Home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
-from falkirk.home.lease import LeaseKeeper, await_home
+from falkirk.home.lease import kept_lease, opened_or_awaited
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings
@@ -126,12 +126,13 @@ class Coordinator:
         """Run until `stop`. Raises: FalkirkError: a permanent error ended the application."""
         if self._path.is_dir():
             self._await_space()  # becoming the owner needs a write
-        opened, lease_s = self._open_home(), self._settings.lease_s
+        lease_s, say = self._settings.lease_s, self._say
+        opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
         if opened is None:
             return  # it was stopped while it waited
         with (
             opened as home,
-            contextlib.nullcontext() if lease_s is None else LeaseKeeper(home, lease_s, self._say),
+            kept_lease(home, lease_s, say),
             self._entrance(home) as self._gateway,
             self._standby,
         ):
@@ -163,18 +164,6 @@ class Coordinator:
                 self._say(f"the Spark application ended ({reason}); starting it again")
             self._standby.end()
             home.kill_leftovers()
-
-    def _open_home(self) -> Home | None:
-        """Become the owner of the home, at once or after the present one. None: `stop` was called first."""
-        app, lease_s = self._app, self._settings.lease_s
-        if lease_s is None:
-            return open_home(self._path, app.name, app.store)
-        home = await_home(
-            self._path, app.name, app.store, lasts_s=lease_s, pause=self._pause, say=self._say
-        )  # fmt: skip
-        if home is not None:
-            self._say("this process runs the application now")
-        return home
 
     def _pause(self, seconds: float) -> bool:
         self.pulse.rest()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -188,7 +189,7 @@ def test_a_killed_owner_is_replaced(tmp_path: Path) -> None:
         owner.kill()
         owner.wait()
     killed_s = time.monotonic()
-    home = await_home(tmp_path, "shop", None, lasts_s=4.0, pause=lambda s: bool(time.sleep(s)), say=print)
+    home = await_home(tmp_path, "shop", None, lasts_s=4.0, pause=threading.Event().wait, say=print)
     assert home is not None
     assert home.store.generation == 2
     assert time.monotonic() - killed_s > 4.0
