@@ -95,7 +95,7 @@ def run_peers(settings: PeersSettings, say: Callable[[str], None]) -> tuple[Repo
             say(f"{number} of {len(order)}: {case.name}")
             try:
                 figures = _run(case, settings, bootstrap, folder)
-            except Exception as error:  # whatever fails in one system must not end the others' cases
+            except Exception as error:  # an error of one system must not end the cases of others
                 report.findings[case.name] = (str(error).splitlines() or [type(error).__name__])[0]
                 say(f"  failed: {error}")
                 continue
