@@ -60,7 +60,7 @@ def test_a_state_stays_as_it_was_before_such_a_row() -> None:
         n = row.n + (0 if state is None else state.n)
         return {"n": n}, {"n": n}
 
-    work = folding(total, ["at", "n"], ["k"], ["n"], sender())
+    work = folding(total, ["at", "n"], ["k"], ["n"], None, sender())
     back = [row for out in work(iter([batch])) for row in out.to_pylist()]
     assert of_kind(back, RESULT) == [{"n": 5}, {"n": 12}]
     assert of_kind(back, STATE) == [{"k": 1, "n": 12}]
