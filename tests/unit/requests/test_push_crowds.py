@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientConnectionResetError, web
 
 import falkirk as fk
 from falkirk.home.credentials import publish
@@ -230,6 +230,11 @@ def test_what_is_no_http_is_counted_in_one_line(caplog: pytest.LogCaptureFixture
     told = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(told) == 1, [r.getMessage() for r in told]
     assert told[0].exc_info is None
+
+
+def test_a_client_that_leaves_before_its_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    QuietLogger().exception("Error handling request", exc_info=ClientConnectionResetError("closing"))
+    assert not caplog.records
 
 
 def test_an_error_of_ours_is_still_logged(caplog: pytest.LogCaptureFixture) -> None:
