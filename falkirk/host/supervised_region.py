@@ -14,7 +14,8 @@ from falkirk.host.supervised import Supervised, Supervision
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
-from falkirk.runtime.live.triage import damage_of, fatal_of, refuse_split_keys
+from falkirk.runtime.live.state_files import damage_of_state
+from falkirk.runtime.live.triage import Damage, damage_of, fatal_of, refuse_split_keys
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition
@@ -93,7 +94,8 @@ class SupervisedRegion(Supervised):
         live, status = self.live, self.status
         fatal = fatal_of(error, live, self._context)
         reason = str(error).split("\n")[0][:300]
-        if (found := damage_of(error, self._context.home.checkpoint(self.name))) is not None:
+        cause = cause_of(error, was_lost=self._was_lost())
+        if (found := damage_of(error, self._context.home.checkpoint(self.name)) or self._damage(cause)) is not None:
             # Before the region ends: if the store is away, this raises, and the next poll repeats everything.
             live.distrust_checkpoints(found.first, found.reason)
         live.end(reason if fatal is None else f"{fatal.condition}: {fatal.message}")
@@ -103,12 +105,18 @@ class SupervisedRegion(Supervised):
         if is_out_of_memory(error):  # a new JVM has the leaked memory again; by default Spark ends this one by itself
             self._failures.add(self.name, reason)
             raise SESSION_LOST_MEMORY.error(reason=reason) from error
-        cause = Cause.DAMAGE if found is not None else cause_of(error, was_lost=self._was_lost())
-        self._cause = cause
+        self._cause = cause = cause if found is None else Cause.DAMAGE
         status.state, status.detail = "restarting", f"{cause.value}{reason}"
         live.ready_at_s = time.monotonic() + self._failures.pause_s(self.name, cause)
         self._say(f"{self.name}: failed ({status.detail}); restarting")
         return None
+
+    def _damage(self, cause: Cause) -> Damage | None:
+        """Return the damage to the state with which the query began, if Spark's error does not name it."""
+        opening = self.live.opening
+        if opening is None or cause not in (Cause.OWN, Cause.CONNECTION):
+            return None
+        return damage_of_state(self._context.session, self._context.home.checkpoint(self.name), opening.restored_batch)
 
     def count_failure(self, reason: str) -> None:
         """See Supervised."""

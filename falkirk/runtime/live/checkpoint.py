@@ -68,22 +68,37 @@ def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:
     if batch > 0 and not (checkpoint / "offsets" / str(batch - 1)).exists():
         return f"offsets/{batch - 1} is missing"  # Spark reads them too when it resumes
     try:
+        stores = stores_of(checkpoint, batch)
+    except ValueError:
+        return f"commits/{batch} can't be read"
+    for operator, partition, name in stores:
+        files = list((checkpoint / "state" / operator / str(partition)).glob(f"**/{batch + 1}_{name}.*"))
+        if not any(f.suffix in (".changelog", ".zip") and _size(f) for f in files):
+            return f"the state of partition {partition} after batch {batch} is missing"
+    return None
+
+
+def stores_of(checkpoint: Path, batch: BatchId) -> list[tuple[str, int, str]]:
+    """Return the operator, the partition and Spark's unique id of each state that a committed batch names.
+
+    Raises: ValueError: the commit is missing or can't be read.
+    """
+    try:
         version, text = (checkpoint / "commits" / str(batch)).read_text().split("\n", 1)
         content: dict[str, Any] = parse_json(text)
-        stores = dict(content.get("stateUniqueIds") or {})
-        named = (name for partitions in stores.values() for names in partitions for name in names)
-        whole = bool(_VERSION.fullmatch(version)) and all(map(_NAME.fullmatch, (*stores, *named)))
-    except (OSError, ValueError, TypeError, AttributeError):
-        whole = False
-    if not whole:
-        return f"commits/{batch} can't be read"
-    for operator, partitions in stores.items():
-        for partition, names in enumerate(partitions):
-            for name in names:
-                files = list((checkpoint / "state" / operator / str(partition)).glob(f"**/{batch + 1}_{name}.*"))
-                if not any(f.suffix in (".changelog", ".zip") and _size(f) for f in files):
-                    return f"the state of partition {partition} after batch {batch} is missing"
-    return None
+        found = [
+            (operator, partition, name)
+            for operator, partitions in dict(content.get("stateUniqueIds") or {}).items()
+            for partition, names in enumerate(partitions)
+            for name in names
+        ]
+        if _VERSION.fullmatch(version) and all(
+            _NAME.fullmatch(n) for operator, _, name in found for n in (operator, name)
+        ):
+            return found
+    except (OSError, TypeError, AttributeError) as error:
+        raise ValueError(str(error)) from error
+    raise ValueError(f"commits/{batch} has other content than Spark writes")
 
 
 def _size(file: Path) -> int:

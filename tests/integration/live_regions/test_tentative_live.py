@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Records per second. Each look reads all results so far, and on a slow machine it would never catch up with more.
 RATE = 50.0
+#: Between checkpoints of the first region.
+INTERVAL_S = 6
 
 
 class Decided:
@@ -66,7 +68,8 @@ class Run:
     def __init__(self, spark: "SparkSession", broker: Broker, tag: str, home: Path) -> None:
         self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
         self.events, self.counts = self.wire.topic("events"), self.wire.topic("counts")
-        self.query: Query = run_here(application(self.events, self.counts, home), Connection.of(broker.bootstrap))
+        app = application(self.events, self.counts, home, interval=f"{INTERVAL_S} seconds")
+        self.query: Query = run_here(app, Connection.of(broker.bootstrap))
         self.store = self.query._home.store
         self.hop = Hop(broker.bootstrap, self.query.hops[1])
 
@@ -77,7 +80,10 @@ class Run:
         self.query.stop()
 
     def let_the_reader_save_what_is_not_fixed(self) -> None:
-        """Wait until the second region has saved a state that depends on unsaved random values of the first."""
+        """Wait until the second region has saved a state that depends on unsaved random values of the first.
+
+        The first one's next checkpoint is not due for the rest of half its interval. It would end this.
+        """
         recovery = self.query._host._recovery
         assert recovery is not None
 
@@ -85,7 +91,9 @@ class Run:
             assert self.query.isActive, self.query.exception()
             decision = recovery.decide(frozenset({DRAWN}))
             newest = recovery._regions[COUNTS].points()[-1]
-            return decision.goes[DRAWN] >= 0 and decision.goes[COUNTS] < newest.number
+            ages = {r.name: r.checkpoint_age_s for r in self.query.status}
+            fresh = (ages[DRAWN] or 0.0) < INTERVAL_S / 2
+            return fresh and decision.goes[DRAWN] >= 0 and decision.goes[COUNTS] < newest.number
 
         wait_until(saved, 120, "a checkpoint of the reader that is ahead")
 

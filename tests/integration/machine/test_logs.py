@@ -69,7 +69,7 @@ def places(records: Iterator[LogRecord]) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def stopped(broker: Broker) -> Iterator[None]:
-    """Stop the broker with SIGSTOP, and resume it in the end."""
+    """Stop the broker with SIGSTOP; in the end, resume it and wait until it answers."""
     process = broker.process()
     assert process is not None
     suspend(process)
@@ -77,6 +77,7 @@ def stopped(broker: Broker) -> Iterator[None]:
         yield
     finally:
         process.resume()
+        Topics(broker.bootstrap).await_broker(60)
 
 
 def test_the_facts_of_a_topic(topics: Topics, tag: str) -> None:

@@ -101,12 +101,12 @@ class Live:
 def run(live: Live, load: float, monkeypatch: pytest.MonkeyPatch, transient: float = 0.0) -> SparkError | None:
     """Run the region; return the error for which it stays down, or None. Args: transient: the share of batches that
     fail for another reason."""
-    for name in ("fatal_of", "damage_of"):
+    for name in ("fatal_of", "damage_of", "damage_of_state"):
         monkeypatch.setattr(supervised_region, name, lambda *about: None)
     monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(inputs, "due", lambda topics, connection, start: live.due(start))
     home = SimpleNamespace(checkpoint=lambda name: None)
-    context = SimpleNamespace(home=home, topics=None, connection=None)
+    context = SimpleNamespace(home=home, topics=None, connection=None, session=None)
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=lambda text: None)
     watched = SupervisedRegion(cast(Any, live), watch)
     watched._figures = cast(Any, SimpleNamespace(look=lambda progress: None))

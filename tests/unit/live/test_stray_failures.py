@@ -47,6 +47,7 @@ class Live:
     """A region whose query always ends at once with the same error."""
 
     region, ready_at_s, observations = SimpleNamespace(name="counts", where=None), 0.0, None
+    opening = None
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -65,7 +66,8 @@ def failing(
     """Let a region fail repeatedly without a checkpoint; return its status, the pauses before retries, and the log."""
     said, pauses = list[str](), list[float]()
     monkeypatch.setattr(supervised_region, "fatal_of", lambda *about: None)
-    monkeypatch.setattr(supervised_region, "damage_of", lambda *about: None)
+    for name in ("damage_of", "damage_of_state"):
+        monkeypatch.setattr(supervised_region, name, lambda *about: None)
     monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
     context = SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=said.append)
