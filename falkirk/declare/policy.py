@@ -109,9 +109,13 @@ class Lazy(Periodic):
         interval: a duration such as ``"30 seconds"``; a longer one means a longer replay after a failure.
         when: for a batch with state, decides instead of `interval` whether to save the state. Called with the number of
             each complete epoch (Falkirk Wheel, §4.1).
+        twins: of a live processor: two queries compute the results, with checkpoints at different times. The first one
+            to compute a result publishes it, so no result waits while one of them makes a checkpoint. They take twice
+            the slots and memory, and up to twice the processor time.
     """
 
     when: Callable[[int], bool] | None = None
+    twins: bool = False
 
     def saves(self, epoch: int, since_s: float) -> bool:
         """Return whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""

@@ -17,7 +17,7 @@ from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Lazy
-from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
+from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY, TWINS_REFUSED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
@@ -175,6 +175,8 @@ def returned(
 
 def _check_policy(processor: DeclaredProcessor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
+    if isinstance(processor.policy, Lazy) and processor.policy.twins:
+        raise TWINS_REFUSED.error(where=processor.where, name=processor.name, reason="it does not run live")
     if isinstance(processor.policy, Lazy) and not stateful:
         raise POLICY_MISPLACED_LAZY.error(where=processor.where, policy=processor.policy, processor=processor.name)
 

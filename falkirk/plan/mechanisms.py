@@ -24,7 +24,7 @@ from falkirk.declare.nodes import SourceNode
 from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
 from falkirk.errors import GuaranteeError
-from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED
+from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
 from falkirk.errors.location import SourceLocation
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.draft import Draft
@@ -33,6 +33,8 @@ from falkirk.plan.region import Region
 
 #: The promises for which tentative results must wait in a held log.
 HELD = (Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE)
+#: The least time between checkpoints of a region with twins.
+TWINS_INTERVAL_S = 5.0
 
 
 def governing(policies: Iterable[Policy]) -> Policy:
@@ -148,6 +150,28 @@ def check_live(processor: DeclaredProcessor, reason: str) -> None:
         raise POLICY_MISPLACED_LIVE.error(
             where=processor.where, policy=processor.policy, processor=processor.name, reason=reason
         )
+
+
+def check_twins(region: Region) -> None:
+    """Check that both queries of a region with twins publish the same results, on arrival.
+
+    Raises: DefinitionError: `TWINS_REFUSED`.
+    """
+    reasons = {
+        "it reads an internal topic": region.reads_hop,
+        "it writes an internal topic, and the query that writes first would decide the order there": (
+            region.hop is not None
+        ),
+        "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
+        "it joins two streams": region.joined is not None,
+        "its results leave in transactions": region.fenced,
+        f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
+        f"checkpoints every {seconds(region.interval_s)} leave no time between those of the two queries; the least is "
+        f"{seconds(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S,
+    }
+    reason = next((text for text, applies in reasons.items() if applies), None)
+    if region.twins and reason is not None:
+        raise TWINS_REFUSED.error(where=region.where, name=region.name, reason=reason)
 
 
 def is_redrawn(region: Region) -> bool:

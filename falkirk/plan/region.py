@@ -7,7 +7,7 @@ from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, steps_of
-from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Policy
+from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.fingerprint import KEYED
 from falkirk.plan.reasons import (
@@ -167,6 +167,11 @@ class Region:
         """Whether results that it sends again after a failure are published again."""
         return self.delivery is Delivery.REPEATED or isinstance(self.policy, Acknowledged)
 
+    @property
+    def twins(self) -> bool:
+        """Whether two queries compute its results: see falkirk/runtime/live/twin.py."""
+        return isinstance(self.policy, Lazy) and self.policy.twins
+
     def logs(self) -> RegionLogs:
         """Return the facts that are needed about it while it does not run."""
         operations = [step.operation for step in self.steps()]
@@ -258,6 +263,9 @@ class Region:
                 f"{self.name}: after a failure, Falkirk keeps the stamp of each result since the last checkpoint in "
                 f"memory, about {_STAMP_BYTES} bytes each"
             )
+        if self.twins:
+            yield f"{self.name}: twins take twice the slots and memory, and up to twice the processor time"
+            return
         yield (
             f"{self.name}: every {seconds(self.interval_s)}, a checkpoint delays the records that arrive meanwhile by "
             "0.2 to 1 s"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from falkirk.declare.application import Application
+from falkirk.declare.policy import Lazy
 from falkirk.errors.conditions.plan import SLOTS_MISSING
 from falkirk.kafka.topics import Topics
 from falkirk.local.exposure import is_local
@@ -39,7 +40,9 @@ class RegionSlots:
 
 def region_slots(region: Region, source_partitions: int, state_partitions: int) -> RegionSlots:
     """Return the slots of one region."""
-    return RegionSlots(region=region.name, source=source_partitions, state=state_partitions if region.stateful else 0)
+    queries = 2 if region.twins else 1
+    state = state_partitions if region.stateful else 0
+    return RegionSlots(region=region.name, source=queries * source_partitions, state=queries * state)
 
 
 def slots_needed(plan: Plan, topics: Topics) -> tuple[RegionSlots, ...]:
@@ -60,7 +63,8 @@ def slots_to_have(app: Application, topics: Topics) -> int:
     named = [source.topic.topic for source in app.sources.values()]
     counts = sorted((topics.facts(topic).partitions for topic in named if topics.exists(topic)), reverse=True)
     widest = sum(counts[:2]) or 2  # a join reads two
-    return (len(app.processors) + len(app.sinks)) * (widest + 2 * app.state_partitions) + SPARE_SLOTS
+    queries = 2 if any(isinstance(each.policy, Lazy) and each.policy.twins for each in app.processors.values()) else 1
+    return queries * (len(app.processors) + len(app.sinks)) * (widest + 2 * app.state_partitions) + SPARE_SLOTS
 
 
 def check_slots(needed: tuple[RegionSlots, ...], session: "SparkSession") -> int:

@@ -25,7 +25,7 @@ from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Storage
 from falkirk.store import Store
-from falkirk.theory.ids import Incarnation
+from falkirk.theory.ids import Incarnation, Offset
 
 #: The kind of decision with the number of lanes of an incarnation of a fenced region.
 LANES = "lanes"
@@ -185,6 +185,17 @@ def key(identity: str, region: str) -> str:
 def are_used(context: Context, region: str) -> bool:
     """Return whether a task of this JVM uses a lane of a region."""
     return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context.home.identity, region)))
+
+
+def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], Offset]]:
+    """Return what the twins of a region have sent since its start.
+
+    Returns: the number of results that one of them dropped because the other had sent them; by (source, partition), the
+        greatest offset of the records whose results were handed to a producer.
+    """
+    told = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, region)))
+    dropped, *numbers = map(int, told.split())
+    return dropped, {(s, p): Offset(o) for s, p, o in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)}
 
 
 def refuse_before(context: Context, region: str, incarnation: Incarnation) -> None:

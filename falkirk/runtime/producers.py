@@ -11,6 +11,7 @@ its first epoch, no batch is missing.
 """
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,16 @@ log = logging.getLogger("falkirk")
 
 #: How long to wait for the brokers.
 TIMEOUT_S = 10
+
+#: Kafka's errors of reads and requests, which don't affect sent records. After any other error, the accepted records
+#: need not be a prefix of the sent ones.
+_HARMLESS = ("OffsetOutOfRangeException", "UnknownTopicOrPartitionException", "WakeupException")
+_KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+Exception)\b")
+
+
+def is_error(text: str) -> bool:
+    """Return whether the text of a query's error names an error of a producer."""
+    return any(name not in _HARMLESS for name in _KAFKA_ERROR.findall(text))
 
 
 def are_whole(

@@ -16,14 +16,20 @@ may end early too, since that attempt may have begun too late to read anything. 
     (`is_caught_up`).
   - Where Spark may run further attempts, positions that were observed under batch c + 1 are recorded only after commit
     c + 1, and only if no task had to run again until then (falkirk/runtime/live/losses.py).
+
+Twins are two queries that publish the same results. The other query may publish results of batch c + 2 before commit
+c + 1, so commits say nothing. `Reached` has the rule for them: how far the published results reach into the input.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from falkirk.errors.conditions.theory import TAIL_POSITION_MISSING
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +59,38 @@ def is_caught_up(reached: Mapping[SourcePartition, Offset], covered: Mapping[Sou
         incarnations can have read. covered: the first offset that is not in the commit.
     """
     return all(offset < covered.get(place, 0) for place, offset in reached.items())
+
+
+class Reached(Generic[T]):
+    """Observations of the ends of an output that twins write, until a checkpoint covers them.
+
+    Each has the ends, and the greatest offsets of the input whose results were published. These are read after the
+    ends. So all results before the ends come from input up to these offsets, and the ends serve each checkpoint that
+    covers it.
+    """
+
+    #: The number of observations that are kept. A checkpoint covers one after the longest batch.
+    _MAX = 1_000
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[T, Mapping[SourcePartition, Offset]]] = []
+
+    def add(self, ends: T, reached: Mapping[SourcePartition, Offset]) -> None:
+        """Add an observation. Args: reached: read after the ends."""
+        self._waiting.append((ends, dict(reached)))
+        del self._waiting[: -self._MAX]
+
+    def newest(self, covered: Mapping[SourcePartition, Offset]) -> T | None:
+        """Return the newest ends that serve a checkpoint, and forget them and older ones; None: there are none.
+
+        Args: covered: the first offset of each partition that the checkpoint does not cover.
+        """
+        for place in range(len(self._waiting) - 1, -1, -1):
+            ends, reached = self._waiting[place]
+            if is_caught_up(reached, covered):
+                del self._waiting[: place + 1]
+                return ends
+        return None
 
 
 def choose(positions: Iterable[TailPosition], restored_commit: BatchId) -> TailPosition:

@@ -97,6 +97,12 @@ STATE_UNSAVED = Condition(
     "be lost after a failure.",
     hint="Move groupBy() to another processor under fk.Lazy() that reads this one.",
 )
+TWINS_REFUSED = Condition(
+    "TWINS_REFUSED",
+    DefinitionError,
+    "{name!r} can't have twins: {reason}.",
+    hint="Leave out twins=True.",
+)
 SINK_MISSING = Condition(
     "SINK_MISSING",
     DefinitionError,

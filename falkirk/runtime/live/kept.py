@@ -67,14 +67,7 @@ class KeptCheckpoints:
     def _set_aside(self, batch: BatchId) -> bool:
         target, unfinished = self._folder / str(batch), self._folder / f".{batch}"
         shutil.rmtree(unfinished, ignore_errors=True)  # left by an interrupted call
-        make_folder(unfinished)
-        for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):
-            _link(self._spark / name, unfinished / name)
-        for path in _state_files(self._spark):
-            version = _version(path)
-            if version is None or version <= batch + 1:
-                _link(path, unfinished / path.relative_to(self._spark))
-        if checkpoint.damage(unfinished, batch, *self._topics) is not None:
+        if not copy_checkpoint(self._spark, unfinished, batch, *self._topics):
             shutil.rmtree(unfinished, ignore_errors=True)
             return False
         _sync_folders(unfinished)
@@ -114,6 +107,21 @@ class KeptCheckpoints:
             (self._folder / str(batch)).rename(gone)  # a folder that lacks files must not look complete
             self.numbers.discard(batch)
             shutil.rmtree(gone, ignore_errors=True)
+
+
+def copy_checkpoint(spark: Path, target: Path, batch: BatchId, *topics: LogId) -> bool:
+    """Make a checkpoint's files appear in another folder, while its query runs. Returns: whether all were there.
+
+    Args: spark: the folder of the query. target: a new folder. topics: the input.
+    """
+    make_folder(target)
+    for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):
+        _link(spark / name, target / name)
+    for path in _state_files(spark):
+        version = _version(path)
+        if version is None or version <= batch + 1:
+            _link(path, target / path.relative_to(spark))
+    return checkpoint.damage(target, batch, *topics) is None
 
 
 def _state_files(folder: Path) -> Iterator[Path]:

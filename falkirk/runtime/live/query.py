@@ -1,7 +1,7 @@
 """Query: builds and starts the query of one incarnation of a live region."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class LiveQuery:
     """The query of one incarnation, before it is started. The former writers of the region are fenced.
 
     Args: checkpoint: Spark's folder. retain: the number of checkpoints whose state Spark keeps. lanes: of the region.
-        losses: of executors, from before the start.
+        losses: of executors, from before the start. role: distinguishes its name from those of the region's others.
     """
 
     region: Region
@@ -42,6 +42,7 @@ class LiveQuery:
     retain: int
     lanes: RegionLanes
     losses: Losses
+    role: str = ""
 
     @property
     def _tasks(self) -> int:
@@ -55,7 +56,7 @@ class LiveQuery:
             skips: input that is never processed.
         """
         data = self._rows(begin, restored, skips)
-        name = f"{self.context.home.identity}.{self.region.name}"
+        name = f"{self.context.home.identity}.{self.region.name}{self.role}"
         conf = self.context.session.conf
         kept = conf.get(RETAIN) or str(SPARE_BATCHES)
         conf.set(RETAIN, str(max(int(kept), self.retain)))  # a query reads it when it is started
@@ -64,6 +65,12 @@ class LiveQuery:
             return begin_query(self.context.session, writer, self.checkpoint, self.region.interval_s)
         finally:
             conf.set(RETAIN, kept)
+
+    def start_twin(
+        self, begin: Positions, restored: Positions, skips: tuple[Range, ...], checkpoint: Path
+    ) -> StreamingQuery:
+        """Start another query of the same incarnation. Args: checkpoint: its folder. See `start`, twin.py."""
+        return replace(self, checkpoint=checkpoint, retain=SPARE_BATCHES, role=".twin").start(begin, restored, skips)
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
@@ -80,7 +87,7 @@ class LiveQuery:
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
         own = self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options())
-        return writing(data, own)
+        return writing(data, own.twins(not self.region.stateful) if self.region.twins else own)
 
     def _producer_options(self) -> dict[str, str]:
         release = self.release

@@ -10,10 +10,10 @@ After a crash between two steps, the earlier records remain, and the next incarn
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -35,6 +35,7 @@ from falkirk.runtime.live.inputs import read_before
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region_lanes import RegionLanes
+from falkirk.runtime.live.twin import Twin, discard
 from falkirk.runtime.record import record_of
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
@@ -88,6 +89,7 @@ class LiveRegion(RegionAtRest):
         self._reached: dict[tuple[int, int], Offset] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
+        self._twin: Twin | None = None
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
@@ -283,7 +285,12 @@ class LiveRegion(RegionAtRest):
             region=self.region, context=self._context, release=opening.release, checkpoint=self._checkpoint,
             retain=self._retain, lanes=self._lanes, losses=losses,
         )  # fmt: skip
-        return query.start(record.start_offsets, restored, opening.skips)
+        discard(self._checkpoint)
+        started = query.start(record.start_offsets, restored, opening.skips)
+        if self.region.twins:
+            again = partial(query.start_twin, record.start_offsets, restored, opening.skips)
+            self._twin = Twin(again, self._checkpoint, self.region, self._context)
+        return started
 
     # -- 4: watching --------------------------------------------------------------------------------------------------
 
@@ -304,6 +311,8 @@ class LiveRegion(RegionAtRest):
         if not self._reached:
             self._note_tail(last, ends)
         self._take_in(last)
+        if self._twin is not None:
+            self._twin.look(last)
         return last
 
     def _take_in(self, last: BatchId) -> None:
@@ -327,7 +336,10 @@ class LiveRegion(RegionAtRest):
 
     def _note_tail(self, last: BatchId, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""
-        if self.observations is None:
+        if self._twin is not None:
+            if (serving := self._twin.proven(ends, self._numbered(self._read(last)))) is not None:
+                self._record_tail(last, serving)
+        elif self.observations is None:
             self._record_tail(BatchId(last + 1), ends)
         elif (proven := self.observations.proven(last, ends)) is not None:
             self._record_tail(*proven)
@@ -378,21 +390,11 @@ class LiveRegion(RegionAtRest):
             return
         unsafe = False
         try:
-            error = self.query.exception()
-            unsafe = not self.region.fenced and error is not None and _is_producer_error(str(error))
+            errors = [self.query.exception(), None if self._twin is None else self._twin.stop()]
+            unsafe = not self.region.fenced and any(e is not None and producers.is_error(str(e)) for e in errors)
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self._close_dead_letters()
         self.query = None
-
-
-#: Kafka's errors of reads and requests, which don't affect sent records. After any other error, the accepted records
-#: need not be a prefix of the sent ones.
-_HARMLESS_ERRORS = ("OffsetOutOfRangeException", "UnknownTopicOrPartitionException", "WakeupException")
-_KAFKA_ERROR = re.compile(r"org\.apache\.kafka\.(?:common|clients)\.[\w.$]*?(\w+Exception)\b")
-
-
-def _is_producer_error(text: str) -> bool:
-    return any(name not in _HARMLESS_ERRORS for name in _KAFKA_ERROR.findall(text))

@@ -7,7 +7,8 @@ import pytest
 
 from falkirk.runtime import lanes, producers
 from falkirk.runtime.lanes import fenced_incarnations
-from falkirk.runtime.live.region import UNSEEN, LiveRegion, _is_producer_error
+from falkirk.runtime.live.region import UNSEEN, LiveRegion
+from falkirk.runtime.producers import is_error
 from falkirk.store import Store, TailRecord
 from tests.stores import RECORD
 
@@ -29,7 +30,7 @@ COMMON, CLIENTS = "org.apache.kafka.common.errors", "org.apache.kafka.clients"
     ],
 )
 def test_any_error_of_kafkas_but_a_readers_is_taken_for_the_producers(text: str, unsafe: bool) -> None:
-    assert _is_producer_error(text) is unsafe
+    assert is_error(text) is unsafe
 
 
 def _region(store: Store) -> LiveRegion:

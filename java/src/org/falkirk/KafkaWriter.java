@@ -1,5 +1,6 @@
 package org.falkirk;
 
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.spark.sql.ForeachWriter;
@@ -19,10 +20,13 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   /** The settings of the lanes for dead letters, and their topic. Null: dead letters take the lane of results. */
   private LaneSettings letters;
   private String lettersTopic;
+  private boolean bySource;
 
   private transient int number;
   private transient long batch;
   private transient Lane lane, lettersLane;
+  /** Twins without a state: the lanes that this task has taken, by the source partition of its records. */
+  private transient Map<Integer, Lane> taken;
   private transient Figures figures;
 
   /**
@@ -59,11 +63,24 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     return this;
   }
 
+  /**
+   * Send each result once, although two queries compute it.
+   *
+   * @param bySource a lane belongs to a source partition. Without a shuffle, the two queries may number their tasks
+   *     differently.
+   */
+  public KafkaWriter twins(boolean bySource) {
+    settings.twins = true;
+    this.bySource = bySource;
+    return this;
+  }
+
   @Override
   public boolean open(long partition, long epoch) {
     number = (int) partition;
     batch = epoch;
-    lane = Lanes.take(settings, number, batch);
+    taken = new HashMap<>();
+    if (!bySource) lane = Lanes.take(settings, number, batch);
     if (letters != null) Lanes.visit(letters, number, batch);
     figures = Figures.of(settings.region);
     return true;
@@ -75,7 +92,17 @@ public final class KafkaWriter extends ForeachWriter<Row> {
         new ProducerRecord<>(row.getString(0), row.getInt(1), (byte[]) row.get(2), (byte[]) row.get(3));
     byte[] header = (byte[]) row.get(4);
     record.headers().add(settings.headerKey, header);
-    laneOf(record.topic()).send(record, figures.arrivedMs(header));
+    if (settings.twins) {
+      long[] stamp = Marks.stamp(header);
+      Lane own = bySource ? laneOf(Marks.partition(stamp)) : lane;
+      own.sendOnce(record, stamp, figures.arrivedMs(header));
+    } else {
+      laneOf(record.topic()).send(record, figures.arrivedMs(header));
+    }
+  }
+
+  private Lane laneOf(int partition) {
+    return taken.computeIfAbsent(partition, of -> Lanes.take(settings, of, batch));
   }
 
   private Lane laneOf(String topic) {
@@ -86,16 +113,15 @@ public final class KafkaWriter extends ForeachWriter<Row> {
 
   @Override
   public void close(Throwable error) {
-    if (lane == null) return; // it was not opened
+    if (taken == null) return; // it was not opened
+    if (lane != null) taken.put(-1, lane);
+    if (lettersLane != null) taken.put(-2, lettersLane);
     try {
-      if (error == null) {
-        lane.finish();
-        if (lettersLane != null) lettersLane.finish();
-      }
+      if (error == null) taken.values().forEach(Lane::finish);
     } finally {
-      lane.leave();
-      if (lettersLane != null) lettersLane.leave();
+      taken.values().forEach(Lane::leave);
       lane = lettersLane = null;
+      taken = null;
     }
   }
 }

@@ -3,6 +3,7 @@ package org.falkirk;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -10,6 +11,7 @@ import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.errors.InterruptException;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
@@ -29,6 +31,10 @@ final class Lane {
   private final Figures figures;
   private final KafkaProducer<byte[], byte[]> producer;
   private final AtomicInteger users = new AtomicInteger();
+  private final boolean twins;
+  private final Marks marks = new Marks();
+  /** The results that were dropped because the other twin had sent them. */
+  private long dropped;
   private volatile Exception failure;
   /** The last batch in which a task used it, and the last one since then that ran here without using it. */
   private volatile long batch, visited = -1;
@@ -48,6 +54,7 @@ final class Lane {
   Lane(LaneSettings settings, int number) {
     incarnation = settings.incarnation;
     fence = settings.fence;
+    twins = settings.twins;
     figures = Figures.of(settings.region);
     Properties options = settings.properties();
     options.computeIfPresent("client.id", (name, client) -> client + "-" + number); // or their metrics would collide
@@ -146,12 +153,57 @@ final class Lane {
     }
   }
 
-  /** Returns once readers can see all records that were sent. */
+  /**
+   * Sends a record unless the other twin has sent it. Two queries call this with the same records.
+   *
+   * <p>The mark is raised after the producer has the record. A task that is stopped in {@code send} has handed nothing
+   * over, so the lane goes on with the other twin's record. A failed producer ends both.
+   */
+  void sendOnce(ProducerRecord<byte[], byte[]> record, long[] stamp, long arrivedMs) {
+    String topic = record.topic();
+    try {
+      lock.lockInterruptibly();
+      try {
+        check();
+        if (!marks.isNew(topic, record.partition(), stamp)) {
+          dropped++;
+          return;
+        }
+        producer.send(record, (accepted, error) -> {
+          if (error != null) failed(error);
+          else figures.published(topic, arrivedMs, System.currentTimeMillis());
+        });
+        marks.raise(topic, record.partition(), stamp);
+      } finally {
+        lock.unlock();
+      }
+    } catch (InterruptedException | InterruptException error) {
+      throw new IllegalStateException("its task was stopped", error);
+    } catch (Exception error) {
+      throw failed(error);
+    }
+  }
+
+  /** Raises the greatest offset of the records whose results were sent, by "source partition"; returns what was dropped. */
+  long reached(Map<String, Long> reached) {
+    lock.lock();
+    try {
+      marks.reached(reached);
+      return dropped;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Returns once readers can see all records that were sent, by either twin. */
   void finish() {
     check();
     try {
       if (fence == null) producer.flush();
       else commit();
+    } catch (InterruptException error) {
+      if (twins) throw new IllegalStateException("its task was stopped", error);
+      throw failed(error);
     } catch (Exception error) {
       throw failed(error);
     }

@@ -17,6 +17,8 @@ final class LaneSettings implements Serializable {
   final HashMap<String, String> producer;
   /** Null: the lanes are not fenced. */
   Fence fence;
+  /** Two queries share the lanes, see {@link Marks}. */
+  boolean twins;
 
   /** How lanes are fenced, see {@link KafkaWriter#fenced}. */
   record Fence(String ids, String gate, String token, long commitMs) implements Serializable {}

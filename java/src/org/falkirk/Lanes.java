@@ -1,6 +1,7 @@
 package org.falkirk;
 
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 
 /** The lanes of this JVM. A lane stays open between the batches of its incarnation. */
@@ -70,6 +71,22 @@ public final class Lanes {
       if (isOf(each.getKey(), region) && lane != null && lane.isUsed()) return true;
     }
     return false;
+  }
+
+  /**
+   * Returns what twins have sent: how many results were dropped because the other twin had sent them, and then, for each
+   * partition of the input, source, partition and the greatest offset whose results were handed to a producer.
+   */
+  public static String reached(String region) {
+    Map<String, Long> reached = new TreeMap<>();
+    long[] dropped = {0};
+    PLACES.forEach((name, place) -> {
+      Lane lane = place.lane;
+      if (isOf(name, region) && lane != null) dropped[0] += lane.reached(reached);
+    });
+    StringBuilder text = new StringBuilder().append(dropped[0]);
+    reached.forEach((partition, offset) -> text.append(' ').append(partition).append(' ').append(offset));
+    return text.toString();
   }
 
   /** Sends the rest of the records of a region's lanes, which no task uses, and closes them. */

@@ -127,7 +127,8 @@ public final class StateFiles {
     if (content.length < LZ4.length || !startsWith(content, LZ4)) {
       return before;
     }
-    try (DataInputStream changes = new DataInputStream(new LZ4BlockInputStream(new ByteArrayInputStream(content)))) {
+    InputStream unpacked = LZ4BlockInputStream.newBuilder().build(new ByteArrayInputStream(content));
+    try (DataInputStream changes = new DataInputStream(unpacked)) {
       String format = changes.readUTF();
       if (format.matches("v\\d+") && Integer.parseInt(format.substring(1)) >= WITH_LINEAGE) {
         for (JsonNode each : JSON.readTree(changes.readUTF())) {

@@ -1,0 +1,56 @@
+package org.falkirk;
+
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** Twins send each result once, per channel and output partition. */
+public final class MarksTest {
+    private static long[] stamp(String text) {
+        return Marks.stamp(("3f9a01bc/12/" + text + "/3/abc").getBytes(StandardCharsets.US_ASCII));
+    }
+
+    private static boolean sends(Marks marks, String topic, int to, String stamp) {
+        boolean isNew = marks.isNew(topic, to, stamp(stamp));
+        if (isNew) marks.raise(topic, to, stamp(stamp));
+        return isNew;
+    }
+
+    public void stampsOfHeaders() {
+        Check.equal(Arrays.toString(stamp("0.1.25")), "[0, 1, 25]");
+        Check.equal(Arrays.toString(stamp("1.2.3.4.5.6.7.8.9.10.11")), "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]");
+        for (String wrong : new String[] {"", "3f9a01bc/1", "3f9a01bc/1/0.1/0"}) {
+            try {
+                Marks.stamp(wrong.getBytes(StandardCharsets.US_ASCII));
+            } catch (IllegalArgumentException expected) {
+                continue;
+            }
+            throw new AssertionError(wrong);
+        }
+    }
+
+    public void eachResultOnceWhicheverTwinIsFirst() {
+        Marks marks = new Marks();
+        String[] results = {"0.0.1", "0.0.1.0", "0.0.1.1", "0.0.2", "0.0.10"};
+        int sent = 0;
+        for (int first = 0, second = 0; first < results.length || second < results.length;) {
+            boolean ahead = first < results.length && (first + second) % 3 != 2;
+            if (second >= results.length || ahead) sent += sends(marks, "out", 0, results[first++]) ? 1 : 0;
+            else sent += sends(marks, "out", 0, results[second++]) ? 1 : 0;
+        }
+        Check.equal(sent, results.length);
+    }
+
+    public void channelsAreApart() {
+        Marks marks = new Marks();
+        Check.equal(sends(marks, "out", 0, "0.0.9"), true);
+        for (Object[] other : new Object[][] {{"out", 1, "0.0.1"}, {"out", 0, "0.1.1"}, {"out", 0, "1.0.1"}, {"dead", 0, "0.0.1"}}) {
+            Check.equal(sends(marks, (String) other[0], (Integer) other[1], (String) other[2]), true);
+        }
+        Check.equal(sends(marks, "out", 0, "0.0.8.7"), false);
+        Map<String, Long> reached = new TreeMap<>(Map.of("0 0", 3L, "0 1", 30L));
+        marks.reached(reached);
+        Check.equal(reached.toString(), "{0 0=9, 0 1=30, 1 0=1}");
+    }
+}

@@ -1,0 +1,187 @@
+"""Twins: two queries of a region publish each result once, whichever computes it first and whichever fails."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.host.query import Query, run_here
+from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.ranges import read_range
+from falkirk.kafka.topics import Topics
+from falkirk.local.broker import Broker
+from falkirk.runtime import lanes
+from falkirk.runtime.live import query as live_query
+from falkirk.runtime.live import twin as twins
+from falkirk.runtime.live.query import writing
+from falkirk.runtime.live.twin import Twin
+from falkirk.theory.ids import Offset
+from falkirk.theory.stamp import Stamp
+from tests.chaos.harness import Load, judge_counts
+from tests.integration.live import Wire
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+INTERVAL = "5 seconds"
+REGIONS = ("counts", "letters")
+
+
+def application(wire: Wire, home: Path) -> fk.App:
+    """A keyed count, and a region without a state, each with twins."""
+    app = fk.App("twins", home=home)
+    app.source("events", fk.Kafka(wire.topic("events"), schema="word STRING NOT NULL, n INT", key="word"))
+
+    @app.stream(fk.Lazy(INTERVAL, twins=True))
+    def counted(events: fk.Stream) -> fk.Stream:
+        return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
+
+    @app.stream(fk.Lazy(INTERVAL, twins=True))
+    def spelt(events: fk.Stream) -> fk.Stream:
+        return events.explode(F.split("word", " "), "letter").select("letter", "n")
+
+    app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
+    app.sink("letters", spelt, fk.Kafka(wire.topic("letters", partitions=3), key="letter"))
+    return app
+
+
+class Run:
+    """The application at work."""
+
+    def __init__(self, broker: Broker, tag: str, home: Path) -> None:
+        self.wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+        self.query: Query = run_here(application(self.wire, home), Connection.of(broker.bootstrap))
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.query.stop()
+
+    def region(self, name: str) -> SupervisedRegion:
+        return cast(SupervisedRegion, self.query._host._units[name])
+
+    def twin(self, name: str) -> Twin:
+        found = self.region(name).live._twin
+        assert found is not None
+        return found
+
+    def dropped(self, name: str) -> int:
+        """Return how many results one query did not send since the other one had sent them."""
+        dropped, _ = lanes.reached(self.region(name).live._context, name)
+        return dropped
+
+    def await_twin(self, name: str, begun: int = 1) -> None:
+        """Wait until a twin, begun as often, has made a checkpoint, and both queries have computed the same results."""
+        self.wait(lambda: self.twin(name).begun >= begun and self.twin(name)._is_placed, f"a twin of {name}")
+        before = self.dropped(name)
+        self.wait(lambda: self.dropped(name) > before, f"{name}: a result that was already sent")
+
+    def wait(self, condition: Any, what: str) -> None:
+        def met() -> bool:
+            assert self.query.isActive, self.query.exception()
+            assert all(self.twin(name)._failed <= 1 for name in REGIONS), "a twin fails again and again"
+            return bool(condition())
+
+        wait_until(met, 90, lambda: f"{what}: {self.query.status}")
+
+    def judge(self, load: Load) -> tuple[int, int, int]:
+        """Stop it; return how many results were repeated and lost, of all, and how many came out of order."""
+        bootstrap = self.wire.bootstrap
+        counts, letters = f"counts-{self.wire.tag}", f"letters-{self.wire.tag}"
+        due = {"counts": load.sent, "letters": sum(len(letters_of(n, load)) for n in range(load.sent))}
+        try:
+            for name, topic in (("counts", counts), ("letters", letters)):
+                self.wait(lambda name=name, topic=topic: self.wire.count(topic) >= due[name], f"{due} results")
+            commits = {r.name: r.last_commit for r in self.query.status}
+            self.wait(lambda: all(r.last_commit > commits[r.name] for r in self.query.status), "a checkpoint")
+        finally:
+            self.query.stop()
+        verdict = judge_counts(bootstrap, f"events-{self.wire.tag}", counts).counts
+        sent = [(n, letter) for n in range(load.sent) for letter in letters_of(n, load)]
+        came = [(row["n"], row["letter"]) for row in self.wire.rows(letters)]
+        repeated, lost = len(came) - len(set(came)), len(set(sent) - set(came))
+        reordered = verdict.broken_sequences + out_of_order(bootstrap, letters)
+        return verdict.duplicates + repeated, verdict.lost + lost, reordered
+
+
+def letters_of(number: int, load: Load) -> str:
+    """Return the letters of a record's word."""
+    return cast(Words, load).words[number].replace(" ", "")
+
+
+def out_of_order(bootstrap: str, topic: str) -> int:
+    """Return how many records come before an earlier record of the same input and output partition."""
+    connection, newest, wrong = Connection.of(bootstrap), dict[tuple[int, int], Stamp](), 0
+    ends = Topics(connection).end_positions(topic)
+    for record in read_range(connection, topic, dict.fromkeys(ends, Offset(0)), ends):
+        assert record.header is not None
+        stamp = record.header.stamp
+        channel = record.partition, stamp.partition
+        wrong += channel in newest and stamp <= newest[channel]
+        newest[channel] = stamp
+    return wrong
+
+
+class Words(Load):
+    """A load whose words are different letters, and remembered."""
+
+    def __init__(self, bootstrap: str, topic: str, rate: float) -> None:
+        super().__init__(bootstrap, topic, rate=rate)
+        self.words: list[str] = []
+
+    def record(self, number: int) -> tuple[str, dict[str, Any]]:
+        word = " ".join(self._random.sample("abcdefgh", self._random.randint(1, 4)))
+        self.words.append(word)
+        return word, {"word": word, "n": number}
+
+
+def test_each_result_once_while_queries_fail(broker: Broker, spark: "SparkSession", home: Path, tag: str) -> None:
+    """The twin fails, then the first query, which returns to its checkpoint with a new twin."""
+    with Run(broker, tag, home) as run:
+        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+            for name in REGIONS:
+                run.await_twin(name)
+            for name in REGIONS:
+                failed = run.twin(name).query
+                assert failed is not None
+                failed.stop()
+            for name in REGIONS:
+                run.await_twin(name, begun=2)
+            before = {r.name: r.incarnation for r in run.query.status}
+            for query in run.query.queries:
+                query.stop()
+            run.wait(lambda: all(r.incarnation > before[r.name] for r in run.query.status), "new incarnations")
+            for name in REGIONS:
+                run.await_twin(name)
+        assert run.judge(load) == (0, 0, 0)
+
+
+def test_without_marks_results_come_twice(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mechanism switched off: the lanes send what both queries compute."""
+
+    def unmarked(self: live_query.LiveQuery, data: Any) -> Any:
+        return writing(data, self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options()))
+
+    monkeypatch.setattr(live_query.LiveQuery, "_writer", unmarked)
+    with Run(broker, tag, home) as run:
+        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+            run.wait(lambda: run.twin("counts").begun and run.twin("counts")._is_placed, "a twin")
+        repeated, lost, _ = run.judge(load)
+    assert (repeated > 0, lost) == (True, 0)
+
+
+def test_a_twin_that_comes_too_close_is_begun_again(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twins, "LEAD_S", -2.0)  # it begins when the first query's checkpoint is nearly due
+    with Run(broker, tag, home) as run:
+        with Words(broker.bootstrap, f"events-{tag}", rate=50) as load:
+            run.await_twin("counts", begun=2)
+        assert run.judge(load) == (0, 0, 0)
