@@ -64,7 +64,7 @@ def main(context: click.Context) -> None:
 @click.option(
     "--metrics",
     metavar="[HOST:]PORT",
-    help="Serve /metrics for Prometheus, /health and /ready; by default on loopback.",
+    help="Serve /metrics for Prometheus, /health and /ready; by default only for this machine.",
 )
 @click.option(
     "--dashboard",

@@ -19,8 +19,8 @@ _console = Terminal()
 def setup() -> None:
     """Download and compile the JVM parts.
 
-    They are the dependencies, the Java module and the class archives (they make JVMs start faster). Parts that exist
-    are kept.
+    These are the JVM dependencies, the Java module and the class archives, which make JVMs start faster. The command
+    keeps parts that exist.
     """
     for kind in jvm_jars.KINDS:
         jvm_jars.resolved(kind)
@@ -84,7 +84,9 @@ def doctor(kafka: str | None) -> None:
 def jars() -> None:
     """Print the paths of the jars, separated by commas.
 
-    They are the JVM dependencies and Falkirk's Java module.
-    Example: spark-submit --jars "$(falkirk jars)" app.py
+    These are the JVM dependencies and Falkirk's Java module. For example:
+
+    \b
+    spark-submit --jars "$(falkirk jars)" app.py
     """
     click.echo(",".join(str(path) for path in application_jars()))

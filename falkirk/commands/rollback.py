@@ -45,7 +45,7 @@ def rollback(
 
     --to CUT: the whole application returns to the state with this number in `falkirk history`.
 
-    --to TIME: the whole application returns to the newest state that is not later.
+    --to TIME: the whole application returns to the newest state that is not later than this time.
 
     --to PROCESSOR@POINT: only this processor returns to this point, and the regions and batches that have read its
     later results.

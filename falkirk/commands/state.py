@@ -31,7 +31,7 @@ _CELL_MAX = 60
 @home_option
 @click.option(
     "--key", "key", multiple=True, metavar="VALUE",
-    help="Only rows with this value in the first column; repeat it for the second column, and so on.",
+    help="Only rows with this value in the first column; repeat the option for the second column, and so on.",
 )  # fmt: skip
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many rows."
@@ -44,8 +44,8 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
     this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last
     input record of the key. For a batch, it is the state after the last epoch that saved one.
 
-    The state is not the present one: the command says of which checkpoint or epoch it is. It works on a running and on
-    a stopped application, and changes nothing.
+    The present state may be newer: the command names the checkpoint or epoch of the shown one. It works on a running
+    and on a stopped application, and changes nothing.
     """
     app = load_application(file)
     with home_to_read(app, home) as (held, _):

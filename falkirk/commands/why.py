@@ -37,7 +37,7 @@ _INDENT = 4
 )  # fmt: skip
 @click.option(
     "--look", type=click.IntRange(min=0), default=10_000, show_default=True,
-    help="Look at at most this many records of each input for them.",
+    help="Search at most this many records of each input for records of the same key.",
 )  # fmt: skip
 @json_option
 def why(
