@@ -10,7 +10,7 @@ from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw
 from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
 from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
 from benchmarks.jobs import JOBS
-from benchmarks.latency import LatencySettings, figure_name, run_latency
+from benchmarks.latency import VARIANTS, LatencySettings, figure_name, run_latency
 from benchmarks.mechanisms import JOBS as GUARANTEES_JOBS
 from benchmarks.mechanisms import MECHANISMS
 from benchmarks.monitor import MonitorSettings, run_monitor
@@ -47,13 +47,21 @@ _plots = click.option(
 @click.option("--quick", is_flag=True, help="One interval, two variants, short windows: less than four minutes.")
 @click.option("--input", "source", type=click.Path(path_type=Path, exists=True), help="Text for the word index.")
 @click.option("--job", "jobs", multiple=True, type=click.Choice(tuple(JOBS)), help="Measure this job alone.")
+@click.option("--variant", "variants", multiple=True, type=click.Choice(VARIANTS), help="Measure this variant alone.")
+@click.option("--interval", "intervals_s", multiple=True, type=float, help="Seconds between checkpoints.")
+@click.option("--no-kill", is_flag=True, help="Leave out the run with a kill.")
 @_json
 @_plots
-def latency(quick: bool, source: Path | None, jobs: tuple[str, ...], file: Path | None, plots: Path | None) -> None:
+def latency(
+    quick: bool, source: Path | None, jobs: tuple[str, ...], variants: tuple[str, ...], intervals_s: tuple[float, ...],
+    no_kill: bool, file: Path | None, plots: Path | None,
+) -> None:  # fmt: skip
     """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
     console = Terminal()
     chosen = jobs or tuple(JOBS)
     settings = LatencySettings.quick(source, chosen) if quick else LatencySettings(source=source, jobs=chosen)
+    settings = settings.chosen(variants, intervals_s)
+    settings = replace(settings, timeline_s=0.0) if no_kill else settings
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
     report = run.report
     rows = {

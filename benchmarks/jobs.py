@@ -92,8 +92,11 @@ def shouted(row: Any) -> dict[str, str]:
     return {"word": row.word.upper(), "n": row.n}
 
 
-def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path) -> App:
+def application(
+    job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path, *, twins: bool = False
+) -> App:
     """Return the job as a Falkirk application."""
+    policy = Lazy(interval_s, twins=twins)
     app = App(job.name.replace("_", "-"), home=home)
     app.sources["records"] = source_node("records", Kafka(source, schema=job.schema, key=job.key))
     if job is KEYED_COUNT:
@@ -101,17 +104,17 @@ def application(job: Job, source: str, sink: str, delivery: Delivery, interval_s
         def counted(records: Stream) -> Stream:
             return records.groupBy("word").agg(F.count("*").alias("version"), latest_value("n"))
 
-        app.add_processor("result", counted, reads=("records",), policy=Lazy(interval_s))
+        app.add_processor("result", counted, reads=("records",), policy=policy)
     elif job is PYTHON_MAP:
 
         def mapped(records: Stream) -> Stream:
             return records.map_rows(shouted, returns="word STRING, n STRING")
 
-        app.add_processor("result", mapped, reads=("records",), policy=Lazy(interval_s))
+        app.add_processor("result", mapped, reads=("records",), policy=policy)
     else:
         declared = load_application(example()).processors
         app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())
-        app.add_processor("result", declared["index"].body, reads=("words",), policy=Lazy(interval_s))
+        app.add_processor("result", declared["index"].body, reads=("words",), policy=policy)
     app.sink("result", "result", Kafka(sink, key=job.output_key), delivery=delivery)
     return app
 

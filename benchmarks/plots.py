@@ -10,7 +10,7 @@ from benchmarks.monitor import Size
 from benchmarks.report import POINTS, percentile, point_name
 from falkirk.errors import MachineError
 
-_COLOURS = {"none": "#8a8f98", "repeated": "#d08a2e", "exactly-once": "#1f6f8b"}
+_COLOURS = {"none": "#8a8f98", "repeated": "#d08a2e", "exactly-once": "#1f6f8b", "twins": "#7a4fa3"}
 
 
 def draw_latency(run: LatencyRun, settings: LatencySettings, folder: Path) -> list[Path]:
@@ -81,8 +81,8 @@ def _percentiles(run: LatencyRun, job: str, intervals_s: tuple[float, ...], fold
             if not ordered:
                 continue
             heights = [1000 * percentile(ordered, point) for point in POINTS]
-            at = [i + 0.27 * (place - 1) for i in range(len(POINTS))]
-            bars = axis.bar(at, heights, 0.25, label=variant, color=_COLOURS[variant])
+            at = [i + 0.21 * (place - 1.5) for i in range(len(POINTS))]
+            bars = axis.bar(at, heights, 0.2, label=variant, color=_COLOURS[variant])
             axis.bar_label(bars, [f"{h:.0f}" if h >= 10 else f"{h:.1f}" for h in heights], fontsize=5.5, padding=1)
         axis.set_xticks(range(len(POINTS)), [point_name(point).replace("_", ".") for point in POINTS])
         axis.set_yscale("log")

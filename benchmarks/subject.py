@@ -22,7 +22,8 @@ PLAIN = ("none", "micro-batch")
 class Subject:
     """A variant of a job.
 
-    Args: variant: `none` (Real-time Mode), `micro-batch`, or a delivery. interval_s: between checkpoints.
+    Args: variant: `none` (Real-time Mode), `micro-batch`, a delivery, or `twins` (exactly-once with twins).
+        interval_s: between checkpoints.
     """
 
     job: str
@@ -75,7 +76,9 @@ def _start(subject: Subject) -> tuple[Any, Any]:
         interval_s = subject.interval_s if subject.variant == "none" else None
         query = plain(job, session, subject.bootstrap, *topics, interval_s, subject.home)
         return query, lambda: query
-    app = application(job, *topics, Delivery(subject.variant), subject.interval_s, subject.home)
+    twins = subject.variant == "twins"
+    delivery = Delivery.EXACTLY_ONCE if twins else Delivery(subject.variant)
+    app = application(job, *topics, delivery, subject.interval_s, subject.home, twins=twins)
     running = run_here(app, Connection.of(subject.bootstrap))
     return running, lambda: running.queries[-1]
 

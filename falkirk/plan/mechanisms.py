@@ -158,10 +158,6 @@ def check_twins(region: Region) -> None:
     Raises: DefinitionError: `TWINS_REFUSED`.
     """
     reasons = {
-        "it reads an internal topic": region.reads_hop,
-        "it writes an internal topic, and the query that writes first would decide the order there": (
-            region.hop is not None
-        ),
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
         "it joins two streams": region.joined is not None,
         "its results leave in transactions": region.fenced,

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL = "5 seconds"
-REGIONS = ("counts", "letters")
+REGIONS = ("counts", "letters", "again-by-word", "again")
 
 
 def application(wire: Wire, home: Path) -> fk.App:
-    """A keyed count, and a region without a state, each with twins."""
+    """A keyed count, a region without a state, and two with a hop in between, each with twins."""
     app = fk.App("twins", home=home)
     app.source("events", fk.Kafka(wire.topic("events"), schema="word STRING NOT NULL, n INT", key="word"))
 
@@ -44,6 +44,14 @@ def application(wire: Wire, home: Path) -> fk.App:
     def spelt(events: fk.Stream) -> fk.Stream:
         return events.explode(F.split("word", " "), "letter").select("letter", "n")
 
+    app.source("unordered", fk.Kafka(f"events-{wire.tag}", schema="word STRING NOT NULL, n INT"))
+
+    @app.stream(fk.Lazy(INTERVAL, twins=True))
+    def again(unordered: fk.Stream) -> fk.Stream:
+        """Behind a hop, since the source has no key."""
+        return unordered.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
+
+    app.sink("again", again, fk.Kafka(wire.topic("again"), key="word"))
     app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
     app.sink("letters", spelt, fk.Kafka(wire.topic("letters", partitions=3), key="letter"))
     return app
@@ -92,21 +100,21 @@ class Run:
     def judge(self, load: Load) -> tuple[int, int, int]:
         """Stop it; return how many results were repeated and lost, of all, and how many came out of order."""
         bootstrap = self.wire.bootstrap
-        counts, letters = f"counts-{self.wire.tag}", f"letters-{self.wire.tag}"
+        counts, letters, again = (f"{name}-{self.wire.tag}" for name in ("counts", "letters", "again"))
         due = {"counts": load.sent, "letters": sum(len(letters_of(n, load)) for n in range(load.sent))}
         try:
-            for name, topic in (("counts", counts), ("letters", letters)):
+            for name, topic in (("counts", counts), ("letters", letters), ("counts", again)):
                 self.wait(lambda name=name, topic=topic: self.wire.count(topic) >= due[name], f"{due} results")
             commits = {r.name: r.last_commit for r in self.query.status}
             self.wait(lambda: all(r.last_commit > commits[r.name] for r in self.query.status), "a checkpoint")
         finally:
             self.query.stop()
-        verdict = judge_counts(bootstrap, f"events-{self.wire.tag}", counts).counts
+        verdicts = [judge_counts(bootstrap, f"events-{self.wire.tag}", topic).counts for topic in (counts, again)]
         sent = [(n, letter) for n in range(load.sent) for letter in letters_of(n, load)]
         came = [(row["n"], row["letter"]) for row in self.wire.rows(letters)]
         repeated, lost = len(came) - len(set(came)), len(set(sent) - set(came))
-        reordered = verdict.broken_sequences + out_of_order(bootstrap, letters)
-        return verdict.duplicates + repeated, verdict.lost + lost, reordered
+        repeated, lost = (repeated + sum(v.duplicates for v in verdicts), lost + sum(v.lost for v in verdicts))
+        return repeated, lost, sum(v.broken_sequences for v in verdicts) + out_of_order(bootstrap, letters)
 
 
 def letters_of(number: int, load: Load) -> str:
