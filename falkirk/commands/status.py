@@ -148,7 +148,7 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
         lag = _sum(source.get("lag") for source in (found.get("sources") or {}).values())
         results = _sum(output.get("records") for output in (found.get("outputs") or {}).values())
         state = Text(region["state"], style=_STATES.get(region["state"], "yellow"))
-        detail = region.get("condition") or region["detail"]
+        detail = region.get("condition") or region["detail"] or _TWINS.get(region.get("twin"), "")
         table.add_row(
             region["name"],
             Text.assemble(state, f" ({detail})" if detail else ""),

@@ -65,6 +65,7 @@ class SupervisedRegion(Supervised):
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
         status.dead_letters = live.dead_letters
+        status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
         if progress:

@@ -20,6 +20,7 @@ class RegionStatus:
     """The state of a region, as users see it. Times in seconds.
 
     Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
+        twin: whether its second query runs; None: it has no twins.
     """
 
     name: str
@@ -33,6 +34,7 @@ class RegionStatus:
     input_rows_per_s: float = 0.0
     detail: str = ""
     condition: str = ""
+    twin: bool | None = None
 
     def copy(self) -> "RegionStatus":
         """Return the present values, which change no more."""

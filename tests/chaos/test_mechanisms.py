@@ -62,15 +62,17 @@ def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path,
 
 def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag: str) -> None:
     # After a kill, more input is read again than was acknowledged: its points are kept until the end.
-    with counting(broker, home, tag, counted=("logged", "acknowledged"), HISTORY="90") as run:
+    with counting(broker, home, tag, counted=("logged", "acknowledged", "twins"), HISTORY="90") as run:
         with Load(run.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)
             strike(
                 run,
-                run.application.kill_everything,
-                lambda run, suppressed: bool(suppressed["logged-out"] and has_twice(run, f"{run.prefix()}passed-out")),
+                lambda: kill_with_twins(run),
+                lambda run, suppressed: bool(
+                    suppressed["logged-out"] and suppressed["twins"] and has_twice(run, f"{run.prefix()}passed-out")
+                ),
             )
-        assert_exactly_once(run, load.sent, "logged")
+        assert_exactly_once(run, load.sent, "logged", "twins")
         judge_acknowledged(run, load.sent)
         logs = logs_of(run)
     assert logs["logged-out"] == load.sent, "each result once: the barrier drops duplicates in the log too"
@@ -119,6 +121,18 @@ def has_twice(run: Counting, topic: str) -> bool:
     """Return whether a record is in a topic twice; the events' numbers differ, and so do the versions of a word."""
     rows = [json.loads(r.value or b"{}") for r in read_topic({"bootstrap.servers": run.bootstrap}, topic)]
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
+
+
+def kill_with_twins(run: Counting) -> None:
+    """Kill everything while both queries of each region with twins run."""
+
+    def both_run() -> bool:
+        twins = [region["twin"] for region in run.application.status()["regions"] if region["twin"] is not None]
+        return len(twins) == 2 and all(twins)
+
+    run.application.wait(both_run, 60, "the second query of both regions")
+    await_results_behind(run)
+    run.application.kill_everything()
 
 
 def kill_python_alone(run: Counting) -> None:

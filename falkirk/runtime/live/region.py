@@ -89,7 +89,7 @@ class LiveRegion(RegionAtRest):
         self._reached: dict[tuple[int, int], Offset] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
-        self._twin: Twin | None = None
+        self.twin: Twin | None = None
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
@@ -289,7 +289,7 @@ class LiveRegion(RegionAtRest):
         started = query.start(record.start_offsets, restored, opening.skips)
         if self.region.twins:
             again = partial(query.start_twin, record.start_offsets, restored, opening.skips)
-            self._twin = Twin(again, self._checkpoint, self.region, self._context)
+            self.twin = Twin(again, self._checkpoint, self.region, self._context)
         return started
 
     # -- 4: watching --------------------------------------------------------------------------------------------------
@@ -311,8 +311,8 @@ class LiveRegion(RegionAtRest):
         if not self._reached:
             self._note_tail(last, ends)
         self._take_in(last)
-        if self._twin is not None:
-            self._twin.look(last)
+        if self.twin is not None:
+            self.twin.look(last)
         return last
 
     def _take_in(self, last: BatchId) -> None:
@@ -336,8 +336,8 @@ class LiveRegion(RegionAtRest):
 
     def _note_tail(self, last: BatchId, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""
-        if self._twin is not None:
-            if (serving := self._twin.proven(ends, self._numbered(self._read(last)))) is not None:
+        if self.twin is not None:
+            if (serving := self.twin.proven(ends, self._numbered(self._read(last)))) is not None:
                 self._record_tail(last, serving)
         elif self.observations is None:
             self._record_tail(BatchId(last + 1), ends)
@@ -390,7 +390,7 @@ class LiveRegion(RegionAtRest):
             return
         unsafe = False
         try:
-            errors = [self.query.exception(), None if self._twin is None else self._twin.stop()]
+            errors = [self.query.exception(), None if self.twin is None else self.twin.stop()]
             unsafe = not self.region.fenced and any(e is not None and producers.is_error(str(e)) for e in errors)
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died

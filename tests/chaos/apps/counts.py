@@ -38,6 +38,8 @@ for wanted in os.environ.get("COUNTED", "counts").split():
             _count("counts")
         case "hopped":  # a word may be in several partitions, so a hop orders it
             _count("hopped", reads="loose")
+        case "twins":  # two queries for each of its regions, with a hop between these
+            _count("twins", reads="loose", policy=lambda interval: fk.Lazy(interval, twins=True))
         case "fenced":  # lanes.py fences its region
             _count("fenced")
         case "snapshots":

@@ -74,7 +74,7 @@ class Run:
         return cast(SupervisedRegion, self.query._host._units[name])
 
     def twin(self, name: str) -> Twin:
-        found = self.region(name).live._twin
+        found = self.region(name).live.twin
         assert found is not None
         return found
 

@@ -85,6 +85,8 @@ class Live:
     def points(self) -> tuple[Point, ...]:
         return tuple(self._points)
 
+    twin = None
+
     def failure(self) -> Exception | None:
         return self.error
 
