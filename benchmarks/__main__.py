@@ -19,7 +19,7 @@ from benchmarks.nexmark.queries import QUERIES
 from benchmarks.overhead import OverheadSettings, overhead_table, run_overhead
 from benchmarks.pairs import PAIRS
 from benchmarks.peers.bench import PeersSettings, run_peers
-from benchmarks.peers.order import SYSTEMS, markdown, read_peers
+from benchmarks.peers.order import KINDS, SYSTEMS, markdown, read_peers
 from benchmarks.planning import run_planning
 from benchmarks.plots import draw_latency, draw_monitor
 from benchmarks.pressure import PressureSettings, run_pressure
@@ -242,14 +242,15 @@ def recovery(quick: bool, file: Path | None) -> None:
 @click.option("--quick", is_flag=True, help="One short run of each case: about fifteen minutes.")
 @click.option("--long", "is_long", is_flag=True, help="Also 60 s between checkpoints and 5,000 records/s: hours.")
 @click.option("--system", "systems", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one.")
+@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only cases of this kind.")
 @click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each case.")
 @click.option("--from", "measured", type=_EXISTING, help="Measure nothing; render this JSON of an earlier run.")
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown here.")
 @_json
 @_plots
 def peers(
-    quick: bool, is_long: bool, systems: tuple[str, ...], repetitions: int | None, measured: Path | None,
-    table: Path | None, file: Path | None, plots: Path | None,
+    quick: bool, is_long: bool, systems: tuple[str, ...], kinds: tuple[str, ...], repetitions: int | None,
+    measured: Path | None, table: Path | None, file: Path | None, plots: Path | None,
 ) -> None:  # fmt: skip
     """Run a keyed count in Falkirk, Flink, Kafka Streams and plain Spark: latency, recovery and throughput.
 
@@ -261,7 +262,8 @@ def peers(
     else:
         settings = PeersSettings.quick() if quick else PeersSettings.long() if is_long else PeersSettings()
         settings = replace(
-            settings, systems=systems or settings.systems, repetitions=repetitions or settings.repetitions
+            settings, systems=systems or settings.systems, kinds=kinds or settings.kinds,
+            repetitions=repetitions or settings.repetitions,
         )  # fmt: skip
         report, cases = run_peers(settings, lambda text: console.print(text, soft_wrap=True))
         figures = report.figures

@@ -18,7 +18,7 @@ from benchmarks.client import PATIENCE_S, Measured, Measurement, start_measuring
 from benchmarks.jobs import count_records
 from benchmarks.peers.backlog import fill, sampled, speed
 from benchmarks.peers.check import Result, true_counts, wrong_results
-from benchmarks.peers.order import SYSTEMS, Case, alternating, latency_cases, summary
+from benchmarks.peers.order import KINDS, SYSTEMS, Case, alternating, latency_cases, summary
 from benchmarks.peers.systems import processor_s, started
 from benchmarks.report import Report, percentile
 from benchmarks.subject import PARTITIONS
@@ -34,6 +34,7 @@ class PeersSettings:
     backlog: number of records of a case of throughput; 0: no such case."""
 
     systems: tuple[str, ...] = tuple(SYSTEMS)
+    kinds: tuple[str, ...] = KINDS
     intervals_s: tuple[float, ...] = (1.0, 10.0)
     rates: tuple[float, ...] = (100.0,)
     warm_up_s: float = 15.0
@@ -77,7 +78,7 @@ def cases_of(settings: PeersSettings) -> list[Case]:
             for system in settings.systems
             if system != "spark-batch"
         ]  # fmt: skip
-    return cases
+    return [case for case in cases if case.kind in settings.kinds]
 
 
 def run_peers(settings: PeersSettings, say: Callable[[str], None]) -> tuple[Report, list[Case]]:

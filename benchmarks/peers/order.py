@@ -7,12 +7,16 @@ from statistics import median
 
 #: System, guarantee. Plain Spark and Kafka Streams do not offer the others.
 SYSTEMS = {
-    "falkirk": ("at-least-once", "exactly-once"),
+    "falkirk": ("at-least-once", "exactly-once, twins", "exactly-once"),
     "flink": ("none", "at-least-once", "exactly-once"),
     "streams": ("at-least-once", "exactly-once"),
     "spark-rtm": ("at-least-once",),
     "spark-batch": ("at-least-once",),
 }
+#: Falkirk's exactly-once with twins, which need so many seconds between checkpoints.
+TWINS, TWINS_INTERVAL_S = "exactly-once, twins", 5.0
+#: The kinds of cases.
+KINDS = ("latency", "recovery", "throughput")
 #: Kafka Streams commits every 0.1 s by default with exactly-once delivery, so this interval is measured too.
 DEFAULT_INTERVAL_S = {("streams", "exactly-once"): 0.1}
 COLUMNS = (
@@ -38,7 +42,7 @@ class Case:
     def name(self) -> str:
         """The stem of its figures."""
         text = f"{self.kind}_{self.system}_{self.guarantee}_{self.interval_s:g}s_{self.rate:g}"
-        return text.replace("-", "_")
+        return text.replace("-", "_").replace(", ", "_")
 
 
 def latency_cases(systems: Sequence[str], intervals_s: Sequence[float], rates: Sequence[float]) -> list[Case]:
@@ -51,7 +55,7 @@ def latency_cases(systems: Sequence[str], intervals_s: Sequence[float], rates: S
                 default_s = DEFAULT_INTERVAL_S.get((system, guarantee))
                 chosen = [*intervals_s] if depends else [intervals_s[0]]
                 chosen = chosen if default_s is None else [default_s, *chosen]
-                for interval_s in chosen:
+                for interval_s in (s for s in chosen if guarantee != TWINS or s >= TWINS_INTERVAL_S):
                     case = Case(kind="latency", system=system, guarantee=guarantee, interval_s=interval_s, rate=rate)
                     found.append(case)
     return found

@@ -10,7 +10,7 @@ import psutil
 
 from benchmarks.child import Child
 from benchmarks.peers.jars import Kind, class_path
-from benchmarks.peers.order import Case, newest_checkpoint
+from benchmarks.peers.order import TWINS, Case, newest_checkpoint
 from benchmarks.subject import Running, Subject
 from falkirk.errors import SparkError
 from falkirk.local.java import find_java
@@ -21,7 +21,7 @@ _OPENS = tuple(
     for name in ("java.lang", "java.util", "java.util.concurrent", "java.time", "java.nio", "java.net", "java.io")
 )
 _PROGRAMS: dict[str, tuple[Kind, str]] = {"flink": ("flink", "FlinkCount"), "streams": ("streams", "StreamsCount")}
-_VARIANTS = {"at-least-once": "repeated", "exactly-once": "exactly-once"}
+_VARIANTS = {"at-least-once": "repeated", "exactly-once": "exactly-once", TWINS: "twins"}
 
 
 class System(Protocol):

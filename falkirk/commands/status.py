@@ -26,6 +26,8 @@ from falkirk.system.times import when
 
 #: The time between two looks of `--watch`.
 LOOK_S = 1.0
+#: The detail of a region with twins, by whether the second query runs.
+_TWINS = {True: "twins", False: "one of its twins"}
 _STATES = {"running": "green", "failed": "red", "stopped": "dim"}
 
 
