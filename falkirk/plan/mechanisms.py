@@ -22,7 +22,16 @@ from pyspark.sql import SparkSession
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import SourceNode
 from falkirk.declare.parts import DeclaredProcessor, Output
-from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Ephemeral, LogSends, Policy, Snapshots
+from falkirk.declare.policy import (
+    DEFAULT_POLICY,
+    Acknowledged,
+    Delivery,
+    Ephemeral,
+    Lazy,
+    LogSends,
+    Policy,
+    Snapshots,
+)
 from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
 from falkirk.errors.location import SourceLocation
@@ -144,8 +153,12 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
 def check_live(processor: DeclaredProcessor, reason: str) -> None:
     """Refuse a policy that only live processors can have, on a processor in micro-batches.
 
-    Raises: DefinitionError: `POLICY_MISPLACED`.
+    Raises: DefinitionError: `POLICY_MISPLACED`, `TWINS_REFUSED`.
     """
+    if isinstance(processor.policy, Lazy) and processor.policy.twins:
+        raise TWINS_REFUSED.error(
+            where=processor.where, name=processor.name, reason=f"it does not run live, because {reason}"
+        )
     if isinstance(processor.policy, Snapshots | Acknowledged):
         raise POLICY_MISPLACED_LIVE.error(
             where=processor.where, policy=processor.policy, processor=processor.name, reason=reason

@@ -106,7 +106,8 @@ def _output(promise: Promise) -> str:
 
 
 def _how(region: Region) -> str:
-    return f"live{', transactional' if region.fenced else ''}, checkpoint every {seconds(region.interval_s)}"
+    kind = f"live{', transactional' if region.fenced else ''}{', two queries' if region.twins else ''}"
+    return f"{kind}, checkpoint every {seconds(region.interval_s)}"
 
 
 def _source(region: Region) -> str:

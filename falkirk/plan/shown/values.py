@@ -71,6 +71,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "consequence": mechanisms.consequence(region),
         "repeated_by": region.repeated_by,
         "interval_s": region.interval_s,
+        "twins": region.twins,
         "stateful": region.stateful,
         "hop": None if region.hop is None else _hop_json(region.hop, region.record_bytes),
         "record_bytes": region.record_bytes,

@@ -283,3 +283,59 @@ def test_a_policy_of_live_processors_is_of_no_other(spark: "SparkSession", polic
     with pytest.raises(fk.DefinitionError) as caught:
         planned(spark, (mapped, policy), delivery="at-least-once")
     assert (caught.value.condition, caught.value.parameters["policy"]) == ("POLICY_MISPLACED", policy)
+
+
+# -- twins -------------------------------------------------------------------------------------------------------------
+
+
+def twins(interval: str = "10 seconds") -> fk.Lazy:
+    return fk.Lazy(interval, twins=True)
+
+
+def test_twins_take_twice_the_slots_on_both_sides_of_a_hop(spark: "SparkSession") -> None:
+    plan = planned(spark, (counted, twins()), key=None)
+    assert [(r.twins, r.deterministic) for r in plan.regions] == [(True, True), (True, True)]
+    first, last = (region_slots(region, 3, 2) for region in plan.regions)
+    assert ((first.source, first.state), (last.source, last.state)) == ((6, 0), (6, 4))
+    (promise,) = promises_of(plan)
+    assert promise.release == "on arrival"
+    assert sum("twice the slots" in cost for cost in promise.costs) == 2
+    described: Any = as_json(plan, (first, last), 9)["regions"]
+    assert [region["twins"] for region in described] == [True, True]
+    assert not any(region.twins for region in planned(spark, (counted, fk.Lazy())).regions)
+
+
+@pytest.mark.parametrize(
+    ("body", "interval", "delivery", "reason"),
+    [
+        (parted, "10 seconds", "exactly-once", "its results wait for a checkpoint"),
+        (counted, "10 seconds", "repeated", "its output is repeated"),
+        (counted, "10 seconds", "at-most-once", "its output is at-most-once"),
+        (counted, "4 seconds", "exactly-once", "the least is 5 s"),
+    ],
+)
+def test_twins_are_refused(spark: "SparkSession", body: Body, interval: str, delivery: str, reason: str) -> None:
+    with pytest.raises(fk.DefinitionError) as caught:
+        planned(spark, (body, twins(interval)), delivery=delivery)
+    assert (caught.value.condition, caught.value.parameters["name"]) == ("TWINS_REFUSED", "out")
+    assert reason in str(caught.value.parameters["reason"])
+
+
+def test_twins_are_refused_where_nothing_runs_live(spark: "SparkSession") -> None:
+    app = fk.App("planned")
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT"))
+    app.add_processor("p0", passed, reads=("events",), policy=twins(), engine="micro-batch")
+    app.sink("out", "p0", fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        plan_application(app, spark, "deadbeef")
+    assert (caught.value.condition, caught.value.parameters["name"]) == ("TWINS_REFUSED", "p0")
+
+
+def test_twins_are_refused_where_the_broker_fences(spark: "SparkSession") -> None:
+    app = fk.App("planned", fenced=True)
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT", key="s"))
+    app.add_processor("p0", counted, reads=("events",), policy=twins())
+    app.sink("out", "p0", fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError) as caught:
+        plan_application(app, spark, "deadbeef")
+    assert (caught.value.condition, "transactions" in caught.value.parameters["reason"]) == ("TWINS_REFUSED", True)

@@ -58,7 +58,7 @@ def test_a_region_starts_its_query_with_it(monkeypatch: pytest.MonkeyPatch) -> N
     kept = SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append(retain))
     home = SimpleNamespace(store=None, checkpoint=lambda name: Path())
     logs = SimpleNamespace(name="r", sources=())
-    of = SimpleNamespace(name="r", logs=lambda: logs)
+    of = SimpleNamespace(name="r", logs=lambda: logs, twins=False)
     live = LiveRegion(cast(Any, of), cast(Any, SimpleNamespace(home=home, session=None)), retain=RETAINED)
     opening = SimpleNamespace(release=None, skips=())
     live._run(cast(Any, opening), cast(Any, SimpleNamespace(start_offsets={})), {})
