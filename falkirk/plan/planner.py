@@ -386,5 +386,5 @@ class _Planner:
                 decided=python_steps.with_functions(draft.decided, draft.node),
             ),
         )
-        mechanisms.check_twins(region)
+        mechanisms.check_twins(region, self.session)
         self.regions.append(region)

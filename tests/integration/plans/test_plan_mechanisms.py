@@ -331,11 +331,18 @@ def test_twins_are_refused_where_nothing_runs_live(spark: "SparkSession") -> Non
     assert (caught.value.condition, caught.value.parameters["name"]) == ("TWINS_REFUSED", "p0")
 
 
-def test_twins_are_refused_where_the_broker_fences(spark: "SparkSession") -> None:
-    app = fk.App("planned", fenced=True)
-    app.source("events", fk.Kafka("events", schema="s STRING, n INT", key="s"))
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("key", ["s", None])
+def test_twins_are_refused_where_lanes_are_not_shared(
+    spark: "SparkSession", key: str | None, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fenced lanes, also of dead letters alone; and tasks on a cluster, with plain lanes too."""
+    monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: elsewhere)
+    app = fk.App("planned", fenced=not elsewhere)
+    app.source("events", fk.Kafka("events", schema="s STRING, n INT", key=key))
     app.add_processor("p0", counted, reads=("events",), policy=twins())
     app.sink("out", "p0", fk.Kafka("out"))
     with pytest.raises(fk.DefinitionError) as caught:
         plan_application(app, spark, "deadbeef")
-    assert (caught.value.condition, "transactions" in caught.value.parameters["reason"]) == ("TWINS_REFUSED", True)
+    assert caught.value.condition == "TWINS_REFUSED"
+    assert ("one JVM" if elsewhere else "transactions") in caught.value.parameters["reason"]
