@@ -6,7 +6,7 @@ for due timers and expired states. Either mechanism can be switched off in it, t
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from pyspark.sql import Row
 
 import falkirk as fk
+from falkirk.declare.watermark import Watermark
+from falkirk.frames import event_time
+from falkirk.frames.python_steps import PythonStep
 from tests.duplicates import DELAY_S, HOSTILE
 
 EXPIRES_S = 20
@@ -74,6 +77,21 @@ def remembered(clicks: fk.Stream, *, timeout: str = "1 minute") -> fk.Stream:
     )  # fmt: skip
 
 
+def without(mechanism: str) -> Callable[[PythonStep, Watermark], Any]:
+    """Return a `PythonStep.state_times` with a planted fault: states never expire, or timers never fire.
+
+    Args: mechanism: "expiry" or "timers".
+    """
+
+    def planted(step: PythonStep, watermark: Watermark) -> Any:
+        session: Any = step.data.sparkSession
+        after_us = -1 if mechanism == "expiry" else step.options["expiry"].after_us
+        made = session._jvm.org.falkirk.StateTimes
+        return made(event_time.names(step.data), watermark.delay_us, after_us, mechanism != "timers")
+
+    return planted
+
+
 @dataclass(kw_only=True)
 class _Held:
     """A key in the model: its state, the time of its newest record, and its timer."""
@@ -85,10 +103,9 @@ class _Held:
 
 @dataclass(kw_only=True)
 class Model:
-    """The expected results. Args: expires, fires: whether these mechanisms work."""
+    """The expected results. Args: fault: the mechanism that does not work, see `without`."""
 
-    expires: bool = True
-    fires: bool = True
+    fault: str = ""
     results: Counter[Result] = field(default_factory=Counter)
     letters: Counter[Letter] = field(default_factory=Counter)
 
@@ -132,7 +149,9 @@ class Model:
     def _due(self, each: _Held) -> datetime:
         if each.timer is not None:
             return each.timer
-        return each.newest + timedelta(seconds=EXPIRES_S) if self.expires else datetime.max.replace(tzinfo=UTC)
+        return (
+            each.newest + timedelta(seconds=EXPIRES_S) if self.fault != "expiry" else datetime.max.replace(tzinfo=UTC)
+        )
 
     def _take(self, held: dict[str, _Held], row: Row, time: datetime) -> None:
         before = held.get(row.id)
@@ -156,7 +175,7 @@ class Model:
         before = held.get(key)
         newest = max(each for each in (time, before and before.newest) if each is not None)
         now = held[key] = _Held(state=kept, newest=newest, timer=before and before.timer)
-        if timer and self.fires:
+        if timer and self.fault != "timers":
             now.timer = timer[0]
 
 

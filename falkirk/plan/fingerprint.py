@@ -23,7 +23,8 @@ from falkirk.plan.published import form, partitioned_by
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
 #: The default language of the JVM, on which the case of letters depends. Falkirk pins it in its JVMs.
 LANGUAGE = "language of the JVM"
-_WITH_TIMERS = "stateful with timers"
+#: The kind of a step `stateful` with timers.
+WITH_TIMERS = "stateful with timers"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
@@ -100,7 +101,7 @@ def places_of_keyed_step(parts: Mapping[str, str]) -> int:
     Args: parts: a fingerprint.
     """
     kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
-    return {"windows": 1, "join": PLACES, "stateful": 1, _WITH_TIMERS: 2}.get(kind, 0)
+    return {"windows": 1, "join": PLACES, "stateful": 1, WITH_TIMERS: 2}.get(kind, 0)
 
 
 def text_of(step: Step) -> str:
@@ -121,11 +122,14 @@ def _state_of(step: Step) -> str:
     if step.operation != "stateful":
         return text_of(step)
     options = step.arguments[1]
-    name = "stateful"
-    times = f", expires {options['expiry']}" if "expiry" in options else ""
-    if "timers" in options:
-        name, times = _WITH_TIMERS, f"{times}, timers by {options['timers']}"
-    return f"{name}(key {', '.join(keys_of(options['key']))}, state {options['state']}{times})"
+    expiry = f", expires {options['expiry']}" if "expiry" in options else ""
+    timers = f", timers by {options['timers']}" if "timers" in options else ""
+    return f"{kind_of(step)}(key {', '.join(keys_of(options['key']))}, state {options['state']}{expiry}{timers})"
+
+
+def kind_of(step: Step) -> str:
+    """Return the kind of a keyed step: its operation, and whether it has timers."""
+    return WITH_TIMERS if step.operation == "stateful" and "timers" in step.arguments[1] else step.operation
 
 
 @functools.lru_cache(maxsize=256)

@@ -22,16 +22,16 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
 from tests.integration.live import Wire, await_one
-from tests.timers import Model, letters, remembered, results
+from tests.timers import Model, letters, remembered, results, without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RECORDS = 600
-#: The model of each processor, and the option by which the planted faults know theirs.
+#: The planted fault of each processor, and the option that tells the processors apart.
 MODELS = {
-    "live": (Model, "60 seconds"), "micro": (Model, "60 seconds"),
-    "unexpired": (partial(Model, expires=False), "61 seconds"), "untimed": (partial(Model, fires=False), "62 seconds"),
+    "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),
+    "untimed": ("timers", "62 seconds"),
 }  # fmt: skip
 
 
@@ -57,16 +57,10 @@ def application(wire: Wire, home: Path) -> fk.App:
 def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch off what makes states expire, or timers fire, in the processors with these faults."""
     right = PythonStep.state_times
+    faults = {timeout: without(fault) for fault, timeout in MODELS.values() if fault}
 
     def planted(step: PythonStep, watermark: Watermark) -> Any:
-        session: Any = step.data.sparkSession
-        made, names = session._jvm.org.falkirk.StateTimes, session._jvm.org.falkirk.EventTime
-        names = names("__falkirk_stamp", "__falkirk_time", "__falkirk_bad")
-        if step.options["timeout"] == "61 seconds":
-            return made(names, watermark.delay_us, -1, True)
-        if step.options["timeout"] == "62 seconds":
-            return made(names, watermark.delay_us, step.options["expiry"].after_us, False)
-        return right(step, watermark)
+        return faults.get(step.options["timeout"], right)(step, watermark)
 
     monkeypatch.setattr(PythonStep, "state_times", planted)
 
@@ -88,8 +82,8 @@ def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wi
         return wire.count(topic) >= count
 
     def await_all(query: Query, read: dict[int, list[dict[str, Any]]]) -> None:
-        for name, (model, _) in MODELS.items():
-            due = model().read(read)
+        for name, (fault, _) in MODELS.items():
+            due = Model(fault=fault).read(read)
             await_one(query, partial(has, outs[name], due.results.total()), f"results of {name}")
             await_one(query, partial(has, dead[name], due.letters.total()), f"dead letters of {name}")
 
@@ -117,8 +111,8 @@ def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wi
     finally:
         query.stop()
     right = Model().read(records)
-    for name, (model, _) in MODELS.items():
-        due, found = model().read(records), wire.rows(outs[name])
+    for name, (fault, _) in MODELS.items():
+        due, found = Model(fault=fault).read(records), wire.rows(outs[name])
         assert results(found) == due.results, name
         assert letters(wire.rows(dead[name])) == due.letters, name
         assert (due.results == right.results) is (name in ("live", "micro")), name

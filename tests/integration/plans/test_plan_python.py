@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -124,6 +125,7 @@ def test_timers_run_live_if_both_functions_are_declared(spark: "SparkSession") -
     assert (region.stateful, region.hop, region.undetermined) == (True, None, None)
     step = "stateful with timers(key s, state n INT, timers by at, 10 s, 60 s ahead)"
     assert region.fingerprint["keyed step"] == step
+    assert (region.logs().keyed_step, places_of_keyed_step(region.fingerprint)) == ("stateful with timers", 2)
     (reason,) = [each for promise in promises_of(made) for each in promise.reasons if each.kind == "python"]
     assert "reminded() is called when that time has reached a key's timer" in reason.text
     (both,) = planned(spark, reminding(expires="1 hour")).regions
