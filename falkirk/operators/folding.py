@@ -76,7 +76,11 @@ def folding(
 
 @dataclass(kw_only=True)
 class _Key:
-    """The state of a key in an epoch, its newest row's age, its timer in microseconds, and the end of the epoch."""
+    """The state of a key in an epoch, its newest row's age, its timer in microseconds, and the end of the epoch.
+
+    A timer that is due when a row sets it fires before the next row of its key, or at the end. Results have no order
+    beyond that in an epoch.
+    """
 
     function: Callable[[Row, Row | None], object]
     rules: StateRules | None
@@ -97,15 +101,14 @@ class _Key:
             self.state, self.age = self.make_state(*each["state"].values()), each.get(_AGE)
             self.timer = each.get(_TIMER)
             return
-        watermark = None if self.rules is None else each[_AGE]["watermark"]
-        self._move(watermark)
+        if self.rules is not None:
+            self._move(each[_AGE]["watermark"])
 
         def call() -> object:
             return self.function(self.make(*each["row"].values()), self.state)
 
         if self._call(call, each["row"], each["order"]) and self.rules is not None:
             self.age = None if self.state is None else max(each[_AGE], self.age or each[_AGE], key=lambda a: a["time"])
-        self._move(watermark)
 
     def end(self) -> None:
         """End the epoch, and keep the state."""

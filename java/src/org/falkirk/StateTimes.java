@@ -99,15 +99,19 @@ public final class StateTimes implements Serializable {
       }
       if (mine.agenda.first() > mine.time - delay) return null;
       mine.end = mine.agenda.first();
-      List<Row> found = mine.agenda.removeFirst();
-      if (timers) found.sort((one, other) -> Arrays.compareUnsigned(bytesOf(one), bytesOf(other)));
-      mine.keys.addAll(found);
+      mine.keys.addAll(timers ? sorted(mine.agenda.removeFirst()) : mine.agenda.removeFirst());
       mine.save();
     }
   }
 
-  private byte[] bytesOf(Row key) {
-    return ((UnsafeRow) keyBytes.apply(key)).copy().getBytes();
+  /** Return keys in the order of their bytes. */
+  private List<Row> sorted(List<Row> keys) {
+    record Sorted(byte[] bytes, Row key) {}
+    return keys.stream()
+        .map(key -> new Sorted(((UnsafeRow) keyBytes.apply(key)).copy().getBytes(), key))
+        .sorted((one, other) -> Arrays.compareUnsigned(one.bytes, other.bytes))
+        .map(Sorted::key)
+        .toList();
   }
 
   /** Return whether a record is late. Its time has been moved. */
