@@ -333,12 +333,15 @@ def test_timers_fire_and_states_expire(spark: "SparkSession") -> None:
     app.source("clicks", fk.Kafka("clicks", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
     app.add_processor("reminders", timers.remembered, reads=("clicks",), policy=fk.Lazy())
     app.sink("reminders", "reminders", fk.Kafka("reminders", key="id"))
-    records = duplicates.drawn(2, 200, ids=6)[0]
+    records = timers.ended(duplicates.drawn(2, 200, ids=6))[0]
     model = timers.Model().read({0: records})
     with run(app) as t:
         t.advance("100 days")  # a record may not be ahead of the clock
         t.feed("clicks", [*records[:50], ABORT])
-        t.feed("clicks", records[50:])
+        t.feed("clicks", records[50:-1])
+        before = timers.results(t.read("reminders"))
+        t.feed("clicks", records[-1:])  # timers fire without records of their keys
+        assert timers.results(t.read("reminders")) != before
         assert timers.results(t.read("reminders")) == model.results
         assert timers.letters(t.dead_letters()) == model.letters
     assert any(timer is not None for *_, timer in model.results)

@@ -22,7 +22,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
 from tests.integration.live import Wire, await_one
-from tests.timers import Model, letters, remembered, results, without
+from tests.timers import Model, ended, letters, remembered, results, without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ def _workers() -> list[psutil.Process]:
 
 @pytest.mark.usefixtures("faults")
 def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wire, home: Path) -> None:
-    records = drawn(7, RECORDS, ids=10)
+    records = ended(drawn(7, RECORDS, ids=10))
     clicks = wire.topic("clicks")
     outs = {name: wire.topic(f"{name}-out") for name in MODELS}
     dead = {name: f"{topic}.dead-letters" for name, topic in outs.items()}
