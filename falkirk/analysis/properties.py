@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from falkirk.analysis.functions import AGGREGATES, ANYWHERE, IDEMPOTENT, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
 from falkirk.analysis.lineage import Lineage
 from falkirk.declare.asserting import Word, word_of
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.stream import LatestValue
 from falkirk.frames.stamped import STAMP, Frame
 
@@ -63,7 +63,7 @@ def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | Non
 
 def _words(steps: Sequence[Step]) -> tuple[Word, ...]:
     """Return the user's assertions about the functions that steps call."""
-    found = (word_of(step.arguments[0]) for step in steps if step.operation in ("map_rows", "stateful"))
+    found = (word_of(function) for step in steps for function in functions_of(step))
     return tuple(dict.fromkeys(word for word in found if word is not None))
 
 

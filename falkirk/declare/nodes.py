@@ -82,6 +82,14 @@ def alias_of(node: Node) -> str:
     return str(aliases[-1]) if aliases else root_of(node).name
 
 
+def functions_of(step: Step) -> tuple[Any, ...]:
+    """Return the user's functions that a step calls for rows, and for timers."""
+    if step.operation not in ("map_rows", "stateful"):
+        return ()
+    timers = step.arguments[1].get("timers")
+    return (step.arguments[0], *(() if timers is None else (timers.function,)))
+
+
 def timed_by(node: Node) -> Step | None:
     """Return the `withWatermark` whose event time holds after a node."""
     while isinstance(node, Step) and node.operation not in WITHOUT_TIME:

@@ -7,24 +7,17 @@ recorded stream into regions, but not a DataFrame.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import are_names, timed_join
-from falkirk.declare.nodes import (
-    WITHOUT_TIME,
-    Node,
-    SourceNode,
-    Step,
-    alias_of,
-    steps_of,
-    timed_by,
-)
+from falkirk.declare.nodes import Node, SourceNode, Step, alias_of, steps_of, timed_by
 from falkirk.declare.policy import Duration, duration_s
+from falkirk.declare.states import timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
-from falkirk.declare.watermark import Expiry, Watermark, watermark
+from falkirk.declare.watermark import watermark
 from falkirk.declare.windows import divided, unchanged, without_time
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
@@ -35,7 +28,6 @@ from falkirk.errors.conditions.declare import (
     NOT_A_STREAM,
     OUTPUT_MODE_INVALID,
     SCHEMA_MISSING_JSON,
-    WATERMARK_MISSING,
     WINDOW_INVALID,
 )
 from falkirk.errors.location import SourceLocation, caller
@@ -156,6 +148,7 @@ class Stream:
         state: str,
         returns: str,
         expires: Duration | None = None,
+        on_timer: "Callable[[Row, datetime, Row], Any] | None" = None,
         poison: str = "dead-letter",
         timeout: Duration = "1 minute",
     ) -> Self:
@@ -163,16 +156,20 @@ class Stream:
 
         The function gets each key's records in the order of their stamps. It runs live as that of `map_rows`.
 
-        Args: expires: delete the state of a key when the watermark has passed the key's newest record by this. It needs
-            a `withWatermark` before it. Late records become dead letters. timeout: see `map_rows`.
+        Args:
+            expires: delete the state of a key when the watermark has passed the key's newest record by this.
+            on_timer: with it, both functions may return ``(results, state, time)``. It is called as
+                ``on_timer(key, time, state)`` when the watermark has reached this time.
+            timeout: see `map_rows`.
+
+        `expires` and `on_timer` need a `withWatermark` before the step. With them, late records become dead letters.
+
         Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
         """
         where = caller()
         duration_s(timeout)
         options: dict[str, Any] = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
-        if expires is not None:
-            watermark = _watermark_of(self._node, where, "stateful(expires=)")
-            options["expiry"] = Expiry(watermark=watermark, after_us=round(duration_s(expires) * 1_000_000))
+        options |= timed_options(self._node, expires, on_timer, where)
         return self._like(Step(parent=self._node, operation="stateful", arguments=(function, options), where=where))
 
     def alias(self, name: str) -> Self:
@@ -238,7 +235,7 @@ class Stream:
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
-        `dropDuplicates`, an aggregation by windows, a `join` or `stateful` with ``expires=`` has to follow.
+        `dropDuplicates`, windows, a `join`, or `stateful` with ``expires=`` or ``on_timer=`` has to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.
@@ -262,8 +259,8 @@ class Stream:
         if isinstance(subset, str) or not subset or not all(isinstance(name, str) for name in subset):
             raise KEY_MISSING_DUPLICATES.error(where=where, subset=subset)
         return self._like(Step(
-            parent=self._node, operation="dropDuplicates", arguments=(tuple(subset), _watermark_of(self._node, where)),
-            where=where,
+            parent=self._node, operation="dropDuplicates",
+            arguments=(tuple(subset), watermark_of(self._node, where, "dropDuplicates()")), where=where,
         ))  # fmt: skip
 
     dropDuplicatesWithinWatermark = dropDuplicates
@@ -371,15 +368,6 @@ class GroupedStream(Generic[_S]):
 def _since(step: Step, node: Node) -> tuple[Step, ...]:
     """Return the steps after a step that leads to a node."""
     return steps_of(node)[len(steps_of(step)) :]
-
-
-def _watermark_of(node: Node, where: SourceLocation, step: str = "dropDuplicates()") -> Watermark:
-    """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
-    timed = timed_by(node)
-    if timed is not None:
-        return cast(Watermark, timed.arguments[0])
-    last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
-    raise WATERMARK_MISSING.error(where=where, step=step, after="" if last is None else f" after {last.operation}()")
 
 
 def _quoted(name: str) -> str:

@@ -1,7 +1,9 @@
 """Watermarks: how a stream's `withWatermark` tells the event time of its records."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.policy import Duration, duration_s
@@ -39,6 +41,26 @@ class Expiry:
 
     def __str__(self) -> str:
         return f"{seconds(self.after_us)} after {self.watermark}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    """When a function is called without a record: when the watermark has reached the time of a key's timer.
+
+    Args: watermark: of the records. function: takes the key, the time and the state.
+    """
+
+    watermark: Watermark
+    function: Callable[..., Any]
+
+    def __str__(self) -> str:
+        return str(self.watermark)
+
+
+def watermark_of_state(options: Mapping[str, Any]) -> Watermark | None:
+    """Return the event time by which states expire or have timers, if they do. Args: options: of `stateful`."""
+    found = options.get("expiry") or options.get("timers")
+    return None if found is None else found.watermark
 
 
 def seconds(duration_us: int) -> str:

@@ -6,5 +6,7 @@ STAMP, BAD, LEAST = "__falkirk_stamp", "__falkirk_bad", "__falkirk_least"
 ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_greatest"
 #: How old a record is, or a state: the time of the newest record and its partition, and the watermark.
 AGE = "__falkirk_age"
+#: When the timer of a state fires, in microseconds.
+TIMER = "__falkirk_timer"
 OURS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST)
 PREFIX = "__falkirk"

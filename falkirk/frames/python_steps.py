@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyspark.cloudpickle as cloudpickle
 from pyspark.errors import PySparkException
@@ -21,17 +21,20 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from falkirk.declare.policy import duration_s
-from falkirk.declare.watermark import Expiry
+from falkirk.declare.watermark import Expiry, Timers, Watermark, watermark_of_state
 from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key
 from falkirk.frames.event_time import names as time_names
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.system import private
 
+if TYPE_CHECKING:
+    from falkirk.frames.row_calls import StateCalls
+
 #: Columns between Python and the Java module: a request, which the answer replaces; the answer; the results one by one.
 _CALL, _ANSWER, _PLACE, _RESULT = "__falkirk_call", "__falkirk_answer", "__falkirk_place", "__falkirk_result"
-#: The request of a late record.
-_LATE = "__falkirk_late"
+#: The request of a late record; the place of a call among those that a source record causes, if there are timers.
+_LATE, _TURN = "__falkirk_late", "__falkirk_turn"
 #: How long a worker may take to import what the function needs.
 _START_S = 60
 
@@ -54,7 +57,8 @@ class PythonStep:
 
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
         depth: how many sub-indexes a stamp has. function: takes a row, and a state if there is one. options:
-        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, and `expiry` if it expires.
+        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry` if it expires, and
+        `timers` if it has any.
     """
 
     data: DataFrame
@@ -66,7 +70,7 @@ class PythonStep:
 
     def mapped(self) -> DataFrame:
         """Return the results of a function of rows. Raises: TypeError: Python can't have the type of a column."""
-        from falkirk.frames.row_worker import RowCalls  # importing pyarrow is slow
+        from falkirk.frames.row_calls import RowCalls  # importing pyarrow is slow
 
         calls, asked = RowCalls(**self._known()), self._asked()
         if not self.data.isStreaming:
@@ -81,25 +85,45 @@ class PythonStep:
 
         If it is not a query, each row counts as the only one of its key.
         """
-        from falkirk.frames.row_worker import StateCalls
-
-        state = schema_of(self.options["state"], "state", None)
-        _check_types(state)
-        calls = StateCalls(**self._known(), keys=keys_of(self.options["key"]), state=state)
+        calls = self._calls()
         names = {f"{KEY}{i}": as_key(self.data, name) for i, name in enumerate(calls.keys)}
-        expiry: Expiry | None = self.options.get("expiry")
-        time = [] if expiry is None else [F.col(TIME)]
+        watermark = watermark_of_state(self.options)
+        time = [] if watermark is None else [F.col(TIME)]
         asked = self._asked(*[key.alias(name) for name, key in names.items()], *time)
         if not self.data.isStreaming:
             reads = F.hash(*names, *time, f"{STAMP}.partition") >= F.lit(-(2**31))
             return self._results(_by_udf(asked.where(F.col(BAD).isNotNull() | reads), calls.alone))
         session: Any = self.data.sparkSession
-        java, expires = session._jvm.org.falkirk, None
-        if expiry is not None:
-            expires = java.StateExpiry(time_names(self.data), expiry.watermark.delay_us, expiry.after_us)
-        operator = java.PythonState(_CALL, KEY, STAMP, self._command(calls), expires, _LATE)
+        times, turn = None if watermark is None else self.state_times(watermark), _TURN if self._timers else None
+        operator = session._jvm.org.falkirk.PythonState(_CALL, KEY, STAMP, self._command(calls), times, _LATE, turn)
         folded = by_key(asked, [F.col(name) for name in names], operator)
-        return self._results(folded if expiry is None else self._with_late(folded, calls.given))
+        return self._results(folded if watermark is None else self._with_late(folded, calls.given))
+
+    def state_times(self, watermark: Watermark) -> Any:
+        """Return for the Java module when states expire, and whether they have timers."""
+        session: Any = self.data.sparkSession
+        expiry: Expiry | None = self.options.get("expiry")
+        after_us = -1 if expiry is None else expiry.after_us
+        made = session._jvm.org.falkirk.StateTimes
+        return made(time_names(self.data), watermark.delay_us, after_us, self._timers is not None)
+
+    @property
+    def places(self) -> int:
+        """How many sub-indexes the stamp of a result has from this step."""
+        return 1 if self._timers is None else 2
+
+    @property
+    def _timers(self) -> Timers | None:
+        return self.options.get("timers")
+
+    def _calls(self) -> "StateCalls":
+        """Return the object that calls the functions of `stateful`."""
+        from falkirk.frames.row_calls import StateCalls, TimerCalls
+
+        state = schema_of(self.options["state"], "state", None)
+        _check_types(state)
+        known = {**self._known(), "keys": keys_of(self.options["key"]), "state": state}
+        return StateCalls(**known) if self._timers is None else TimerCalls(**known, on_timer=self._timers.function)
 
     def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
         """Return the rows with late ones as bad ones."""
@@ -147,19 +171,21 @@ class PythonStep:
         )  # fmt: skip
 
     def _results(self, answered: DataFrame) -> DataFrame:
-        from falkirk.frames.row_worker import answer_of
+        from falkirk.frames.row_calls import answer_of
 
         kind, carried = answer_of(self._returns), self.carried
         found = answered.withColumn(_ANSWER, _codec(self.data, "fromBytes", kind, kind, F.col(_CALL)))
         answer = F.col(_ANSWER)
         is_good = F.col(BAD).isNull() & answer.getField("reason").isNull()
         place = F.posexplode_outer(answer.getField("results")).alias(_PLACE, _RESULT)
-        rows = found.select(place, STAMP, _letter(found, answer).alias(BAD), is_good.alias(_ANSWER), *carried)
+        turns = [] if self._timers is None else [F.col(_TURN) if self.data.isStreaming else F.lit(0).alias(_TURN)]
+        rows = found.select(place, STAMP, _letter(found, answer).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
         rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
-        sub = F.coalesce(F.col(_PLACE), F.lit(0)).alias(f"sub{self.depth}")
+        places = [*(F.col(_TURN) for _ in turns), F.coalesce(F.col(_PLACE), F.lit(0))]
+        subs = [each.alias(f"sub{self.depth + i}") for i, each in enumerate(places)]
         return rows.select(
             *[F.col(_RESULT).getField(name).alias(name) for name in self._returns.names],
-            F.struct(F.col(f"{STAMP}.*"), sub).alias(STAMP), BAD, *carried,
+            F.struct(F.col(f"{STAMP}.*"), *subs).alias(STAMP), BAD, *carried,
         )  # fmt: skip
 
 

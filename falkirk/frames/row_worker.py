@@ -18,30 +18,15 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from zoneinfo import ZoneInfo
+from collections.abc import Callable, Iterator
 
-import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import Row
-from pyspark.sql import types as T
 
-from falkirk.frames.row_codec import RowCodec
-from falkirk.frames.user_function import (
-    TEXT_MAX,
-    Fit,
-    poison_text,
-    reason_of,
-    results_of,
-    row_text,
-    traceback_text,
-)
+from falkirk.frames.row_calls import RefusedRow
+from falkirk.frames.user_function import traceback_text
 
 ANSWER, REFUSAL, LAST_ANSWER = b"\0", b"\1", b"\2"
 _SIZE = struct.Struct(">i")
-#: In place of the size of a state: there is none; it is as before.
-_NONE, _KEPT = -1, -2
 #: The size of a read, and of the answers that wait while requests do.
 _READ_BYTES, _WAITING_BYTES = 1 << 16, 1 << 16
 #: After each so many answers, the process compares its memory with that after the first so many.
@@ -49,156 +34,6 @@ _LOOK_ANSWERS = 1_000
 #: A process that has grown by more is replaced.
 GROWN_BYTES_MAX = 1 << 30
 _PARENT_S = 1.0
-
-
-class RefusedRow(Exception):
-    """The user's function failed on a row, and the row must not become a dead letter."""
-
-
-def answer_of(returns: T.StructType) -> T.StructType:
-    """Return the columns of an answer: the results of a row, or what its dead letter says.
-
-    Args: returns: the columns of a result.
-    """
-    return T.StructType([
-        T.StructField("results", T.ArrayType(returns)), T.StructField("reason", T.StringType()),
-        T.StructField("value", T.StringType()), T.StructField("traceback", T.StringType()),
-    ])  # fmt: skip
-
-
-def _nothing() -> None:
-    """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Codecs:
-    """The parts of a worker that can't be pickled. It has them besides the function."""
-
-    given: RowCodec
-    shown: RowCodec
-    answers: RowCodec
-    fit: Fit
-    make: Callable[..., Row]
-
-
-@dataclass(kw_only=True)
-class RowCalls:
-    """Calls a user's function for each request, which is a row as bytes. It is pickled without its codecs.
-
-    Args: function: of a row. given: the columns of rows. returns: those of results. zone: of timestamps. fails: see
-        `RefusedRow`.
-    """
-
-    function: Callable[[Row], object]
-    given: T.StructType
-    returns: T.StructType
-    zone: str
-    fails: bool
-    _codecs: _Codecs | None = field(default=None, init=False, repr=False)
-
-    def __call__(self, request: bytes) -> bytes:
-        """Return the answer to a request. Raises: RefusedRow."""
-        return self._answer(request, self.function)
-
-    def _answer(self, request: bytes, call: Callable[[Row], object], after: Callable[[], None] = _nothing) -> bytes:
-        """Return the answer to a row. Args: after: is called when the results fit. Raises: RefusedRow."""
-        codecs = self._codecs or self._made()
-        row = None
-        try:
-            row = codecs.given.decode(request)
-            found = results_of(call(codecs.make(*row.values())))
-            results = [codecs.fit(each) for each in found]
-            answer = {"results": results, "reason": None, "value": None, "traceback": None}
-            encoded = codecs.answers.encode(answer)
-            after()
-            return encoded
-        except Exception:
-            text = traceback_text()
-            if row is None:  # it has a value that Python can't represent
-                row = codecs.shown.decode(request)
-            if self.fails:
-                raise RefusedRow(poison_text(row, text)) from None
-            return codecs.answers.encode(
-                {"results": None, "reason": reason_of(text), "value": row_text(row), "traceback": text[-TEXT_MAX:]}
-            )
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_codecs": None}
-
-    def _made(self) -> _Codecs:
-        zone = ZoneInfo(self.zone)
-        self._codecs = _Codecs(
-            given=RowCodec(self.given, zone),
-            shown=RowCodec(self.given, zone, _beyond),
-            answers=RowCodec(answer_of(self.returns), zone),
-            fit=Fit("result", self.returns),
-            make=Row(*self.given.names),
-        )
-        return self._codecs
-
-
-@dataclass(kw_only=True)
-class StateCalls(RowCalls):
-    """Calls a user's function with each row and the state of its key: PythonState.java has the form of requests.
-
-    Args: function: takes a row and a state. keys: the columns of the key. state: the other columns of states.
-    """
-
-    function: Callable[..., object]
-    keys: tuple[str, ...]
-    state: T.StructType
-    _states: tuple[RowCodec, Fit, Callable[..., Row]] | None = field(default=None, init=False, repr=False)
-
-    def __call__(self, request: bytes) -> bytes:
-        """Return the answer to a request. If the function fails, the state stays. Raises: RefusedRow."""
-        codec, fit, make = self._states or self._made_states()
-        size, rest = _SIZE.unpack_from(request)[0], request[_SIZE.size :]
-        before = None if size == _NONE else make(*codec.decode(rest[:size]).values())
-        kept, returned = _SIZE.pack(_KEPT), None
-
-        def call(row: Row) -> object:
-            nonlocal returned
-            returned = self.function(row, before)
-            if not isinstance(returned, tuple) or len(returned) != 2:
-                raise TypeError(f"{returned!r} is not (results, state)")
-            return returned[0]
-
-        def keep() -> None:
-            nonlocal kept
-            assert isinstance(returned, tuple), "the function has returned it"
-            state = returned[1].asDict() if isinstance(returned[1], Row) else returned[1]
-            if isinstance(state, Mapping):  # the key is not part of the state, but may be in it, as in batches
-                state = {name: value for name, value in state.items() if name not in self.keys}
-            after = None if state is None else codec.encode(fit(state))
-            kept = _SIZE.pack(_NONE) if after is None else _SIZE.pack(len(after)) + after
-
-        answer = self._answer(rest[max(0, size) :], call, keep)
-        return kept + answer
-
-    def alone(self, request: bytes) -> bytes:
-        """Return the answer to a row as the only one of its key, without the state. Raises: RefusedRow."""
-        answer = self(_SIZE.pack(_NONE) + request)
-        return answer[_SIZE.size + max(0, _SIZE.unpack_from(answer)[0]) :]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_codecs": None, "_states": None}
-
-    def _made_states(self) -> tuple[RowCodec, Fit, Callable[..., Row]]:
-        self._states = RowCodec(self.state, ZoneInfo(self.zone)), Fit("state", self.state), Row(*self.state.names)
-        return self._states
-
-
-def _beyond(kind: T.DataType, number: int) -> str:
-    """Return the text of a time that Python can't represent."""
-    is_date = isinstance(kind, T.DateType)
-    plain = pa.date32() if is_date else pa.timestamp("us", "UTC" if isinstance(kind, T.TimestampType) else None)
-    try:
-        return str(pa.array([number], pa.int32() if is_date else pa.int64()).cast(plain).cast(pa.string())[0])
-    except pa.ArrowException:
-        return "out of range"
-
-
-# -- the process ---------------------------------------------------------------------------------------------------
 
 
 def serve(connection: socket.socket) -> None:

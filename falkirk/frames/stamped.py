@@ -361,9 +361,9 @@ def _map_rows(frame: Frame, *arguments: Any) -> Frame:
 
 def _stateful(frame: Frame, *arguments: Any) -> Frame:
     _require(frame, *keys_of(arguments[1]["key"]))
-    data = _python(frame, *arguments).folded()
-    data = data.withColumn(LEAST, F.col(f"{STAMP}.partition"))
-    return replace(frame, data=data, depth=frame.depth + 1, keyed=True, grouped_by=())
+    step = _python(frame, *arguments)
+    data = step.folded().withColumn(LEAST, F.col(f"{STAMP}.partition"))
+    return replace(frame, data=data, depth=frame.depth + step.places, keyed=True, grouped_by=())
 
 
 _OPERATIONS: dict[str, Callable[..., Frame]] = {

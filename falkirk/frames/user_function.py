@@ -8,6 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ FAILED = "the function failed"
 #: The number of characters of a row, and of a traceback, in a dead letter.
 TEXT_MAX = 10_000
 _REASON_MAX = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def results_of(found: object) -> Iterable[object]:
@@ -31,6 +33,40 @@ def results_of(found: object) -> Iterable[object]:
     if isinstance(found, Mapping | Row):
         return (found,)
     return found  # type: ignore[return-value]  # other values raise an error at the user's row
+
+
+def parts_of(returned: object, *, timers: bool) -> tuple[Any, Any, tuple[int | None, ...]]:
+    """Return the results, the state and the timer that a function of rows and states has returned.
+
+    Args: timers: whether states may have timers. Returns: the timer as a tuple: empty if it stays as it is, else with
+        its time in microseconds, or None for no timer.
+    Raises: TypeError, ValueError: the user's function is the cause.
+    """
+    if not isinstance(returned, tuple) or len(returned) not in ((2, 3) if timers else (2,)):
+        raise TypeError(f"{returned!r} is not (results, state){' or (results, state, timer)' if timers else ''}")
+    results, state, *timer = returned
+    if state is None and timer not in ([], [None]):
+        raise ValueError("a timer needs a state, and the function returned None as the state")
+    return results, state, tuple(None if each is None else _micros(each) for each in timer)
+
+
+def _micros(time: object) -> int:
+    """Return a time in microseconds. One without a zone is in UTC, as in results."""
+    if not isinstance(time, datetime):
+        raise TypeError(f"{time!r} is not the time of a timer: return a datetime")
+    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+def time_of(micros: int, zone: tzinfo) -> datetime:
+    """Return the time of a timer for the user's function."""
+    return (_EPOCH + timedelta(microseconds=micros)).astimezone(zone)
+
+
+def check_next(timer: tuple[int | None, ...], fired: int) -> None:
+    """Check the timer that a function has returned for one that fired. Raises: ValueError."""
+    if timer and timer[0] is not None and timer[0] <= fired:
+        told = [time_of(each, UTC).isoformat() for each in (timer[0], fired)]
+        raise ValueError(f"the next timer is at {told[0]}, which is not after the one that fired at {told[1]}")
 
 
 def fitted(kind: str, of: pa.StructType, value: object) -> tuple[dict[str, Any], pa.Array]:

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pyspark.cloudpickle as cloudpickle
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.analysis.columns import require
+from falkirk.declare.asserting import word_of
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.frames.names import AGE
 from falkirk.frames.python_steps import schema_of as schema_of
-from falkirk.operators.ages import AGES, Age
+from falkirk.operators.ages import Age
 from falkirk.operators.call import KIND, LETTER, Call, current
 
 Poison = Literal["dead-letter", "fail"]
@@ -73,37 +73,50 @@ def stateful(
         returns: the columns of the results, as Spark DDL.
         order: the column that orders a key's rows. The default is their stamps, which a parameter marked `Stamped` has.
         poison, where: as in `map_rows`; the state from before the row remains.
-        age: when states expire. `Stream.stateful` has a parameter for it; then rows have a column `AGE`.
+        age: when states expire, and their timers, for `Stream.stateful`. Then rows have a column `AGE`.
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
     keys = keys_of(key)
     check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
-    ages = [] if age is None else [StructField(AGE, AGES)]
+    ages = [] if age is None else age.fields
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields, *ages])
     kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
     slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
-    touched = rows.select(*named(keys)).distinct()
+    touched = rows.select(*named(keys))
+    if age is not None and age.on_timer is not None:
+        touched = touched.unionByName(age.firing(before, named(keys)))
+    touched = touched.distinct()
     mine, others = (joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
     of_rows = [F.struct(*named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
-    of_age = named([field.name for field in ages])
+    of_state = named([field.name for field in ages])
+    of_row = [F.col(f.name) if f.name in rows.columns else F.lit(None).cast(f.dataType).alias(f.name) for f in ages]
     names = [c for c in rows.columns if not c.startswith(OURS)]
-    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"), *of_age)
+    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"), *of_row)
     old = mine.select(
         F.struct(*named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
         F.struct(*named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
-        *of_age,
+        *of_state,
     )  # fmt: skip
-    sorted_ = new.unionByName(old).repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
+    both = new.unionByName(old) if age is None else age.with_end(new.unionByName(old))
+    sorted_ = both.repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
-    after_us = None if age is None else age.after_us
-    done = sorted_.mapInArrow(work(function, names, keys, list(own.names), after_us), _tagged(kinds))
+    options = names, keys, list(own.names), None if age is None else _rules(age, rows.sparkSession)
+    on_timer = None if age is None else age.on_timer
+    done = sorted_.mapInArrow(work(function, *options, calls=on_timer), _tagged(kinds))
     taken = _taken(call, done, kinds)
     states = others.unionByName(taken["state"])
     call.keep(slot, states if age is None else age.unexpired(states))
     return taken["result"]
+
+
+def _rules(age: Age, session: SparkSession) -> Any:
+    from falkirk.operators.folding import StateRules  # importing pyarrow is slow
+
+    zone = str(session.conf.get("spark.sql.session.timeZone"))
+    return StateRules(expires_us=age.after_us, on_timer=age.on_timer, zone=zone)
 
 
 def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceLocation) -> Callable[..., Any]:
@@ -112,18 +125,20 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
 
     from falkirk.errors import redaction
     from falkirk.frames import user_function
-    from falkirk.operators import python  # importing pyarrow is slow
+    from falkirk.operators import folding, python  # importing pyarrow is slow
 
     if poison not in ("dead-letter", "fail"):
         raise OPTION_UNKNOWN_POISON.error(where=where, option="poison", value=poison)
-    for module in (python, user_function, redaction):  # executors may not have Falkirk installed
+    for module in (folding, python, user_function, redaction):  # executors may not have Falkirk installed
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # Times without a zone that a function returns are in UTC, as are the times that it gets.
     arrow, fails, name = to_arrow_schema(_tagged(kinds), timezone="UTC"), poison == "fail", str(where)
 
-    def made(function: Callable[..., Any], *options: Any) -> Any:
-        work = getattr(python, kind)(function, *options, lambda: python.RowCollector(arrow, name, fails=fails))
-        work.__wrapped__ = function  # for code that looks for the user's declarations about the function
+    def made(function: Callable[..., Any], *options: Any, calls: Callable[..., Any] | None = None) -> Any:
+        factory: Any = folding.folding if kind == "folding" else python.mapping
+        work = factory(function, *options, lambda: python.RowCollector(arrow, name, fails=fails))
+        # For code that looks for the user's declarations. It sees a function without one, if there is any.
+        work.__wrapped__ = function if calls is None or word_of(calls) is not None else calls
         return work
 
     return made

@@ -23,8 +23,6 @@ from falkirk.frames.user_function import (
 )
 
 RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
-#: The age of a row and of a state: see `falkirk/frames/names.py`, which is not sent.
-_AGE = "__falkirk_age"
 #: The fields that tell the row's origin.
 _STAMP = ("source", "partition", "offset")
 #: The number of rows that are sent to Spark at once.
@@ -90,7 +88,7 @@ def mapping(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         out, make = sender(), Row(*names)
         for batch in batches:
-            for plain, error in _plain_rows(batch):
+            for plain, error in plain_rows(batch):
                 try:
                     if error is not None:
                         raise error
@@ -107,65 +105,7 @@ def mapping(
     return work
 
 
-def folding(
-    function: Callable[[Row, Row | None], object],
-    names: list[str],
-    keys: list[str],
-    states: list[str],
-    expires_us: int | None,
-    sender: Callable[[], RowCollector],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a task's function for `stateful`. Rows arrive key by key: first the key's state, then its rows in order.
-    Args: names, keys, states: the columns of rows, of keys, and of states without keys. expires_us: how far the
-    watermark of a row must be past the time of a state's newest row, so that the state has expired. Then rows and
-    states have `_AGE`."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        out, make, make_state = sender(), Row(*names), Row(*states)
-        of: tuple[Any, ...] | None = None
-        state: Row | None = None
-        age: Mapping[str, Any] | None = None
-        for batch in batches:
-            for each, error in _plain_rows(batch):
-                if error is not None:
-                    _refuse_unreadable(out, each, error)
-                    continue
-                key = tuple(each["key"].values())
-                if key != of and repr(key) != repr(of):  # NaN does not equal itself, but Spark treats it as one key
-                    _keep(out, keys, of, state, age)
-                    of, state, age = key, None, None
-                if each["row"] is None:
-                    state, age = make_state(*each["state"].values()), each.get(_AGE)
-                    continue
-                if age is not None and age["time"] + expires_us <= each[_AGE]["watermark"]:
-                    state, age = None, None
-                try:
-                    returned = function(make(*each["row"].values()), state)
-                    if not isinstance(returned, tuple) or len(returned) != 2:
-                        raise TypeError(f"{returned!r} is not (results, state)")
-                    found = [out.check(RESULT, r) for r in results_of(returned[0])]
-                    after = returned[1]
-                    if after is not None:
-                        values = after.asDict() if isinstance(after, Row) else after
-                        kept = out.check(STATE, {**dict(zip(keys, key, strict=True)), **values})
-                        after = make_state(*[kept.get(name) for name in states])
-                except Exception:
-                    out.refuse(each["row"], each["order"])
-                    continue
-                state = after
-                if expires_us is not None:
-                    age = None if state is None else max(each[_AGE], age or each[_AGE], key=lambda a: a["time"])
-                for result in found:
-                    out.add(RESULT, result)
-                if out.ready():
-                    yield out.batch()
-        _keep(out, keys, of, state, age)
-        yield out.batch()
-
-    return work
-
-
-def _refuse_unreadable(out: RowCollector, each: Mapping[str, Any], error: Exception) -> None:
+def refuse_unreadable(out: RowCollector, each: Mapping[str, Any], error: Exception) -> None:
     """Refuse a row with values that Python can't represent. A state has no such values."""
     try:
         raise error
@@ -174,7 +114,7 @@ def _refuse_unreadable(out: RowCollector, each: Mapping[str, Any], error: Except
         out.refuse(row if isinstance(row, Mapping) else {"row": row}, each["order"])
 
 
-def _plain_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Exception | None]]:
+def plain_rows(batch: pa.RecordBatch) -> Iterator[tuple[dict[str, Any], Exception | None]]:
     """Yield rows as plain values. Python has no times after the year 9999. A row with one has text instead, and the
     error comes with it."""
     try:
@@ -204,15 +144,3 @@ def _readable(column: pa.Array) -> Any:
             return str(column.cast(pa.string())[0])
         except pa.ArrowException:
             return "out of range"
-
-
-def _keep(
-    out: RowCollector,
-    keys: list[str],
-    key: tuple[Any, ...] | None,
-    state: Row | None,
-    age: Mapping[str, Any] | None,
-) -> None:
-    if key is not None and state is not None:
-        ages = {} if age is None else {_AGE: age}
-        out.add(STATE, {**dict(zip(keys, key, strict=True)), **state.asDict(), **ages})

@@ -9,6 +9,7 @@ from falkirk.analysis.columns import check_group
 from falkirk.declare.nodes import UNIONS, Node, Step, root_of, roots_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
+from falkirk.declare.watermark import watermark_of_state
 from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
@@ -70,9 +71,10 @@ class _Replay:
             right = self.after(other.node)
             return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
         self._require_stamps(frame, node)
-        expiry, rows, age = options.pop("expiry", None), frame.data.drop(BAD), None
-        if expiry is not None:
-            rows, age = watermarks.aged(rows, expiry, self.processor.name, self.times[id(expiry.watermark)])
+        by, rows, age = watermark_of_state(options), frame.data.drop(BAD), None
+        expiry, timers = options.pop("expiry", None), options.pop("timers", None)
+        if by is not None:
+            rows, age = watermarks.aged(rows, by, expiry, timers, self.processor.name, self.times[id(by)])
         rows = rows.drop(TIME, GREATEST)
         return frames.good(stateful(rows, node.arguments[0], order=STAMP, where=node.where, age=age, **options))
 

@@ -18,13 +18,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from falkirk.declare.nodes import Step
-from falkirk.declare.watermark import Expiry, Watermark
+from falkirk.declare.watermark import Expiry, Timers, Watermark
 from falkirk.declare.windows import divided
 from falkirk.frames import windows
 from falkirk.frames.event_time import LATE, as_key, unfit
 from falkirk.frames.names import AGE, GREATEST, OURS, STAMP, TIME
 from falkirk.frames.stamped import Frame, aggregates_of, key_column
-from falkirk.operators.ages import AGES, Age
+from falkirk.operators.ages import AGES, END, Age
 from falkirk.operators.call import KIND, LETTER, Call, current
 
 _TIMES = StructType(
@@ -137,12 +137,15 @@ def _with_time(known: StructType) -> StructType:
     return StructType([*known.fields, StructField("greatest", LongType())])
 
 
-def aged(rows: DataFrame, expiry: Expiry, region: str, times: Times) -> tuple[DataFrame, Age]:
-    """Return the rows that are not late, with their ages, for a state that expires. Late rows become dead letters.
+def aged(
+    rows: DataFrame, by: Watermark, expiry: Expiry | None, timers: Timers | None, region: str, times: Times
+) -> tuple[DataFrame, Age]:
+    """Return the rows that are not late, with their ages, for a state that expires or has timers. Late rows become dead
+    letters.
 
-    Args: rows: of `timed`, with its columns. region: for the dead letters. times: of `timed`.
+    Args: rows: of `timed`, with its columns. by: their watermark. region: for the dead letters. times: of `timed`.
     """
-    call, watermark = current("stateful"), F.col(GREATEST) - F.lit(expiry.watermark.delay_us)
+    call, watermark = current("stateful"), F.col(GREATEST) - F.lit(by.delay_us)
     is_late, plain = F.col(TIME) < watermark, rows.drop(TIME, GREATEST)
     age = F.struct(
         F.col(TIME).alias("time"), F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"), watermark.alias("watermark")
@@ -157,10 +160,9 @@ def aged(rows: DataFrame, expiry: Expiry, region: str, times: Times) -> tuple[Da
     assert isinstance(schema, StructType)
     parts = call.split(divided, {"result": schema, "letter": LETTER}, determined_by=rows)
     call.reject(parts["letter"])
-    now = times.after.select(
-        "source", "partition", (F.col("time") - F.lit(expiry.watermark.delay_us)).alias("__watermark")
-    )
-    return parts["result"], Age(after_us=expiry.after_us, watermarks=now)
+    now = times.after.select("source", "partition", (F.col("time") - F.lit(by.delay_us)).alias(END))
+    on_timer, after_us = None if timers is None else timers.function, None if expiry is None else expiry.after_us
+    return parts["result"], Age(after_us=after_us, on_timer=on_timer, watermarks=now)
 
 
 def of_windows(

@@ -13,7 +13,7 @@ from falkirk.analysis.columns import check_group, plain_keys
 from falkirk.declare.nodes import SourceNode, Step, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
-from falkirk.declare.watermark import Watermark
+from falkirk.declare.watermark import Watermark, watermark_of_state
 from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
@@ -28,24 +28,29 @@ JOIN = "timedJoin"
 
 def is_timed(step: Step) -> bool:
     """Return whether a step keeps something by event time, apart from joins."""
-    return step.operation in TIMED or (step.operation == "stateful" and "expiry" in step.arguments[1])
+    return step.operation in TIMED or _of_state(step) is not None
+
+
+def _of_state(step: Step) -> Watermark | None:
+    """Return the event time by which a step's states expire or have timers, if they do."""
+    return watermark_of_state(step.arguments[1]) if step.operation == "stateful" else None
 
 
 def _watermark_of(step: Step) -> Watermark:
-    found = step.arguments[1]["expiry"].watermark if step.operation == "stateful" else step.arguments[-1]
+    found = _of_state(step) or step.arguments[-1]
     assert isinstance(found, Watermark), "a step with event time"
     return found
 
 
 def check_expiry(processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> None:
-    """Refuse a state that expires, unless all records of a key are in one partition of a source.
+    """Refuse a state that expires or has timers, unless all records of a key are in one partition of a source.
 
-    Otherwise, several partitions would have a say in the age of a state, and it would depend on the epochs' ends.
+    Otherwise, several partitions would have a say in its time, and it would depend on the epochs' ends.
 
     Args: steps: upstream first. Raises: DefinitionError: `EXPIRY_UNSUITABLE`.
     """
     for place, step in enumerate(steps):
-        if step.operation != "stateful" or "expiry" not in step.arguments[1]:
+        if _of_state(step) is None:
             continue
         if len(processor.reads) != 1 or processor.reads[0] not in sources:
             reason = f"it reads {', '.join(processor.reads)}"
@@ -55,7 +60,8 @@ def check_expiry(processor: DeclaredProcessor, steps: Sequence[Step], sources: M
                 continue
             of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
             reason = f"{topic.topic} is {of}"
-        raise EXPIRY_UNSUITABLE.error(where=step.where, processor=processor.name, reason=reason)
+        option = "expires" if "expiry" in step.arguments[1] else "on_timer"
+        raise EXPIRY_UNSUITABLE.error(where=step.where, processor=processor.name, option=option, reason=reason)
 
 
 def check_used(processor: DeclaredProcessor, steps: Sequence[Step]) -> None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from falkirk.analysis.code import function_digest
 from falkirk.analysis.structure import digest
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import Node, Step, root_of, steps_of
+from falkirk.declare.nodes import Node, Step, functions_of, root_of, steps_of
 from falkirk.declare.stream import LatestValue
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
@@ -23,6 +23,8 @@ from falkirk.plan.published import form, partitioned_by
 _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.ansi.enabled"}
 #: The default language of the JVM, on which the case of letters depends. Falkirk pins it in its JVMs.
 LANGUAGE = "language of the JVM"
+#: The kind of a step `stateful` with timers.
+WITH_TIMERS = "stateful with timers"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
@@ -99,7 +101,7 @@ def places_of_keyed_step(parts: Mapping[str, str]) -> int:
     Args: parts: a fingerprint.
     """
     kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
-    return {"windows": 1, "join": PLACES, "stateful": 1}.get(kind, 0)
+    return {"windows": 1, "join": PLACES, "stateful": 1, WITH_TIMERS: 2}.get(kind, 0)
 
 
 def text_of(step: Step) -> str:
@@ -109,9 +111,9 @@ def text_of(step: Step) -> str:
         theirs = "; ".join([root_of(other.node).name, *map(text_of, steps_of(other.node))])
         return with_sorted_lists(f"join({_without_numbers(str(join))}; with {theirs})")
     if step.operation in ("map_rows", "stateful"):
-        function, options = step.arguments
-        others = [f"{name} {value}" for name, value in options.items() if name != "timeout"]
-        return f"{step.operation}({', '.join([function_text(function), *others])})"
+        functions = [function_text(function) for function in functions_of(step)]
+        others = [f"{name} {value}" for name, value in step.arguments[1].items() if name != "timeout"]
+        return f"{step.operation}({', '.join([*functions, *others])})"
     return with_sorted_lists(step.operation + _without_numbers(_render(step.arguments)))
 
 
@@ -121,7 +123,13 @@ def _state_of(step: Step) -> str:
         return text_of(step)
     options = step.arguments[1]
     expiry = f", expires {options['expiry']}" if "expiry" in options else ""
-    return f"stateful(key {', '.join(keys_of(options['key']))}, state {options['state']}{expiry})"
+    timers = f", timers by {options['timers']}" if "timers" in options else ""
+    return f"{kind_of(step)}(key {', '.join(keys_of(options['key']))}, state {options['state']}{expiry}{timers})"
+
+
+def kind_of(step: Step) -> str:
+    """Return the kind of a keyed step: its operation, and whether it has timers."""
+    return WITH_TIMERS if step.operation == "stateful" and "timers" in step.arguments[1] else step.operation
 
 
 @functools.lru_cache(maxsize=256)

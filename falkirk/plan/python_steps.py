@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from falkirk.declare.asserting import Word, word_of
-from falkirk.declare.nodes import Node, Step, steps_of
+from falkirk.declare.nodes import Node, Step, functions_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
@@ -36,12 +36,18 @@ def against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhe
     elif JOIN in operations:
         reason = "and does not run live in a processor with a join()"
     elif not _is_declared(processor, steps) and not _must_be_live(processor, operations):
-        reason = f"and {name_of(step)}() is not declared with fk.deterministic, so live results would wait"
+        undeclared = next(function for each in steps for function in _undeclared(each))
+        reason = f"and {name_of(undeclared)}() is not declared with fk.deterministic, so live results would wait"
     return None if reason is None else f"{step.operation}() calls Python, {reason} ({step.where})"
 
 
 def _is_declared(processor: DeclaredProcessor, steps: Sequence[Step]) -> bool:
-    return processor.word is not None or all(declaration(step) for step in steps if step.operation in STEPS)
+    return processor.word is not None or not any(_undeclared(step) for step in steps)
+
+
+def _undeclared(step: Step) -> list[Any]:
+    """Return the functions of a step that the user does not declare."""
+    return [function for function in functions_of(step) if word_of(function) is None]
 
 
 def _must_be_live(processor: DeclaredProcessor, operations: set[str]) -> bool:
@@ -50,15 +56,18 @@ def _must_be_live(processor: DeclaredProcessor, operations: set[str]) -> bool:
     return is_live or bool(operations & {"agg", "count"})
 
 
-def name_of(step: Step) -> str:
-    """Return the name of the function that a step calls."""
-    function = step.arguments[0]
+def name_of(function: Any) -> str:
+    """Return the name of a function that a step calls."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def declaration(step: Step) -> Word | None:
-    """Return the user's assertion that the function of a step is deterministic; None: there is none, or no function."""
-    return word_of(step.arguments[0]) if step.operation in STEPS else None
+    """Return the user's assertion that the functions of a step are deterministic.
+
+    None: the step calls no function, or one without an assertion.
+    """
+    words = [word_of(function) for function in functions_of(step)]
+    return words[0] if words and None not in words else None
 
 
 def check(step: Step) -> None:
@@ -90,5 +99,5 @@ def operations(step: Step, had: Counter[str], has: Counter[str]) -> Counter[str]
 
 def with_functions(decided: str, node: Node) -> str:
     """Return the formulas on which results depend, with the functions that they call. Args: node: the last step."""
-    functions = [function_text(step.arguments[0]) for step in steps_of(node) if step.operation in STEPS]
+    functions = [function_text(function) for step in steps_of(node) for function in functions_of(step)]
     return "; ".join([decided, *functions]) if functions else decided

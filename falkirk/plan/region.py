@@ -9,7 +9,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
-from falkirk.plan.fingerprint import KEYED
+from falkirk.plan.fingerprint import KEYED, kind_of
 from falkirk.plan.reasons import (
     ANYWHERE,
     IN_STATE,
@@ -184,7 +184,7 @@ class Region:
             repeats=self.repeats,
             where=self.where,
             joined=None if self.joined is None else self.joined.topic.log,
-            keyed_step=keyed_step,
+            keyed_step=kind_of(self.steps()[operations.index(keyed_step)]) if keyed_step else "",
             keyed_by=self.keyed_by,
             filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
             steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),

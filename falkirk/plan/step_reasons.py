@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from falkirk.declare.nodes import Step
 from falkirk.declare.policy import duration_s
+from falkirk.declare.watermark import watermark_of_state
+from falkirk.plan.python_steps import name_of
 from falkirk.plan.reasons import Reason, seconds
 
 
@@ -70,15 +72,18 @@ def _of_join(step: Step, processor: str) -> Reason:
 
 def _of_python(step: Step, processor: str) -> Reason:
     function, options = step.arguments
-    expiry, kept = options.get("expiry"), ""
-    if expiry is not None:
-        delay, after = seconds(expiry.watermark.delay_us / 1e6), seconds(expiry.after_us / 1e6)
+    watermark, kept = watermark_of_state(options), ""
+    if watermark is not None:
         kept = (
-            f" Each partition has its own time: the greatest `{expiry.watermark.column}` among its records so far, "
-            f"less {delay}, in every replay too. The state of a key is deleted when that time has passed the "
-            f"key's newest record by {after}. A record that is older than that time is late."
+            f" Each partition has its own time: the greatest `{watermark.column}` among its records so far, less "
+            f"{seconds(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is late."
         )
-    called = getattr(function, "__name__", type(function).__name__)
+    if "expiry" in options:
+        after = seconds(options["expiry"].after_us / 1e6)
+        kept += f" The state of a key is deleted when that time has passed the key's newest record by {after}."
+    if "timers" in options:
+        kept += f" {name_of(options['timers'].function)}() is called when that time has reached a key's timer."
+    called = name_of(function)
     limit = seconds(duration_s(options["timeout"]))
     return Reason(
         kind="python", processor=processor, where=step.where,

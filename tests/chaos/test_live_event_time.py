@@ -1,6 +1,7 @@
-"""kill -9 while a live region keeps the first record of each id: each result is published once, also late records.
+"""kill -9 while live regions keep the first record of each id, and states that expire and have timers.
 
-The model in plain Python reads the topic and judges. Without the barrier, the same kill repeats results.
+Each result and each late record is published once. Models in plain Python read the topic and judge. Without the
+barrier, the same kill repeats results. Without expiry or timers, the results are others.
 """
 
 import json
@@ -16,8 +17,10 @@ from falkirk.check import read_topic
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
+from tests import timers
 from tests.chaos.harness import APPS, START_S, Application, Load
 from tests.duplicates import BEGAN, DELAY_S, Expected, expected
+from tests.timers import Model
 
 
 class Clicks(Load):
@@ -38,51 +41,70 @@ def rows(broker: Broker, topic: str) -> dict[int, list[dict[str, Any]]]:
     return {p: [row for _, row in sorted(mine, key=lambda each: each[0])] for p, mine in found.items()}
 
 
-#: A kill costs minutes of CPU time. The barrier is switched off in the soak alone.
+#: A kill costs minutes of CPU time. Mechanisms are switched off in the soak alone.
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 
 
-@pytest.mark.parametrize("barrier", ["on", pytest.param("off", marks=SOAK)])
-def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str) -> None:
-    clicks, first = f"clicks-{tag}", f"first-{tag}"
+@pytest.mark.parametrize("fault", ["", *(pytest.param(f, marks=SOAK) for f in ("barrier", "expiry", "timers"))])
+def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, fault: str) -> None:
+    clicks, outs = f"clicks-{tag}", {name: f"{name}-{tag}" for name in ("first", "reminders")}
     topics = Topics(Connection.of(broker.bootstrap))
-    for topic in (clicks, first):
+    for topic in (clicks, *outs.values()):
         topics.create(topic, 2, {})
-    application = Application(APPS / "first.py", broker.bootstrap, home, {"CLICKS": clicks, "FIRST": first})
+    env = {"CLICKS": clicks, **{name.upper(): topic for name, topic in outs.items()}}
+    env |= {"FAULT": fault} if fault in ("expiry", "timers") else {}
+    application = Application(APPS / "first.py", broker.bootstrap, home, env)
     application.start()
 
-    def count() -> int:
-        return sum(topics.end_positions(first).values())
+    def count(name: str) -> int:
+        return sum(topics.end_positions(outs[name]).values())
 
     try:
         application.wait_committed(-1)
         with Clicks(broker.bootstrap, clicks) as load:
             for _ in range(2 if "FALKIRK_STRIKES" in os.environ else 1):
                 application.wait_next_commit()
-                before = count()
-                application.wait(lambda: count() > before + 30, START_S, "results after a commit")  # noqa: B023
-                application.kill_everything(BARRIER=barrier)
+                before = {name: count(name) for name in outs}
+                application.wait(
+                    lambda: all(count(name) > before[name] + 30 for name in outs),  # noqa: B023
+                    START_S,
+                    "results after a commit",
+                )
+                application.kill_everything(BARRIER="off" if fault == "barrier" else "on")
                 application.wait_committed(-1)
-        suppressed = application.suppressed()
-        due = expected(rows(broker, clicks))
-        application.wait(lambda: count() >= len(due.results), 180, f"{len(due.results)} of {load.sent}")
+        suppressed = {region["name"]: region["suppressed"] for region in application.status()["regions"]}
+        sent = rows(broker, clicks)
+        due, right, planted = expected(sent), Model().read(sent), Model(fault=fault).read(sent)
+        for name, results in {"first": len(due.results), "reminders": planted.results.total()}.items():
+            application.wait(lambda: count(name) >= results, 180, f"{results} of {load.sent} in {name}")  # noqa: B023
         application.wait_next_commit()
     finally:
         application.stop()
-    assert suppressed > 0
-    found = _found(broker, first)
     print(f"{load.sent} records, {len(due.results)} results, {len(due.letters)} late, {suppressed} suppressed")
-    if barrier == "on":
-        assert found == _wanted(due)
-    else:
-        assert set(found) == set(_wanted(due)), "the same results, but some again"
-        assert found != _wanted(due)
+    print(f"{right.results.total()} results and {right.letters.total()} dead letters of states with timers")
+    found, wanted = _found(broker, outs["first"]), _wanted(due)
+    published = _all(broker, outs["reminders"]), _all(broker, f"{outs['reminders']}.dead-letters")
+    of_states = timers.results(published[0]), timers.letters(published[1])
+    if fault == "barrier":
+        assert (set(found), *map(set, of_states)) == (set(wanted), set(right.results), set(right.letters))
+        assert found != wanted
+        assert of_states[0] != right.results
+        return
+    assert all(number > 0 for number in suppressed.values()), suppressed
+    assert (found, *of_states) == (wanted, planted.results, planted.letters)
+    assert (of_states[0] == right.results) is not bool(fault), "the model without the mechanism has other results"
+    fired = [timer for *_, timer in right.results.elements() if timer is not None]
+    assert len(fired) > 50
+
+
+def _all(broker: Broker, topic: str) -> list[dict[str, Any]]:
+    return [row for mine in rows(broker, topic).values() for row in mine]
 
 
 def _found(broker: Broker, first: str) -> Counter[tuple[str, int]]:
     """Return the numbers of results and of late records, each with its repetitions."""
-    results = [("result", row["n"]) for mine in rows(broker, first).values() for row in mine]
-    letters = [row for mine in rows(broker, f"{first}.dead-letters").values() for row in mine]
+    results = [("result", row["n"]) for row in _all(broker, first)]
+    letters = _all(broker, f"{first}.dead-letters")
     return Counter([*results, *((row["reason"], json.loads(row["value"])["n"]) for row in letters)])
 
 

@@ -74,9 +74,9 @@ WATERMARK_UNUSED = Condition(
 EXPIRY_UNSUITABLE = Condition(
     "EXPIRY_UNSUITABLE",
     DefinitionError,
-    "stateful(expires=) of {processor!r} needs all records of a key in one partition of a source, and {reason}.",
+    "stateful({option}=) of {processor!r} needs all records of a key in one partition of a source, and {reason}.",
     hint="Read one source whose key= names columns of the state's key, and keep these columns unchanged. Or leave "
-    "expires= out.",
+    "{option}= out.",
 )
 ENGINE_UNSUITABLE_GROUP = Condition(
     "ENGINE_UNSUITABLE",

@@ -1,13 +1,16 @@
-"""The first record of each id within ten seconds of event time, live; see tests/duplicates.py.
+"""The first record of each id within ten seconds of event time, and timers of each id, live.
 
-With `BARRIER=off` a restarted region drops no result that is already published.
+See tests/duplicates.py and tests/timers.py. With `BARRIER=off` a restarted region drops no result that is already
+published. With `FAULT=expiry` states do not expire, and with `FAULT=timers` timers do not fire.
 """
 
 import os
 from dataclasses import replace
 
 import falkirk as fk
+from falkirk.frames.python_steps import PythonStep
 from falkirk.runtime.live import query
+from tests.timers import remembered, without
 
 app = fk.App("first")
 app.source("clicks", fk.Kafka(os.environ["CLICKS"], schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
@@ -19,7 +22,16 @@ def first(clicks: fk.Stream) -> fk.Stream:
     return timed.dropDuplicates(["id"]).select("id", "n")
 
 
+@app.stream(fk.Lazy("5 seconds"), engine="live")
+def reminders(clicks: fk.Stream) -> fk.Stream:
+    return remembered(clicks)
+
+
 app.sink("first", first, fk.Kafka(os.environ["FIRST"], key="id"))
+app.sink("reminders", reminders, fk.Kafka(os.environ["REMINDERS"], key="id"))
+
+if "FAULT" in os.environ:
+    PythonStep.state_times = without(os.environ["FAULT"])  # type: ignore[method-assign]
 
 if os.environ.get("BARRIER") == "off":
     made = query.LiveQuery

@@ -18,6 +18,7 @@ from falkirk.kit.steps import LiveSteps, RegionResult
 from falkirk.kit.world import MemoryRecord
 from falkirk.testing import ABORT, Kit, crash_between_writes, kit, run
 from falkirk.theory.ids import Incarnation, Offset
+from tests import duplicates, timers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -325,3 +326,22 @@ def test_two_streams_are_joined(spark: "SparkSession") -> None:
             ("a", False),
             ("b", True),
         ]
+
+
+def test_timers_fire_and_states_expire(spark: "SparkSession") -> None:
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
+    app.add_processor("reminders", timers.remembered, reads=("clicks",), policy=fk.Lazy())
+    app.sink("reminders", "reminders", fk.Kafka("reminders", key="id"))
+    records = timers.ended(duplicates.drawn(2, 200, ids=6))[0]
+    model = timers.Model().read({0: records})
+    with run(app) as t:
+        t.advance("100 days")  # a record may not be ahead of the clock
+        t.feed("clicks", [*records[:50], ABORT])
+        t.feed("clicks", records[50:-1])
+        before = timers.results(t.read("reminders"))
+        t.feed("clicks", records[-1:])  # timers fire without records of their keys
+        assert timers.results(t.read("reminders")) != before
+        assert timers.results(t.read("reminders")) == model.results
+        assert timers.letters(t.dead_letters()) == model.letters
+    assert any(timer is not None for *_, timer in model.results)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -103,6 +104,35 @@ def folded(function: Any = added, key: str = "s", state: str = "n INT") -> Any:
 def aging(events: fk.Stream) -> fk.Stream:
     timed = events.drop("v").withWatermark("at", "10 seconds")
     return timed.stateful(added, key="s", state="n INT", returns="s STRING", expires="1 hour")
+
+
+@fk.deterministic
+def reminded(key: Any, time: Any, state: Any) -> Any:
+    return None, state
+
+
+def reminding(function: Any = reminded, expires: str | None = None) -> Any:
+    def body(events: fk.Stream) -> fk.Stream:
+        timed = events.drop("v").withWatermark("at", "10 seconds")
+        return timed.stateful(added, key="s", state="n INT", returns="s STRING", on_timer=function, expires=expires)
+
+    return body
+
+
+def test_timers_run_live_if_both_functions_are_declared(spark: "SparkSession") -> None:
+    made = planned(spark, reminding())
+    (region,) = made.regions
+    assert (region.stateful, region.hop, region.undetermined) == (True, None, None)
+    step = "stateful with timers(key s, state n INT, timers by at, 10 s, 60 s ahead)"
+    assert region.fingerprint["keyed step"] == step
+    assert (region.logs().keyed_step, places_of_keyed_step(region.fingerprint)) == ("stateful with timers", 2)
+    (reason,) = [each for promise in promises_of(made) for each in promise.reasons if each.kind == "python"]
+    assert "reminded() is called when that time has reached a key's timer" in reason.text
+    (both,) = planned(spark, reminding(expires="1 hour")).regions
+    assert "expires 3600 s after at, 10 s, 60 s ahead, timers by at" in both.fingerprint["keyed step"]
+    made = planned(spark, reminding(lambda key, time, state: (None, state)))
+    assert "<lambda>() is not declared" in made.batches[0].reason
+    assert made.properties["found"].differs
 
 
 def test_a_state_in_python_runs_live_where_a_partition_has_all_records_of_a_key(spark: "SparkSession") -> None:

@@ -149,6 +149,16 @@ def test_a_key_may_be_that_of_the_record_itself(shop: Shop) -> None:
     assert (same["values"], [name(each) for each in same["records"]]) == (["ann"], ["orders/0@0"])
 
 
+def test_the_key_of_a_timer_is_not_that_of_the_record_that_moved_the_time(shop: Shop) -> None:
+    file = shop.home.path / "shape.json"
+    file.write_text(file.read_text().replace('"keyed_step": "count"', '"keyed_step": "stateful with timers"'))
+    sell(shop, "tea", "jam")
+    at = shop.send("sales", {"item": "tea", "n": 1}, by="0.0.1.0.0")
+    same = explained(shop, at)["origin"]["same_key"]
+    assert (same["columns"], same["records"]) == (None, [])
+    assert "a timer may have given it" in printed(explained(shop, at))
+
+
 def test_a_shape_of_an_earlier_version_has_no_keys(shop: Shop) -> None:
     file = shop.home.path / "shape.json"
     shape = json.loads(file.read_text())

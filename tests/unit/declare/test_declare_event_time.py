@@ -21,6 +21,7 @@ def test_event_time_is_declared_before_the_step_that_needs_it() -> None:
         lambda: timed.map_rows(dict, returns="id STRING").dropDuplicates(["id"]),
         lambda: timed.dropDuplicates(["id"]).dropDuplicates(["n"]),
         lambda: events.stateful(print, key="id", state="n INT", returns="n INT", expires="1 hour"),
+        lambda: events.stateful(print, key="id", state="n INT", returns="n INT", on_timer=print),
     ):
         with pytest.raises(fk.DefinitionError) as caught:
             without()

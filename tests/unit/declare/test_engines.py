@@ -188,22 +188,48 @@ def test_duplicates_need_a_key_of_the_topic_and_its_own_partitions() -> None:
 
 
 def _expiring(events: fk.Stream) -> fk.Stream:
+    return _timed_state(events, expires="1 hour")
+
+
+def _reminding(events: fk.Stream) -> fk.Stream:
+    return _timed_state(events, on_timer=fk.deterministic(lambda key, time, state: (key, state)))
+
+
+def _timed_state(events: fk.Stream, **options: Any) -> fk.Stream:
     timed = events.withWatermark("at", "10 seconds").where("id > 'a'")
     function = fk.deterministic(lambda row, state: (row, state))
-    return timed.stateful(function, key="id", state="s INT", returns="id STRING", expires="1 hour")
+    return timed.stateful(function, key="id", state="s INT", returns="id STRING", **options)
 
 
-def test_a_state_that_expires_needs_its_keys_in_one_partition_on_both_engines() -> None:
+def test_the_timers_function_must_be_declared_too() -> None:
     app = fk.App("shop")
     app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP", key="id"))
-    app.add_processor("visits", _expiring, reads=("clicks",), policy=fk.Lazy())
+    app.add_processor("visits", _reminding, reads=("clicks",), policy=fk.Lazy())
+    assert in_engines(app).processors["visits"].cut is None, "it runs live"
+
+    def later(key: object, time: object, state: object) -> object:
+        return key, state
+
+    def undeclared(clicks: fk.Stream) -> fk.Stream:
+        return _timed_state(clicks, on_timer=later)
+
+    app.add_processor("others", undeclared, reads=("clicks",), policy=fk.Lazy())
+    assert "later() is not declared" in str(in_engines(app).processors["others"].engine_reason)
+
+
+@pytest.mark.parametrize(("body", "option"), [(_expiring, "expires"), (_reminding, "on_timer")])
+def test_a_state_with_event_time_needs_its_keys_in_one_partition_on_both_engines(body: Any, option: str) -> None:
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING, at TIMESTAMP", key="id"))
+    app.add_processor("visits", body, reads=("clicks",), policy=fk.Lazy())
     assert in_engines(app).processors["visits"].cut is None, "it runs live"
     for options in ({"key": None}, {"key": "at"}, {"key": None, "engine": "micro-batch"}):
         with pytest.raises(DefinitionError) as caught:
-            _of_first(_expiring, **options)
+            _of_first(body, **options)
         assert caught.value.condition == "EXPIRY_UNSUITABLE"
+        assert caught.value.parameters["option"] == option
     app.add_processor("events", lambda clicks: clicks.where("id > 'a'"), reads=("clicks",), policy=fk.Lazy())
-    app.add_processor("later", _expiring, reads=("events",), policy=fk.Lazy())
+    app.add_processor("later", body, reads=("events",), policy=fk.Lazy())
     with pytest.raises(DefinitionError) as caught:
         in_engines(app)
     assert caught.value.parameters["reason"] == "it reads events"

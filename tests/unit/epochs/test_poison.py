@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import Row
 
 from falkirk.errors import SparkError
-from falkirk.operators.python import KIND, Poison, RowCollector, folding, mapping
+from falkirk.operators.folding import folding
+from falkirk.operators.python import KIND, Poison, RowCollector, mapping
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term

@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, RowCollector, folding, mapping
+from falkirk.operators.folding import folding
+from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, RowCollector, mapping
 
 FAR_US = 9 * 10**18  # about the year 287,000
 ROWS = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])

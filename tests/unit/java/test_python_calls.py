@@ -15,7 +15,7 @@ import psutil
 import pytest
 from pyspark import cloudpickle
 
-from falkirk.frames.row_worker import RefusedRow
+from falkirk.frames.row_calls import RefusedRow
 from falkirk.system import private
 from tests.support import wait_until
 from tests.unit.java.conftest import Command

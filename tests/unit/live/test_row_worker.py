@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +20,9 @@ from pyspark import cloudpickle
 from pyspark.sql import types as T
 
 from falkirk.frames import row_worker
+from falkirk.frames.row_calls import RefusedRow, RowCalls, StateCalls, TimerCalls, answer_of
 from falkirk.frames.row_codec import RowCodec
-from falkirk.frames.row_worker import ANSWER, LAST_ANSWER, REFUSAL, RefusedRow, RowCalls, StateCalls, answer_of, serve
+from falkirk.frames.row_worker import ANSWER, LAST_ANSWER, REFUSAL, serve
 from falkirk.frames.user_function import Fit, fitted
 from falkirk.system import private
 from tests.support import wait_until
@@ -235,6 +237,81 @@ def test_a_state_stays_when_the_function_fails(function: Callable[[Any, Any], ob
     assert after == KEPT
     assert reason in answer["reason"]
     assert answer["results"] is None
+
+
+BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
+TIMER_KEPT, NO_TIMER = -(2**63), -(2**63) + 1
+
+
+def timed(
+    function: Callable[[Any, Any], object], on_timer: Callable[[Any, Any, Any], object], state: bytes, asked: Any
+) -> tuple[int, bytes, dict[str, Any]]:
+    """Return the timer and the state after a row or a time, and the answer."""
+    calls = TimerCalls(
+        function=function, given=GIVEN, returns=RETURNS, zone="Asia/Tokyo", fails=False, keys=("S",), state=STATE,
+        on_timer=on_timer,
+    )  # fmt: skip
+    copy: TimerCalls = cloudpickle.loads(cloudpickle.dumps(calls))
+    time, row = (NO_TIMER, RowCodec(GIVEN).encode(asked)) if isinstance(asked, dict) else (asked, b"")
+    answer = copy(struct.pack(">q", time) + state + row)
+    (timer, size), rest = struct.unpack_from(">qi", answer), answer[8:]
+    size = 4 + max(0, size)
+    if isinstance(asked, dict) and state == NONE:
+        assert calls.alone(row) == rest[size:]
+    return timer, rest[:size], RowCodec(answer_of(RETURNS)).decode(rest[size:])
+
+
+def micros(time: datetime) -> int:
+    return round((time - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 1_000_000
+
+
+def never(*_: object) -> object:
+    raise AssertionError("this function is not called")
+
+
+def test_a_timer_is_set_kept_and_cleared() -> None:
+    def waiting(row: Any, state: Any) -> Any:
+        after = {"sum": row.n + (0 if state is None else state.sum), "last": row.s}
+        return (None, after, *([] if row.n == 1 else [None if row.n == 2 else BEGAN + timedelta(minutes=row.n)]))
+
+    found, state = [], NONE
+    for n in (1, 2, 3):
+        timer, state, answer = timed(waiting, never, state, {**ROW, "n": n})
+        assert answer["results"] == []
+        found.append(timer)
+    assert found == [TIMER_KEPT, NO_TIMER, micros(BEGAN + timedelta(minutes=3))]
+    assert timed(lambda row, s: (None, s, BEGAN.replace(tzinfo=None)), never, state, ROW)[0] == micros(BEGAN)
+
+    def rung(key: Any, time: Any, state: Any) -> Any:
+        assert (key.S, time, str(time.tzinfo)) == ("abc", BEGAN, "Asia/Tokyo")
+        return {"x": state.sum}, {"sum": 0}, BEGAN + timedelta(seconds=1)
+
+    timer, after, answer = timed(never, rung, state, micros(BEGAN))
+    assert (timer, answer["results"]) == (micros(BEGAN) + 1_000_000, [{"x": 6.0, "s": None}])
+    assert timed(never, lambda key, time, state: (None, None), after, micros(BEGAN))[:2] == (TIMER_KEPT, NONE)
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        ((None, {"sum": 1}, 17), "17 is not the time of a timer"),
+        ((None, None, BEGAN), "a timer needs a state"),
+        ((None, {"sum": 1}, BEGAN), "is not after the one that fired at 2026-03-01T00:00:00+00:00"),
+        (None, "is not (results, state) or (results, state, timer)"),
+        ((None, {"sum": "x"}, BEGAN + timedelta(1)), "the function failed: "),
+    ],
+)
+def test_a_timer_whose_function_fails_has_fired(returned: Any, reason: str) -> None:
+    _, before, _ = timed(lambda row, state: (None, {"sum": 1}), never, NONE, ROW)
+    timer, after, answer = timed(never, lambda *_: returned, before, micros(BEGAN))
+    assert (timer, after) == (TIMER_KEPT, KEPT)
+    assert reason in answer["reason"]
+    assert answer["value"] == '{"key": {"s": "abc"}, "timer": "2026-03-01 09:00:00+09:00"}'
+
+
+def test_a_function_without_timers_returns_a_pair() -> None:
+    _, answer = folded(lambda row, state: (None, None, None), NONE, ROW)
+    assert answer["reason"].endswith("(None, None, None) is not (results, state)")
 
 
 def test_a_worker_ends_when_its_parent_has_died() -> None:

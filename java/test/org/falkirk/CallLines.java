@@ -47,7 +47,7 @@ public final class CallLines {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         PythonCalls calls = new PythonCalls(command);
-        PythonState states = new PythonState("call", "key", "stamp", command, null, null);
+        PythonState states = new PythonState("call", "key", "stamp", command, null, null, null);
         states.open(RECORDS, new InMemory());
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             if (line.equals("task")) {

@@ -1,0 +1,35 @@
+"""States: the options of `stateful`, and the event time that some of them need."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from falkirk.declare.nodes import WITHOUT_TIME, Node, steps_of, timed_by
+from falkirk.declare.policy import Duration, duration_s
+from falkirk.declare.watermark import Expiry, Timers, Watermark
+from falkirk.errors.conditions.declare import WATERMARK_MISSING
+from falkirk.errors.location import SourceLocation
+
+
+def watermark_of(node: Node, where: SourceLocation, step: str) -> Watermark:
+    """Return the watermark that holds after a node. Raises: DefinitionError: `WATERMARK_MISSING`."""
+    timed = timed_by(node)
+    if timed is not None:
+        return cast(Watermark, timed.arguments[0])
+    last = next((step for step in reversed(steps_of(node)) if step.operation in WITHOUT_TIME), None)
+    raise WATERMARK_MISSING.error(where=where, step=step, after="" if last is None else f" after {last.operation}()")
+
+
+def timed_options(
+    node: Node, expires: Duration | None, on_timer: Callable[..., Any] | None, where: SourceLocation
+) -> dict[str, Any]:
+    """Return the options of `stateful` after a node that need an event time, for the recorded step.
+
+    Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
+    """
+    options: dict[str, Any] = {}
+    if expires is not None:
+        watermark = watermark_of(node, where, "stateful(expires=)")
+        options["expiry"] = Expiry(watermark=watermark, after_us=round(duration_s(expires) * 1_000_000))
+    if on_timer is not None:
+        options["timers"] = Timers(watermark=watermark_of(node, where, "stateful(on_timer=)"), function=on_timer)
+    return options

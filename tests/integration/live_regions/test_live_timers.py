@@ -1,0 +1,126 @@
+"""Timers of states, and states that expire, live and in micro-batches, over kills of processes and a restart.
+
+One application has the same steps on both engines, and twice more live: without expiry, and without timers. These two
+faults must show. The judge is a model in plain Python.
+"""
+
+import os
+import signal
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+import falkirk as fk
+from falkirk.declare.policy import DEFAULT_POLICY
+from falkirk.declare.watermark import Watermark
+from falkirk.frames.python_steps import PythonStep
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
+from falkirk.local.broker import Broker
+from tests.duplicates import drawn
+from tests.integration.live import Wire, await_one
+from tests.timers import Model, ended, letters, remembered, results, without
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDS = 600
+#: The planted fault of each processor, and the option that tells the processors apart.
+MODELS = {
+    "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),
+    "untimed": ("timers", "62 seconds"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
+    """Topics of the test's own on the broker; there is a session."""
+    return Wire(bootstrap=broker.bootstrap, tag=tag)
+
+
+@cache
+def application(wire: Wire, home: Path) -> fk.App:
+    app = fk.App(f"timers-{wire.tag}", home=home)
+    app.source("clicks", fk.Kafka(f"clicks-{wire.tag}", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
+    for name, (_, timeout) in MODELS.items():
+        policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("2 seconds"), "live")
+        body = partial(remembered, timeout=timeout)
+        app.add_processor(name, body, reads=("clicks",), policy=policy, engine=engine)  # type: ignore[arg-type]
+        app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
+    return app
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Switch off what makes states expire, or timers fire, in the processors with these faults."""
+    right = PythonStep.state_times
+    faults = {timeout: without(fault) for fault, timeout in MODELS.values() if fault}
+
+    def planted(step: PythonStep, watermark: Watermark) -> Any:
+        return faults.get(step.options["timeout"], right)(step, watermark)
+
+    monkeypatch.setattr(PythonStep, "state_times", planted)
+
+
+def _workers() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [each for each in children if any("row_worker" in word for word in each.cmdline())]
+
+
+@pytest.mark.usefixtures("faults")
+def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wire, home: Path) -> None:
+    records = ended(drawn(7, RECORDS, ids=10))
+    clicks = wire.topic("clicks")
+    outs = {name: wire.topic(f"{name}-out") for name in MODELS}
+    dead = {name: f"{topic}.dead-letters" for name, topic in outs.items()}
+    dead["micro"] = f"timers-{wire.tag}-micro.dead-letters"
+
+    def has(topic: str, count: int) -> bool:
+        return wire.count(topic) >= count
+
+    def await_all(query: Query, read: dict[int, list[dict[str, Any]]]) -> None:
+        for name, (fault, _) in MODELS.items():
+            due = Model(fault=fault).read(read)
+            await_one(query, partial(has, outs[name], due.results.total()), f"results of {name}")
+            await_one(query, partial(has, dead[name], due.letters.total()), f"dead letters of {name}")
+
+    def send(first: float, end: float) -> None:
+        for partition, mine in records.items():
+            wire.send(clicks, mine[round(len(mine) * first) : round(len(mine) * end)], partition=partition)
+
+    def until(end: float) -> dict[int, list[dict[str, Any]]]:
+        return {partition: mine[: round(len(mine) * end)] for partition, mine in records.items()}
+
+    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        send(0, 0.3)
+        await_one(query, partial(has, outs["live"], Model().read(until(0.3)).results.total()), "live results")
+        for each in _workers():
+            os.kill(each.pid, signal.SIGKILL)
+        send(0.3, 0.6)
+        await_all(query, until(0.6))
+    finally:
+        query.stop()
+    send(0.6, 1)
+    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        await_all(query, records)
+    finally:
+        query.stop()
+    right = Model().read(records)
+    for name, (fault, _) in MODELS.items():
+        due, found = Model(fault=fault).read(records), wire.rows(outs[name])
+        assert results(found) == due.results, name
+        assert letters(wire.rows(dead[name])) == due.letters, name
+        assert (due.results == right.results) is (name in ("live", "micro")), name
+    fired = [timer for *_, timer in right.results.elements() if timer is not None]
+    assert len(fired) > 50
+    assert {kind for kind, _, _ in right.letters} == {"unfit", "late", "row failed", "timer failed"}
+    failures = [
+        sorted((row["reason"], row["value"]) for row in wire.rows(dead[name]) if row.get("traceback"))
+        for name in ("live", "micro")
+    ]
+    assert failures[0] == failures[1]
