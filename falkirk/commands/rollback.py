@@ -54,8 +54,7 @@ def rollback(
     The command shows the effect first. It works on a running and on a stopped application.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
-        target = target_of(visit, to, time.time())
-        preview = visit.preview(target.asked)
+        target, preview = visit.unchanged(lambda: _effect(visit, to))
         if as_json:
             click.echo(json.dumps(preview_json(target, preview), indent=1))
         else:
@@ -103,6 +102,12 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             click.echo(json.dumps([cut_json(c) for c in cuts], indent=1))
         else:
             _out.print(_cuts(tuple(visit.shape.layout.stages), cuts))
+
+
+def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview]:
+    """Return the state that a text names, and the effect of a rollback to it."""
+    target = target_of(visit, to, time.time())
+    return target, visit.preview(target.asked)
 
 
 def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:

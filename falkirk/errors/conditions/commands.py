@@ -167,6 +167,12 @@ EPOCH_MISSING = Condition(
     "batch {batch!r} has no epoch {epoch} yet: the next one is {following}.",
     hint="Choose an earlier one.",
 )
+RECOVERIES_MEANWHILE = Condition(
+    "RECOVERIES_MEANWHILE",
+    HomeError,
+    "the application has restored a checkpoint {tries} times while the command read its checkpoints.",
+    hint="Run `falkirk status` to see why it fails so often, and try again when it runs.",
+)
 STATE_UNREADABLE_DELETED = Condition(
     "STATE_UNREADABLE",
     DefinitionError,

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +49,9 @@ class Visit:
     def __init__(self, cuts: tuple[ConsistentCut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
         self.found, self.previewed = cuts, dict[str, int]()
         self.shape = SimpleNamespace(layout=SimpleNamespace(stages=dict.fromkeys(units)))
+
+    def unchanged(self, read: Callable[[], object]) -> object:
+        return read()
 
     def cuts(self) -> tuple[ConsistentCut, ...]:
         return self.found
