@@ -10,11 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.frames import files
 from falkirk.frames.files import rows_of
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
@@ -69,6 +72,13 @@ def with_a_huge_page(file: bytes) -> bytes:
     )  # fmt: skip
 
 
+def rows_without_values(path: Path, rows: int) -> bytes:
+    """Return a Parquet file with one column of nulls: a few hundred bytes for any number of rows."""
+    pq.write_table(pa.table({"n": pa.nulls(rows, pa.int32())}), path, max_rows_per_page=rows, row_group_size=rows)
+    assert path.stat().st_size < 1_000
+    return path.read_bytes()
+
+
 def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     """Put files into the three folders that Spark can't read to their end; return their names."""
     text = b"word,n\n" + b"".join(b"ash,%d\n" % n for n in range(20_000))
@@ -81,7 +91,16 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     put_bytes(folder / "parquet" / "damaged.parquet", damaged)
     words = [(f"ash {n * 7919 % 1009}",) for n in range(5_000)]
     put_bytes(folder / "parquet" / "huge.parquet", with_a_huge_page(parquet(spark, scratch, "word STRING", words)))
-    return {"names.csv", "torn.csv.gz", "torn.json.gz", "types.parquet", "damaged.parquet", "huge.parquet"}
+    put_bytes(folder / "parquet" / "many.parquet", rows_without_values(scratch.with_name("many"), 2_000_000))
+    return {
+        "names.csv",
+        "torn.csv.gz",
+        "torn.json.gz",
+        "types.parquet",
+        "damaged.parquet",
+        "huge.parquet",
+        "many.parquet",
+    }
 
 
 @cache
@@ -106,10 +125,12 @@ def application(folder: Path, home: Path, database: str, events: str) -> fk.App:
 
 
 def test_files_that_can_not_be_read_are_left_out_and_named(
-    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str
+    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, each of them ended the application: EPOCH_KEEPS_FAILING, and again at each start. The huge one ended the
-    JVM."""
+    JVM. The one of many rows gave a dead letter for each row: a file of 369 bytes gave 20 million."""
+    monkeypatch.setattr(files, "ROWS_MAX", 10_000)
+    monkeypatch.setattr("falkirk.runtime.epochs.files.NAMED_MAX", 9)
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     events, words, sent = wire.topic("events"), Table(database, "words"), Counter[str]()
     for form in ("json", "csv", "parquet"):
@@ -159,11 +180,11 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     folder.mkdir()
     events, totals, others = wire.topic("events"), Table(database, "totals"), Table(database, "others")
-    files = fk.Files(str(folder), "csv", schema=SCHEMA)
+    orders_in = fk.Files(str(folder), "csv", schema=SCHEMA)
 
     def run() -> Any:
         app = fk.App("lost", home=home)
-        app.source("orders", files)
+        app.source("orders", orders_in)
         app.source("events", fk.Kafka(events, schema=SCHEMA))
 
         @app.batch(every="1 second", state="word STRING, total LONG", policy=fk.Lazy(when=lambda epoch: False))
@@ -221,12 +242,29 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
         await_one(query, lambda: "waiting: file 'c.csv' of 'orders'" in detail(query), "the status")
         monkeypatch.undo()
         put(folder / "d.csv", "word,n\nash,1000\n")
-        FileLog("orders", files, query._home.store).disown("c.csv")
+        FileLog("orders", orders_in, query._home.store).disown("c.csv")
         await_one(query, lambda: total() == 1011, "what came later")
     finally:
         query.stop()
     letters = wire.records("lost-totals.dead-letters")
     assert [r.key for r in letters] == [b"c.csv"]
+
+
+def test_a_file_of_many_rows_is_read_if_its_size_explains_them(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file counts alone, also if one task reads several."""
+    monkeypatch.setattr(files, "ROWS_MAX", 1_000)
+    paths = {}
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"word": ["ash"] * 900, "n": pa.array([number] * 900, pa.int32())}), path)
+        paths[path] = number
+    path = tmp_path / "large.parquet"
+    pq.write_table(pa.table({"word": [f"w{n}" for n in range(5_000)]}), path)
+    assert path.stat().st_size > 5_000
+    found = rows_of(spark, fk.Files(str(tmp_path), schema=SCHEMA.replace(" NOT NULL", "")), {**paths, path: 3}).data
+    assert found.count() == 3 * 900 + 5_000
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet", "checksums"])
