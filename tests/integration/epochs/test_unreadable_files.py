@@ -1,11 +1,13 @@
 """Files that no job can read, and files that were changed or removed: a writer of a folder delays its readers, and ends
 nothing."""
 
+import contextlib
 import gzip
 import json
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ from tests.integration.cutting import run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.epochs.test_files import put
 from tests.integration.live import Wire, await_one
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +86,9 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     """Put files into the three folders that Spark can't read to their end; return their names."""
     text = b"word,n\n" + b"".join(b"ash,%d\n" % n for n in range(20_000))
     put_bytes(folder / "csv" / "names.csv", b"n,word\n1,ash\x1b[2J\n")
+    wrong = b"crc\0" + (512).to_bytes(4) + b"none"  # Hadoop finds it by its name, and compares
+    (folder / "csv" / ".sums.csv.crc").write_bytes(wrong)
+    put_bytes(folder / "csv" / "sums.csv", b"word,n\nash,1\n")
     put_bytes(folder / "csv" / "torn.csv.gz", gzip.compress(text)[:-5_000])
     put_bytes(folder / "json" / "torn.json.gz", gzip.compress(b'{"word": "ash", "n": 1}\n' * 90_000)[:-300])
     put_bytes(folder / "parquet" / "types.parquet", parquet(spark, scratch, "word INT, n STRING", [(1, "a")]))
@@ -92,15 +98,8 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     words = [(f"ash {n * 7919 % 1009}",) for n in range(5_000)]
     put_bytes(folder / "parquet" / "huge.parquet", with_a_huge_page(parquet(spark, scratch, "word STRING", words)))
     put_bytes(folder / "parquet" / "many.parquet", rows_without_values(scratch.with_name("many"), 2_000_000))
-    return {
-        "names.csv",
-        "torn.csv.gz",
-        "torn.json.gz",
-        "types.parquet",
-        "damaged.parquet",
-        "huge.parquet",
-        "many.parquet",
-    }
+    parquets = {"types.parquet", "damaged.parquet", "huge.parquet", "many.parquet"}
+    return {"names.csv", "sums.csv", "torn.csv.gz", "torn.json.gz"} | parquets
 
 
 @cache
@@ -307,3 +306,46 @@ def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_pa
         os.close(held)
         while not ended.wait(0.2):  # without the mechanism: end the task, which would hold a core
             end_pipe(pipe)
+
+
+def test_a_pipe_that_is_moved_away_holds_its_task(spark: "SparkSession", tmp_path: Path) -> None:
+    """SECURITY.md says so: the task reads it until somebody ends it there, or until the Spark application ends."""
+    path, moved = tmp_path / "in" / "a.csv", tmp_path / "moved"
+    path.parent.mkdir()
+    path.write_bytes(b"word,n\n" + b"ash,1\n" * 40_000)
+    listed = rows_of(spark, fk.Files(str(path.parent), "csv", schema=SCHEMA), {path: 0})
+    path.unlink()
+    os.mkfifo(path)
+    jvm = spark.sparkContext._gateway.proc.pid
+    held, ended, looks = os.open(path, os.O_RDWR), threading.Event(), list[Path]()
+
+    def is_open() -> bool:
+        found = []
+        for file in Path(f"/proc/{jvm}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(file))
+        return str(path) in found
+
+    def read() -> None:
+        with contextlib.suppress(*SPARK_ERRORS):
+            listed.data.write.format("noop").mode("overwrite").save()
+        ended.set()
+
+    class Looks(list[Path]):
+        """The places of an epoch, which count how often somebody looks at them."""
+
+        def __iter__(self) -> "Iterator[Path]":
+            looks.append(path)
+            return super().__iter__()
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        wait_until(is_open, 60, "the task to open the pipe")
+        path.rename(moved)
+        with ended_pipes(Looks([path]), look_s=0.01):
+            wait_until(lambda: len(looks) > 20, 60, "looks at the folder")
+        assert not ended.is_set()
+    finally:
+        os.close(held)
+        while not ended.wait(0.2):
+            end_pipe(moved)
