@@ -64,6 +64,12 @@ PREVIEW_OUTDATED = Condition(
     "a rollback to cut {cut} is not what the page showed: {reason}.",
     hint="Read the new preview, and confirm again.",
 )
+PREVIEW_OUTDATED_COMMAND = Condition(
+    "PREVIEW_OUTDATED",
+    HomeError,
+    "the application has restored checkpoints since the preview: {names} would not return to the states shown.",
+    hint="Run the command again, and read the new preview.",
+)
 CUT_UNKNOWN = Condition(
     "CUT_UNKNOWN",
     DefinitionError,
