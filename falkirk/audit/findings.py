@@ -25,6 +25,7 @@ SHOWN = 3
 #: Distinguishes values that are kept for the next epoch from results.
 _KEPT = ("", "kept: ")
 _OF_JOIN = "it joins two live streams, or reads such a join"
+_OF_REQUESTS = "it reads requests, of which the command has no sample"
 _OPEN = (
     "the audit can't test your declaration: move the part that you declare deterministic into a processor of its own"
 )
@@ -75,15 +76,16 @@ class _Walk:
         self._connection, self._rows = connection, rows
         self._session = session.newSession()
         self._found: dict[str, Frame] = {}
-        #: The logs of live joins, and of their readers.
-        self._skipped: set[str] = set()
+        #: The topics of which there is no sample, with the reasons.
+        self._skipped: dict[str, str] = {push.topic.topic: _OF_REQUESTS for push in self._plan.push}
 
     def findings(self) -> list[AuditFinding]:
         found = []
         for region in self._plan.regions:
-            if region.joined is not None or region.source.topic.topic in self._skipped:
-                self._skipped.add(region.output.topic)
-                found.append(AuditFinding(name=region.name, outcome=AuditOutcome.SKIPPED, reason=_OF_JOIN))
+            reason = _OF_JOIN if region.joined is not None else self._skipped.get(region.source.topic.topic)
+            if reason is not None:
+                self._skipped[region.output.topic] = reason
+                found.append(AuditFinding(name=region.name, outcome=AuditOutcome.SKIPPED, reason=reason))
                 continue
             given, calls = self._topic(region.source.topic), (region, self._regions_again[region.name])
             known = [self._plan.properties[name] for name in region.processors]
@@ -99,8 +101,9 @@ class _Walk:
             return AuditFinding(
                 name=batch.name, outcome=AuditOutcome.SKIPPED, reason="its epochs are cut by event time"
             )
-        if any(i.topic is not None and i.topic.topic in self._skipped for i in batch.inputs):
-            return AuditFinding(name=batch.name, outcome=AuditOutcome.SKIPPED, reason=_OF_JOIN)
+        topics = [i.topic.topic for i in batch.inputs if i.topic is not None]
+        if (reason := next((self._skipped[topic] for topic in topics if topic in self._skipped), None)) is not None:
+            return AuditFinding(name=batch.name, outcome=AuditOutcome.SKIPPED, reason=reason)
         logs = [i for i in batch.inputs if i.topic is None and i.folder is None]
         missing = next((i.name for i in logs if i.log not in self._found), None)
         if missing is not None:

@@ -28,7 +28,11 @@ _NAMED_MAX = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundHome:
-    """A home. Args: runs: a process of this machine holds its lock. since_s: the start of that process, if known."""
+    """A home.
+
+    Args: runs: a process of this machine holds its lock, not only for a visit. since_s: the start of that process, if
+        known.
+    """
 
     path: Path
     application: str
@@ -76,7 +80,7 @@ def _home(path: Path) -> FoundHome:
         application = str(parse_json((path / "falkirk.json").read_text())["application"])
     except (OSError, ValueError, KeyError, TypeError):
         return FoundHome(path=path, application="(damaged)", runs=False)
-    runs = locks.is_held(path, locks.OWNER)
+    runs = locks.is_run(path)
     return FoundHome(
         path=path, application=application, runs=runs, since_s=_since_s(path) if runs else None,
         units=_units(path, runs=runs),

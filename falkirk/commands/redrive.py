@@ -97,10 +97,9 @@ def send_again(
     found["foreign"] += notes.foreign
     for i in range(0, len(todo), AT_ONCE):
         records, gone = originals(todo[i : i + AT_ONCE], connection)
-        done = sender.send(records)
-        sent += done
+        sent += sender.send(records)
         found["gone"] += gone
-        found["refused"] += len(records) - done
+    found["refused"] = sender.refused
     return {"sent": sent, **found}
 
 

@@ -14,6 +14,7 @@ from falkirk.commands.offline.application import OfflineApplication, Past, PastC
 from falkirk.commands.offline.targets import RollbackTarget, shown, target_of
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.commands.running import of_application, offline
+from falkirk.errors.conditions.commands import PREVIEW_OUTDATED_COMMAND
 from falkirk.home.requests import PATIENCE_S, ask_to_go_back
 from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
@@ -54,8 +55,7 @@ def rollback(
     The command shows the effect first. It works on a running and on a stopped application.
     """
     with offline(file, broker, local, home) as (visit, held, runs):
-        target = target_of(visit, to, time.time())
-        preview = visit.preview(target.asked)
+        target, preview = visit.unchanged(lambda: _effect(visit, to))
         if as_json:
             click.echo(json.dumps(preview_json(target, preview), indent=1))
         else:
@@ -66,6 +66,7 @@ def rollback(
             raise contradiction(tuple(preview.outside))
         if not yes:
             click.confirm("Roll back?", abort=True, err=True)
+        _require_same(visit, preview, target)
         if not runs:
             held.take_charge()
             visit.roll_back(target.asked, force=force)
@@ -103,6 +104,24 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             click.echo(json.dumps([cut_json(c) for c in cuts], indent=1))
         else:
             _out.print(_cuts(tuple(visit.shape.layout.stages), cuts))
+
+
+def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview]:
+    """Return the state that a text names, and the effect of a rollback to it."""
+    target = target_of(visit, to, time.time())
+    return target, visit.preview(target.asked)
+
+
+def _require_same(visit: OfflineApplication, preview: Preview, target: RollbackTarget) -> None:
+    """Check that the points of a preview still exist. A rollback meanwhile may have made others with their numbers.
+
+    Raises: HomeError: `PREVIEW_OUTDATED`.
+    """
+    now = {(name, p.number, p.read, p.made_at_s) for name, points in visit.points().items() for p in points}
+    shown_then = {m.region: (m.region, m.to.number, m.to.read, m.to.made_at_s) for m in preview.moves}
+    changed = [name for name in target.asked if name in shown_then and shown_then[name] not in now]
+    if changed:
+        raise PREVIEW_OUTDATED_COMMAND.error(names=", ".join(changed))
 
 
 def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:

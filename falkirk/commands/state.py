@@ -10,6 +10,7 @@ from rich.table import Table
 
 from falkirk.commands.kept_state import KeptState, batch_states, checkpoint_of, live_state
 from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.unchanged import read_unchanged
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.printing import output
 from falkirk.commands.records import shown
@@ -70,7 +71,7 @@ def _live(region: RegionLogs, home: Home, application: str, key: tuple[str, ...]
 
     spark = session(application, master="local[2]", brief=True, shows_log=False)
     try:
-        return live_state(region, home, spark, key, limit)
+        return read_unchanged(home.store, lambda: live_state(region, home, spark, key, limit))
     finally:
         spark.stop()
 

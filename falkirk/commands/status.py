@@ -21,6 +21,7 @@ from falkirk.commands.run import foreign_records, status_line
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
 from falkirk.host.coordinator import SILENT_S, read_status
+from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 from falkirk.system.times import when
 
@@ -33,11 +34,16 @@ _STATES = {"running": "green", "failed": "red", "stopped": "dim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenStatus:
-    """The last status of an application. Args: runs: a host still publishes it."""
+    """The last status of an application.
+
+    Args: runs: a host still publishes it, or starts. starts: the coordinator runs, and no host has reported since the
+        last one ended. The state of each region is then `starting`, unless it stays down.
+    """
 
     app: Application
     status: Mapping[str, Any]
     runs: bool
+    starts: bool = False
 
     @property
     def failures(self) -> Iterator[str]:
@@ -53,14 +59,31 @@ class SeenStatus:
     @property
     def line(self) -> str:
         """The state of each region, in a few words."""
+        if self.starts and not self.status["regions"]:
+            return f"{self.app.name}: starting"
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 
 def see(app: Application, home: Path) -> SeenStatus:
-    """Return the last status that an application has published in its home."""
+    """Return the last status that an application has published in its home.
+
+    Between the end of a host and the first report of the next one, nothing is published. The lock of the home then
+    shows that the coordinator runs.
+    """
+    starts = locks.is_run(home)  # before the status: a host that has just reported is no longer starting
     status = read_status(home / "status.json") or {"at_s": 0.0, "regions": []}
     fresh = time.time() - status["at_s"] < SILENT_S
-    return SeenStatus(app=app, status=status, runs=fresh and any(r["state"] != "stopped" for r in status["regions"]))
+    if fresh and any(r["state"] != "stopped" for r in status["regions"]):
+        return SeenStatus(app=app, status=status, runs=True)
+    if starts:
+        status = {**status, "regions": [_starting(region) for region in status["regions"]]}
+    return SeenStatus(app=app, status=status, runs=starts, starts=starts)
+
+
+def _starting(region: Mapping[str, Any]) -> dict[str, Any]:
+    if region.get("condition"):
+        return {**region, "state": "failed"}
+    return {**region, "state": "starting", "detail": "", "checkpoint_age_s": None}
 
 
 @click.command()
@@ -71,8 +94,9 @@ def see(app: Application, home: Path) -> SeenStatus:
 def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None:
     """Print the state of FILE's regions and batches.
 
-    The exit code is 1 if the application does not run. With --watch, a terminal shows a table that stays in its place.
-    Otherwise, a line is printed at each change of a state, and with --json one JSON object per line.
+    The exit code is 1 if the application does not run. It runs while its Spark application starts, also again. With
+    --watch, a terminal shows a table that stays in its place. Otherwise, a line is printed at each change of a state,
+    and with --json one JSON object per line.
     """
     app = load_application(file)
     path = home or app.home
@@ -142,6 +166,8 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
         since = f"; its last status is of {when(status['at_s'])}" if status["at_s"] else ""
         return Text(f"{seen.app.name}: does not run{since}")
     figures = {str(f.get("name")): f for f in status.get("figures") or ()}
+    if not status["regions"]:
+        return Text(seen.line)
     table = Table()
     for name in ("unit", "state", "checkpoint", "waiting input", "results since the start", "dead letters"):
         table.add_column(name, justify="left" if name in ("unit", "state") else "right")

@@ -10,6 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.unchanged import read_unchanged
 from falkirk.commands.options import json_option
 from falkirk.commands.origins import Origins
 from falkirk.commands.printing import output
@@ -60,9 +61,12 @@ def why(
     with home_to_read(app, home) as (held, _):
         shape = shape_of(held.path)
         place = Storage(home=held, connection=connection)
-        found = Origins(
-            bound(app, held.identity), shape, place, TopicRecords(place), limit=limit, look=look
-        ).explain(at)  # fmt: skip
+        named = bound(app, held.identity)
+        # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
+        found = read_unchanged(
+            held.store,
+            lambda: Origins(named, shape, place, TopicRecords(place), limit=limit, look=look).explain(at),
+        )
     if as_json_:
         click.echo(json.dumps(found, indent=1))
     else:

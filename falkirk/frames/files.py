@@ -16,6 +16,9 @@ from falkirk.frames.stamped import BAD, STAMP, Frame
 from falkirk.frames.topics import declared, parse, parsing
 
 _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
+#: A Parquet file with more rows than this, and more than so many per byte, is not read to its end. Some bytes can claim
+#: any number of rows with the same value, and each row costs time and space. Compressed text has no more per byte.
+ROWS_MAX, ROWS_PER_BYTE_MAX = 10_000_000, 1_000
 
 
 def columns_of(files: Files) -> StructType:
@@ -41,7 +44,7 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
         )  # fmt: skip
         return parse(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
     if files.format == "parquet":
-        read = reader.schema(schema).parquet(*names)
+        read = reader.schema(schema).parquet(*names).where(_is_within_bounds())
         return _marked(read, schema, required, F.lit(None).cast("string"), numbers)
     options = {
         "header": "true",
@@ -72,6 +75,13 @@ def _marked(
     is_bad = F.col("__falkirk_reason").isNotNull()
     kept = [F.when(~is_bad, c).alias(f.name) for c, f in zip(columns, schema.fields, strict=True)]
     return Frame(data=data.select(*kept, stamp.alias(STAMP), F.when(is_bad, bad).alias(BAD)))
+
+
+def _is_within_bounds() -> Column:
+    """Return a condition that holds for each row of a Parquet file, or fails the task if there are too many of them."""
+    most = F.greatest(F.lit(ROWS_MAX), F.col("_metadata.file_size") * ROWS_PER_BYTE_MAX)
+    text = F.concat(F.lit("the file claims more than "), most.cast("string"), F.lit(" rows, too many for its size"))
+    return F.when(F.col("_metadata.row_index") < most, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))
 
 
 def _number(numbers: Mapping[str, int]) -> Column:

@@ -247,7 +247,8 @@ def open_home(
     """
     try:
         private.make(path)
-        home = _opened(path, application, store, locks.hold(path, locks.OWNER, str(os.getpid())), None, clock)
+        says = locks.visitor(os.getpid()) if visits else str(os.getpid())
+        home = _opened(path, application, store, locks.hold(path, locks.OWNER, says), None, clock)
     except OSError as error:
         raise _unusable(path, error) from error
     try:

@@ -200,7 +200,9 @@ def originals(letters: Iterable[Letter], connection: Connection) -> tuple[list[O
 class RedriveSender:
     """Sends records again, with their notes.
 
-    Args: identity: of the home. Of all processes that send for a home, only the newest may send.
+    Args: identity: of the home. Of all processes that send for a home, only the newest may send. After a refused record
+        this one becomes the newest again, so it then omits what others have sent meanwhile.
+    Attributes: refused: the number of records that their topics refused.
     Raises: LogError: from all methods: `REDRIVE_TAKEN_OVER`, `REDRIVE_TIMED_OUT`, `BROKER_AWAY` and others. Records
         that were not committed by then are not in the topics.
     """
@@ -208,6 +210,8 @@ class RedriveSender:
     def __init__(self, connection: Connection, notes: Notes, identity: str) -> None:
         self._connection, self._notes, self._errors = connection, notes, ClientErrors()
         self._refused: dict[Origin, KafkaError] = {}
+        self._sent = frozenset[Origin]()
+        self.refused = 0
         self._began_s = math.inf  # no transaction yet
         self._settings = {
             **quiet_options(connection, self._errors),
@@ -225,16 +229,30 @@ class RedriveSender:
         return producer
 
     def send(self, records: Sequence[Original]) -> int:
-        """Send records and their note in one transaction; return the number of sent records. Records that their topic
-        refuses are omitted."""
-        taken = list(records)
+        """Send records and their note in one transaction; return the number of sent records.
+
+        Records that their topic refuses are omitted, and those that another process has sent since the first refusal.
+        """
+        taken = [r for r in records if r.origin not in self._sent]
         while taken and not self._commit(taken):
-            taken = [r for r in taken if r.origin not in self._refused]
+            self.refused += len(self._refused)
+            self._sent = self._notes.read()  # the former producer was fenced if another process has sent since
+            taken = [r for r in taken if r.origin not in self._refused and r.origin not in self._sent]
         return len(taken)
 
     def _commit(self, records: Sequence[Original]) -> bool:
         """Return whether the transaction was committed. If not, some records were refused."""
         self._refused = {}
+        self._do(lambda: self._produce(records))
+        if self._refused:
+            # An abort would wait for the client's records in flight.
+            self._producer.purge()
+            self._producer = self._open()
+            return False
+        self._do(lambda: self._producer.commit_transaction(_PATIENCE_S))
+        return True
+
+    def _produce(self, records: Sequence[Original]) -> None:
         self._producer.begin_transaction()
         self._began_s = time.monotonic()
         for record in records:
@@ -250,13 +268,6 @@ class RedriveSender:
         deadline = self._began_s + TRANSACTION_S
         while len(self._producer) and not self._refused and time.monotonic() < deadline:
             self._producer.poll(0.1)
-        if self._refused:
-            # An abort would wait for the client's records in flight.
-            self._producer.purge()
-            self._producer = self._open()
-            return False
-        self._do(lambda: self._producer.commit_transaction(_PATIENCE_S))
-        return True
 
     def _note(self, origin: Origin, error: KafkaError | None, _message: Message) -> None:
         if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:

@@ -12,6 +12,8 @@ from pathlib import Path
 from falkirk.errors.conditions.system import HOME_IN_USE
 
 OWNER, HOST = "lock", "host.lock"
+#: A command that holds the owner's lock for a visit writes this after its process id.
+_VISITS = " visits"
 _SAID_BYTES = 1_000
 #: `is_held` shares a lock for an instant, so a lock counts as held only if it can't be taken for this long.
 _LOOK_S, _LOOKS = 0.02, 10
@@ -25,13 +27,18 @@ def hold(home: Path, name: str, says: str) -> int:
     lock = open_lock(home, name)
     try:
         if not _take_soon(lock):
-            holder = said(lock)
+            holder = said(lock).removesuffix(_VISITS)
             raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
         note(lock, says)
     except BaseException:
         os.close(lock)
         raise
     return lock
+
+
+def visitor(pid: int) -> str:
+    """Return the text of a process that holds the owner's lock and does not run the application."""
+    return f"{pid}{_VISITS}"
 
 
 def open_lock(home: Path, name: str) -> int:
@@ -81,6 +88,17 @@ def is_held(home: Path, name: str) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def is_run(home: Path) -> bool:
+    """Return whether a process on this machine runs the application of a home, or starts it; a visit does not count."""
+    if not is_held(home, OWNER):
+        return False
+    lock = os.open(home / OWNER, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return not said(lock).endswith(_VISITS)
+    finally:
+        os.close(lock)
 
 
 def said(lock: int) -> str:

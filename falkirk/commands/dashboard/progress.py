@@ -58,6 +58,10 @@ class Look:
 
 def look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Look:
     """Look at an application. Raises: LogError, StoreError, HomeError."""
+    return visit.unchanged(lambda: _look_at(visit, lags))
+
+
+def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Look:
     layout, logs = visit.shape.layout, visit.logs
     points = visit.points()
     # Released first: a result is in its log before it is released.

@@ -3,12 +3,13 @@
 The application may run or not. A visit needs no Spark, and changes data only if the application does not run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from falkirk.commands.offline.unchanged import T, read_unchanged
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.commands import NEVER_RAN, POINT_INVALID, POINT_UNKNOWN
@@ -117,7 +118,7 @@ class OfflineApplication:
         place: Storage | None = None,
     ) -> None:
         self.shape = shape = shape_of(home.path)
-        self._runs = runs
+        self._runs, self._store = runs, home.store
         place = self._place = Storage(home=home, connection=connection) if place is None else place
 
         def settle(sink: str) -> Offsets:
@@ -140,18 +141,26 @@ class OfflineApplication:
             spare=app.spare_checkpoints,
         )  # fmt: skip
 
+    def unchanged(self, read: Callable[[], T]) -> T:
+        """Return what `read` returns while the application restores no checkpoint. Raises: as `read_unchanged`."""
+        return read_unchanged(self._store, read)
+
     def cuts(self) -> tuple[ConsistentCut, ...]:
         """Return the consistent states to which the application can roll back, newest first."""
         return consistent_cuts(self.shape.layout, self.points())
 
     def past_cuts(self) -> tuple[PastCut, ...]:
         """Return the cuts with the price of each, newest first."""
-        layout, points = self.shape.layout, self.points()
-        found, outside = consistent_cuts(layout, points), self.recovery.outside()
+        layout = self.shape.layout
+        points, outside = self.unchanged(lambda: (self._points(), self.recovery.outside()))
+        found = consistent_cuts(layout, points)
         return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
 
     def points(self) -> Points:
-        """Return the points of all regions."""
+        """Return the points of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
+        return self.unchanged(self._points)
+
+    def _points(self) -> Points:
         return {name: region.points() for name, region in self.regions.items()}
 
     def asked(self, text: str) -> dict[str, PointNumber]:
@@ -177,11 +186,14 @@ class OfflineApplication:
     def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
-        Raises: GuaranteeError: `POINT_TOO_OLD`. LogError.
+        Raises: GuaranteeError: `POINT_TOO_OLD`. HomeError: `RECOVERIES_MEANWHILE`. LogError.
         """
+        return self.unchanged(lambda: self._preview(asked))
+
+    def _preview(self, asked: Mapping[str, PointNumber]) -> Preview:
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        points = self.points()
+        points = self._points()
         decision = self.recovery.decide(failed, asked, force=True, points=points)
         moves = []
         for name, number in decision.goes.items():
@@ -220,10 +232,13 @@ class OfflineApplication:
         """Return the points to which each region can roll back, region by region, oldest first.
 
         Args: unit: only of this region, or of the last one that runs this processor.
-        Raises: DefinitionError: `REGION_UNKNOWN`.
+        Raises: DefinitionError: `REGION_UNKNOWN`. HomeError: `RECOVERIES_MEANWHILE`.
         """
-        layout, found = self.shape.layout, []
         wanted = None if unit is None else self.shape.require_region(unit)
+        return self.unchanged(lambda: self._history(wanted))
+
+    def _history(self, wanted: str | None) -> tuple[Past, ...]:
+        layout, found = self.shape.layout, []
         for name, region in self.regions.items():
             if wanted not in (None, name):
                 continue

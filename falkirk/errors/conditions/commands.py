@@ -64,6 +64,12 @@ PREVIEW_OUTDATED = Condition(
     "a rollback to cut {cut} is not what the page showed: {reason}.",
     hint="Read the new preview, and confirm again.",
 )
+PREVIEW_OUTDATED_COMMAND = Condition(
+    "PREVIEW_OUTDATED",
+    HomeError,
+    "the application has restored checkpoints since the preview: {names} would not return to the states shown.",
+    hint="Run the command again, and read the new preview.",
+)
 CUT_UNKNOWN = Condition(
     "CUT_UNKNOWN",
     DefinitionError,
@@ -166,6 +172,12 @@ EPOCH_MISSING = Condition(
     DefinitionError,
     "batch {batch!r} has no epoch {epoch} yet: the next one is {following}.",
     hint="Choose an earlier one.",
+)
+RECOVERIES_MEANWHILE = Condition(
+    "RECOVERIES_MEANWHILE",
+    HomeError,
+    "the application has restored a checkpoint {tries} times while the command read its checkpoints.",
+    hint="Run `falkirk status` to see why it fails so often, and try again when it runs.",
 )
 STATE_UNREADABLE_DELETED = Condition(
     "STATE_UNREADABLE",

@@ -22,7 +22,8 @@ def job() -> Column:
 def observed(observation: Observation) -> dict[str, Any] | None:
     """Return the observation of a finished job, or None if Spark does not publish it.
 
-    The first job with the observation counts, even if that job failed.
+    The first job with the observation counts, even if that job failed. If a shuffle of the job has given no rows, Spark
+    leaves out the rest of the plan, and the observation with it. Then it publishes an empty one.
     """
     future = observation._jo.future()  # type: ignore[union-attr]  # it was used
     deadline = time.monotonic() + OBSERVED_S
@@ -30,4 +31,5 @@ def observed(observation: Observation) -> dict[str, Any] | None:
         if time.monotonic() > deadline:
             return None
         time.sleep(0.005)
-    return observation.get
+    jvm_observation: Any = observation._jo
+    return observation.get if jvm_observation.getRow().length() else None

@@ -1,20 +1,25 @@
 """Files that no job can read, and files that were changed or removed: a writer of a folder delays its readers, and ends
 nothing."""
 
+import contextlib
 import gzip
 import json
 import os
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.frames import files
 from falkirk.frames.files import rows_of
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
@@ -25,6 +30,7 @@ from tests.integration.cutting import run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.epochs.test_files import put
 from tests.integration.live import Wire, await_one
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,10 +75,20 @@ def with_a_huge_page(file: bytes) -> bytes:
     )  # fmt: skip
 
 
+def rows_without_values(path: Path, rows: int) -> bytes:
+    """Return a Parquet file with one column of nulls: a few hundred bytes for any number of rows."""
+    pq.write_table(pa.table({"n": pa.nulls(rows, pa.int32())}), path, max_rows_per_page=rows, row_group_size=rows)
+    assert path.stat().st_size < 1_000
+    return path.read_bytes()
+
+
 def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     """Put files into the three folders that Spark can't read to their end; return their names."""
     text = b"word,n\n" + b"".join(b"ash,%d\n" % n for n in range(20_000))
     put_bytes(folder / "csv" / "names.csv", b"n,word\n1,ash\x1b[2J\n")
+    wrong = b"crc\0" + (512).to_bytes(4) + b"none"  # Hadoop finds it by its name, and compares
+    (folder / "csv" / ".sums.csv.crc").write_bytes(wrong)
+    put_bytes(folder / "csv" / "sums.csv", b"word,n\nash,1\n")
     put_bytes(folder / "csv" / "torn.csv.gz", gzip.compress(text)[:-5_000])
     put_bytes(folder / "json" / "torn.json.gz", gzip.compress(b'{"word": "ash", "n": 1}\n' * 90_000)[:-300])
     put_bytes(folder / "parquet" / "types.parquet", parquet(spark, scratch, "word INT, n STRING", [(1, "a")]))
@@ -81,7 +97,9 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     put_bytes(folder / "parquet" / "damaged.parquet", damaged)
     words = [(f"ash {n * 7919 % 1009}",) for n in range(5_000)]
     put_bytes(folder / "parquet" / "huge.parquet", with_a_huge_page(parquet(spark, scratch, "word STRING", words)))
-    return {"names.csv", "torn.csv.gz", "torn.json.gz", "types.parquet", "damaged.parquet", "huge.parquet"}
+    put_bytes(folder / "parquet" / "many.parquet", rows_without_values(scratch.with_name("many"), 2_000_000))
+    parquets = {"types.parquet", "damaged.parquet", "huge.parquet", "many.parquet"}
+    return {"names.csv", "sums.csv", "torn.csv.gz", "torn.json.gz"} | parquets
 
 
 @cache
@@ -106,10 +124,12 @@ def application(folder: Path, home: Path, database: str, events: str) -> fk.App:
 
 
 def test_files_that_can_not_be_read_are_left_out_and_named(
-    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str
+    spark: "SparkSession", broker: Broker, home: Path, tmp_path: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, each of them ended the application: EPOCH_KEEPS_FAILING, and again at each start. The huge one ended the
-    JVM."""
+    JVM. The one of many rows gave a dead letter for each row: a file of 369 bytes gave 20 million."""
+    monkeypatch.setattr(files, "ROWS_MAX", 10_000)
+    monkeypatch.setattr("falkirk.runtime.epochs.files.NAMED_MAX", 9)
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     events, words, sent = wire.topic("events"), Table(database, "words"), Counter[str]()
     for form in ("json", "csv", "parquet"):
@@ -159,11 +179,11 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     folder.mkdir()
     events, totals, others = wire.topic("events"), Table(database, "totals"), Table(database, "others")
-    files = fk.Files(str(folder), "csv", schema=SCHEMA)
+    orders_in = fk.Files(str(folder), "csv", schema=SCHEMA)
 
     def run() -> Any:
         app = fk.App("lost", home=home)
-        app.source("orders", files)
+        app.source("orders", orders_in)
         app.source("events", fk.Kafka(events, schema=SCHEMA))
 
         @app.batch(every="1 second", state="word STRING, total LONG", policy=fk.Lazy(when=lambda epoch: False))
@@ -221,12 +241,29 @@ def test_a_file_that_was_changed_or_removed_is_waited_for(
         await_one(query, lambda: "waiting: file 'c.csv' of 'orders'" in detail(query), "the status")
         monkeypatch.undo()
         put(folder / "d.csv", "word,n\nash,1000\n")
-        FileLog("orders", files, query._home.store).disown("c.csv")
+        FileLog("orders", orders_in, query._home.store).disown("c.csv")
         await_one(query, lambda: total() == 1011, "what came later")
     finally:
         query.stop()
     letters = wire.records("lost-totals.dead-letters")
     assert [r.key for r in letters] == [b"c.csv"]
+
+
+def test_a_file_of_many_rows_is_read_if_its_size_explains_them(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file counts alone, also if one task reads several."""
+    monkeypatch.setattr(files, "ROWS_MAX", 1_000)
+    paths = {}
+    for number in range(3):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(pa.table({"word": ["ash"] * 900, "n": pa.array([number] * 900, pa.int32())}), path)
+        paths[path] = number
+    path = tmp_path / "large.parquet"
+    pq.write_table(pa.table({"word": [f"w{n}" for n in range(5_000)]}), path)
+    assert path.stat().st_size > 5_000
+    found = rows_of(spark, fk.Files(str(tmp_path), schema=SCHEMA.replace(" NOT NULL", "")), {**paths, path: 3}).data
+    assert found.count() == 3 * 900 + 5_000
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet", "checksums"])
@@ -269,3 +306,46 @@ def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_pa
         os.close(held)
         while not ended.wait(0.2):  # without the mechanism: end the task, which would hold a core
             end_pipe(pipe)
+
+
+def test_a_pipe_that_is_moved_away_holds_its_task(spark: "SparkSession", tmp_path: Path) -> None:
+    """SECURITY.md says so: the task reads it until somebody ends it there, or until the Spark application ends."""
+    path, moved = tmp_path / "in" / "a.csv", tmp_path / "moved"
+    path.parent.mkdir()
+    path.write_bytes(b"word,n\n" + b"ash,1\n" * 40_000)
+    listed = rows_of(spark, fk.Files(str(path.parent), "csv", schema=SCHEMA), {path: 0})
+    path.unlink()
+    os.mkfifo(path)
+    jvm = spark.sparkContext._gateway.proc.pid
+    held, ended, looks = os.open(path, os.O_RDWR), threading.Event(), list[Path]()
+
+    def is_open() -> bool:
+        found = []
+        for file in Path(f"/proc/{jvm}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(file))
+        return str(path) in found
+
+    def read() -> None:
+        with contextlib.suppress(*SPARK_ERRORS):
+            listed.data.write.format("noop").mode("overwrite").save()
+        ended.set()
+
+    class Looks(list[Path]):
+        """The places of an epoch, which count how often somebody looks at them."""
+
+        def __iter__(self) -> "Iterator[Path]":
+            looks.append(path)
+            return super().__iter__()
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        wait_until(is_open, 60, "the task to open the pipe")
+        path.rename(moved)
+        with ended_pipes(Looks([path]), look_s=0.01):
+            wait_until(lambda: len(looks) > 20, 60, "looks at the folder")
+        assert not ended.is_set()
+    finally:
+        os.close(held)
+        while not ended.wait(0.2):
+            end_pipe(moved)

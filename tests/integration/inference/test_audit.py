@@ -120,6 +120,33 @@ def test_the_sample_is_of_the_newest(spark: "SparkSession", broker: Broker, even
     assert finding == AuditFinding(name="out", outcome=AuditOutcome.SAME, rows=10)
 
 
+def test_requests_have_no_sample(spark: "SparkSession", broker: Broker, events: str) -> None:
+    """Their topic has the identity of a home in its name. Before, the command ended with an error about a topic."""
+    app = fk.App("asked")
+    app.source("events", fk.Kafka(events, schema=SCHEMA))
+    app.source("queries", fk.Http("/queries", schema="id STRING NOT NULL, s STRING"))
+
+    @app.stream(fk.Lazy())
+    def passed(events: fk.Stream) -> fk.Stream:
+        return events.where("n % 2 = 0")
+
+    @app.stream(fk.Lazy())
+    def live(queries: fk.Stream) -> fk.Stream:
+        return queries.groupBy("s").count()
+
+    @app.batch(rows=10)
+    def both(queries: Any, events: Any) -> Any:
+        return queries.join(events, "s")
+
+    app.sink("passed", passed, fk.Kafka(f"passed-{events}"))
+    app.sink("live", live, fk.Kafka(f"live-{events}", key="s"))
+    app.sink("both", both, fk.Kafka(f"both-{events}"))
+    found = {each.name: each for each in audit(app, Connection.of(broker.bootstrap), spark, rows=100)}
+    assert found.pop("passed").outcome is AuditOutcome.SAME
+    assert len(found) >= 2
+    assert {(each.outcome, "requests" in each.reason) for each in found.values()} == {(AuditOutcome.SKIPPED, True)}
+
+
 def test_the_command(spark: "SparkSession", broker: Broker, events: str, tmp_path: Path) -> None:  # not a small one
     file = tmp_path / "app.py"
     file.write_text(

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 from pyspark.sql import SparkSession
@@ -23,6 +24,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.local.broker import Broker
 from tests.integration.live import Wire, await_one, settle
+from tests.support import wait_until
 
 ALL_INTERFACES = ("::", "0.0.0.0")
 #: Of Spark's network protocol: types of messages.
@@ -34,6 +36,8 @@ RANDOM = 40
 SEED = int(os.environ.get("FALKIRK_SEED", random.SystemRandom().randrange(10**6)))
 SECRET = "very-private-word"
 CHECKPOINTS = 3
+#: `AuthenticatedServer` keeps so many connections that have proven nothing.
+STRANGERS_MAX, MORE = 256, 50
 
 
 class Stranger:
@@ -140,3 +144,66 @@ def test_a_stranger_gets_nothing_and_stops_nothing(spark: SparkSession, broker: 
     assert query.status[0].restarts == 0, f"FALKIRK_SEED={SEED}"
     assert Counter(row["version"] for row in wire.rows(out)) == dict.fromkeys(range(1, CHECKPOINTS + 1), 1)
     assert stranger.received == b""
+
+
+def test_idle_strangers_are_disconnected(spark: SparkSession, broker: Broker, tag: str, home: Path) -> None:
+    """Those who say nothing lose their connections: the oldest ones when there are too many, and each after a while.
+
+    Otherwise they would keep them until the end of the micro-batch, and the process would run out of files.
+    """
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    events, out = wire.topic("events"), wire.topic("out")
+    stream = fk.read(fk.Kafka(events, schema="word STRING", key="word"))
+    counts = stream.groupBy("word").agg(F.count("*").alias("version"))
+    query = counts.write(fk.Kafka(out, key="word"), kafka=wire.bootstrap, home=str(home), interval="60 seconds")
+    strangers, ports = list[socket.socket](), Stranger(spark).open_ports
+
+    def connect(number: int) -> None:
+        (port, *_) = ports()
+        for _ in range(number):
+            strangers.append(socket.create_connection(("127.0.0.1", port), 20))
+
+    try:
+        wire.send(events, [{"word": SECRET}])
+        wire.await_count(out, 1, query)
+        with _patience_ms(spark, 600_000):
+            connect(STRANGERS_MAX + MORE)
+            wait_until(lambda: sum(map(_is_closed, strangers)) >= MORE, 30, "the oldest to be disconnected")
+            assert sum(map(_is_closed, strangers)) < 2 * MORE, "the others have their time"
+        with _patience_ms(spark, 200):
+            connect(10)
+            wait_until(lambda: all(map(_is_closed, strangers[-10:])), 30, "the newest to be disconnected")
+        wire.send(events, [{"word": SECRET}])
+        wire.await_count(out, 2, query)
+        assert ports(), "the micro-batch still runs"
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        query.stop()
+    assert query.status[0].restarts == 0
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Return whether the other side has closed a connection."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
+
+
+@contextlib.contextmanager
+def _patience_ms(spark: SparkSession, patience_ms: int) -> Iterator[None]:
+    """Have new connections prove within this time that they know the secret."""
+    jvm: Any = spark._jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    field = loader.loadClass("org.falkirk.AuthenticatedServer").getDeclaredField("patienceMs")
+    field.setAccessible(True)  # it is Java's
+    before = field.get(None)
+    field.set(None, jvm.java.lang.Long(str(patience_ms)))
+    try:
+        yield
+    finally:
+        field.set(None, jvm.java.lang.Long(str(before)))

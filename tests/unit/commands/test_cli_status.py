@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import falkirk as fk
 from falkirk.cli import main
+from falkirk.commands.homes import homes_below
 from falkirk.commands.status import see, watch
 from falkirk.declare.load import load_application
-from falkirk.errors import SparkError
+from falkirk.errors import HomeError, SparkError
+from falkirk.home.folder import open_home
 from falkirk.runtime.status import RegionStatus
+from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 
 APP = """
@@ -88,6 +93,53 @@ def test_falkirk_status_says_what_is_down_and_why(shop: Path, state: str) -> Non
     )
     assert shown.exit_code == (0 if state == "failed" else 1)
     assert json.loads(ask(shop, "--json").output)["regions"][0]["condition"] == "FUNCTION_FAILED"
+
+
+@pytest.mark.parametrize("seen", ["nothing", "stopped", "old"])
+def test_it_runs_between_two_spark_applications(shop: Path, seen: str) -> None:
+    """A host ends with the status `stopped`, the coordinator deletes it before the next one, and that one is slow."""
+    home = shop.parent / "home"
+    if seen != "nothing":
+        publish(shop, **{"stopped": {"state": "stopped"}, "old": {"at_s": time.time() - 3600}}[seen])  # type: ignore[arg-type]
+    held = locks.hold(home, locks.OWNER, str(os.getpid()))
+    try:
+        shown, told = ask(shop), json.loads(ask(shop, "--json").output)
+        assert shown.exit_code == 0
+        assert shown.output.split()[-2:] == (["shop:", "starting"] if seen == "nothing" else ["dead", "letters"])
+        assert "starting" in shown.output
+        assert told["runs"] is True
+        assert [r["state"] for r in told["regions"]] == ([] if seen == "nothing" else ["starting"])
+    finally:
+        os.close(held)
+    assert ask(shop).exit_code == 1
+
+
+def test_a_region_that_stays_down_is_named_meanwhile(shop: Path) -> None:
+    error = SparkError("FUNCTION_FAILED", "a function failed on a row.", where="shop.py:7", hint="Mend it.")
+    status = RegionStatus(name="sales", state="stopped").failed(error)
+    content = {"at_s": time.time(), "pid": 1, "regions": [vars(status)], "error": None}
+    (shop.parent / "home" / "status.json").write_text(json.dumps(content))
+    held = locks.hold(shop.parent / "home", locks.OWNER, str(os.getpid()))
+    try:
+        shown = ask(shop)
+    finally:
+        os.close(held)
+    assert shown.exit_code == 0
+    assert "sales failed for good and stays down" in " ".join(shown.output.split())
+
+
+def test_a_command_that_visits_the_home_does_not_run_the_application(tmp_path: Path) -> None:
+    """`falkirk gc` holds the lock of an application that does not run."""
+    home = tmp_path / "home"
+    app = fk.App("shop", home=home)
+    with open_home(home, "shop", visits=True):
+        assert not see(app, home).runs
+        assert not next(homes_below(home)).runs
+        with pytest.raises(HomeError, match=f"pid {os.getpid()}"):
+            open_home(home, "shop")
+    with open_home(home, "shop"):
+        assert see(app, home).line == "shop: starting"
+        assert next(homes_below(home)).runs
 
 
 def watched(shop: Path, *changes: Callable[[], None], as_json: bool = False, is_terminal: bool = False) -> str:

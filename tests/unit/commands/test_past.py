@@ -28,5 +28,6 @@ def test_results_that_are_sent_meanwhile_are_not_counted_below_zero() -> None:
     layout = Layout({"r": Stage(name="r", inputs=(SOURCE,), output=OUTPUT)}, {SOURCE: 1, OUTPUT: 1}, {})
     visit = cast(Any, object.__new__(OfflineApplication))
     visit.shape, visit.regions = SimpleNamespace(layout=layout), {"r": SimpleNamespace(points=points)}
+    visit._store = SimpleNamespace(newest_recovery=lambda: None)
     visit.logs = SimpleNamespace(ends=lambda log: at(log, sent))
     assert [past.since for past in visit.history()] == [0]

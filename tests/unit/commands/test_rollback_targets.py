@@ -4,7 +4,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -47,8 +47,13 @@ class Visit:
     """The part of a visit that the commands use."""
 
     def __init__(self, cuts: tuple[ConsistentCut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
-        self.found, self.previewed = cuts, dict[str, int]()
+        self.found, self.previewed, self.went = cuts, dict[str, int](), dict[str, int]()
+        #: The checkpoint 2 of sales, and later another one with this number.
+        self.newest_two = [point(2, NOON_S)]
         self.shape = SimpleNamespace(layout=SimpleNamespace(stages=dict.fromkeys(units)))
+
+    def unchanged(self, read: Callable[[], object]) -> object:
+        return read()
 
     def cuts(self) -> tuple[ConsistentCut, ...]:
         return self.found
@@ -59,6 +64,12 @@ class Visit:
     def asked(self, text: str) -> dict[str, int]:
         name, _, number = text.partition("@")
         return {name: int(number)}
+
+    def points(self) -> dict[str, tuple[Point, ...]]:
+        return {"sales": (self.newest_two[-1],), "audit": (point(0, 0.0),)}
+
+    def roll_back(self, asked: Mapping[str, int], *, force: bool) -> None:
+        self.went = dict(asked)
 
     def preview(self, asked: Mapping[str, int]) -> Preview:
         self.previewed = dict(asked)
@@ -136,7 +147,7 @@ def test_without_any_cut_a_backup_is_advised(text: str, condition: str) -> None:
 def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: str) -> Result:
     @contextmanager
     def offline(*of: Any) -> Iterator[Any]:
-        yield visit, None, False
+        yield visit, SimpleNamespace(take_charge=lambda: None), False
 
     monkeypatch.setattr(command, "offline", offline)
     monkeypatch.setattr(command, "_out", command.Terminal(width=200))
@@ -194,3 +205,20 @@ def test_the_preview_says_which_cut_it_takes(monkeypatch: pytest.MonkeyPatch) ->
     assert told["cut"] is None
     refused = run(monkeypatch, visit, "rollback", "--to", "last week")
     assert (refused.exit_code, "POINT_INVALID" in refused.output) == (1, True)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_a_checkpoint_that_was_replaced_after_the_preview_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, *, meanwhile: bool
+) -> None:
+    """The application has rolled back, and made another checkpoint with the number, while the user read the preview."""
+    visit = Visit()
+
+    def confirm(*arguments: object, **options: object) -> None:
+        if meanwhile:
+            visit.newest_two.append(point(2, NOON_S + 20))
+
+    monkeypatch.setattr(command.click, "confirm", confirm)
+    result = run(monkeypatch, visit, "rollback", "--to", "sales@2")
+    assert visit.went == ({} if meanwhile else {"sales": 2}), result.output
+    assert ("PREVIEW_OUTDATED" in result.output) == meanwhile

@@ -6,6 +6,8 @@ import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 import io.netty.util.AttributeKey;
 import java.nio.ByteBuffer;
+import java.util.ArrayDeque;
+import java.util.Deque;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
@@ -36,8 +38,15 @@ import scala.runtime.BoxedUnit;
  * of this fails the task.
  */
 final class AuthenticatedServer extends StreamingShuffleServerHandler {
-  /** How long a connection may take to prove that it knows the secret. */
-  private static final long PATIENCE_S = 30;
+  /** How long a connection may take to prove that it knows the secret. A test changes it. */
+  static long patienceMs = 30_000;
+
+  /** This process has no more unproven connections than this, so that it does not run out of open files. */
+  private static final int STRANGERS_MAX = 256;
+
+  /** The unproven connections, oldest first. A handshake takes milliseconds, so the oldest ones are no readers. */
+  private static final Deque<Channel> STRANGERS = new ArrayDeque<>();
+
   /** A handshake has fewer bytes, and fewer requests, than this. */
   private static final long HANDSHAKE_BYTES_MAX = 64 << 10;
 
@@ -86,8 +95,10 @@ final class AuthenticatedServer extends StreamingShuffleServerHandler {
     channel.pipeline().addFirst(new Limit());
     channel.pipeline().addBefore(SPARKS_HANDLER, null, new Gate());
     Future<?> patience =
-        channel.eventLoop().schedule(() -> closeUnlessChecked(channel), PATIENCE_S, TimeUnit.SECONDS);
+        channel.eventLoop().schedule(() -> closeUnlessChecked(channel), patienceMs, TimeUnit.MILLISECONDS);
     channel.closeFuture().addListener(closed -> patience.cancel(false));
+    admit(channel);
+    channel.closeFuture().addListener(closed -> forget(channel));
   }
 
   @Override
@@ -118,6 +129,22 @@ final class AuthenticatedServer extends StreamingShuffleServerHandler {
 
   private void receiveTrusted(TransportClient client, ByteBuffer message, RpcResponseCallback callback) {
     super.receive(client, message, callback);
+  }
+
+  /** Counts a new connection, and closes the oldest unproven one if there are too many. */
+  private static void admit(Channel channel) {
+    Channel oldest;
+    synchronized (STRANGERS) {
+      STRANGERS.add(channel);
+      oldest = STRANGERS.size() > STRANGERS_MAX ? STRANGERS.poll() : null;
+    }
+    if (oldest != null) closeUnlessChecked(oldest);
+  }
+
+  private static void forget(Channel channel) {
+    synchronized (STRANGERS) {
+      STRANGERS.remove(channel);
+    }
   }
 
   private static boolean isChecked(Channel channel) {
@@ -155,6 +182,7 @@ final class AuthenticatedServer extends StreamingShuffleServerHandler {
     public void channelRead(ChannelHandlerContext context, Object read) {
       if (isChecked(context.channel())) {
         context.pipeline().remove(this);
+        forget(context.channel());
       } else if (!(read instanceof RpcRequest) || ++requests > HANDSHAKE_REQUESTS_MAX) {
         release(read);
         context.close();
