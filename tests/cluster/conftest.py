@@ -7,6 +7,7 @@ import pytest
 
 from tests.cluster.bed import Bed, machines
 from tests.cluster.kafka import KafkaCluster
+from tests.cluster.secured import Secured, secured
 
 #: JVMs of executors live for a minute or so, as those of drivers do: see tests/conftest.py.
 _SETTINGS = """
@@ -42,6 +43,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     """Three brokers for this test process."""
     with KafkaCluster(tmp_path_factory.mktemp("brokers")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that requires TLS and SASL, and has access control lists. Each user of a test is new."""
+    with secured(tmp_path_factory.mktemp("guarded") / "secured") as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,11 @@ another test is left. Rights in PostgreSQL: tests/unit/home/test_least_rights.py
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
 from falkirk.check import Guarantee, bounds_now, read_topic
 from falkirk.commands.offline.application import shape_of
@@ -28,38 +26,28 @@ from falkirk.runtime.context import Storage
 from falkirk.theory.ids import EpochNumber, PointNumber
 from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.past import BATCHES, Past
-from tests.cluster.secured import PASSWORD, USER, Secured, right_of, secured
+from tests.cluster.rights import (
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONS,
+    WRITE,
+    Right,
+    login,
+    of_the_application,
+    rights,
+)
+from tests.cluster.secured import PASSWORD, USER, Secured, right_of
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
 from tests.support import wait_until
 
 APP = Path(__file__).parent / "apps" / "secured.py"
-READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-CREATE, DELETE, SETTINGS = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE_CONFIGS
-TOPIC, GROUP, TRANSACTIONS = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """A right of a user. Args: is_prefix: to all resources with this prefix."""
-
-    kind: ResourceType
-    name: str
-    operation: AclOperation
-    is_prefix: bool = False
-
-
-def rights(kind: ResourceType, name: str, *operations: AclOperation, is_prefix: bool = False) -> list[Right]:
-    return [Right(kind=kind, name=str(name), operation=o, is_prefix=is_prefix) for o in operations]
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """The broker of these tests."""
-    with secured(tmp_path_factory.mktemp("guarded") / "secured") as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -74,22 +62,6 @@ def past(guarded: Secured, home: Path, tag: str) -> Iterator[Past]:
     """An application at rest, with live regions that it can roll back."""
     with open_home(home, "again") as opened:
         yield Past(Wire(bootstrap=guarded.open.bootstrap, tag=tag), opened)
-
-
-def login(broker: Secured, user: str, given: Sequence[Right], monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """Return the connection of a new user with these rights alone."""
-    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
-    broker.add_user(user)
-    broker.allow_all([right_of(r.kind, r.name, r.operation, prefix=r.is_prefix, user=user) for r in given])
-    return Connection(
-        broker.by_password,
-        security_protocol="SASL_SSL",
-        sasl_mechanism="SCRAM-SHA-512",
-        username=user,
-        password="env:KAFKA_PASSWORD",
-        ca_location=str(broker.ca),
-        key_location=str(broker.client),
-    )
 
 
 def refusals(
@@ -252,17 +224,6 @@ def test_producers_and_consumers(guarded: Secured, stage: Stage, monkeypatch: py
     assert not may_consume(login(guarded, f"blind-{tag}", group, monkeypatch))
 
 
-def allow_what_is_documented(broker: Secured, events: str, counts: str) -> None:
-    """Give the user the rights of the application in docs/how-to/security.md."""
-    broker.allow(TOPIC, events, [READ, DESCRIBE, SETTINGS])
-    broker.allow(TOPIC, counts, [READ, WRITE, DESCRIBE, SETTINGS])
-    for own in ("falkirk.", f"{events}.dead-letters", f"{counts}.dead-letters"):
-        broker.allow(TOPIC, own, [READ, WRITE, DESCRIBE, SETTINGS, CREATE, DELETE], prefix=True)
-    for readers in ("falkirk", "spark-kafka-"):
-        broker.allow(GROUP, readers, [READ], prefix=True)
-    broker.allow(TRANSACTIONS, "falkirk.secured.", [WRITE, DESCRIBE], prefix=True)
-
-
 def test_peek_and_why(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, tag: str) -> None:
     def look(connection: Connection) -> None:
         place = Storage(home=past.home, connection=connection)
@@ -288,7 +249,9 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: P
     for topic in (events, counts):
         topics.create(topic, 2, {})
     guarded.add_user()
-    allow_what_is_documented(guarded, events, counts)
+    dead = [f"{topic}.dead-letters" for topic in (events, counts)]
+    given = of_the_application("secured", [events], [counts], dead)
+    guarded.allow_all([right_of(r.kind, r.name, r.operation, prefix=r.is_prefix, user=USER) for r in given])
     env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(guarded.ca), "EVENTS": events, "COUNTS": counts}
     by_password = {"SECURED": guarded.by_password, "CLIENT": str(guarded.client)}
     by_token = {"SECURED": guarded.by_token, "TOKENS": guarded.tokens.url}
