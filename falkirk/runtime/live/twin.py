@@ -124,7 +124,7 @@ class Twin:
             self._note_failure(error)
 
     def _note_failure(self, error: Exception | None) -> None:
-        """The first query goes on without it. Its own failure, if there is one, tells the cause to the user."""
+        """The first query continues. Its own failure, if there is one, tells the cause to the user."""
         self.query = None
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 2**self._failed)
         self._failed += 1

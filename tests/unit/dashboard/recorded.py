@@ -9,7 +9,7 @@ from falkirk.commands.dashboard.consent import Consented
 from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.progress import Look, failure, frontiers, outputs
 from falkirk.commands.dashboard.site import DashboardSite
-from falkirk.errors.conditions.commands import PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
+from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.host.web import WebServer
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import Point
@@ -168,6 +168,8 @@ class RecordedWatch:
         return died(self.look, frozenset({unit})) if unit in self.look.layout.stages else None
 
     def preview(self, cut: str) -> dict[str, Any]:
+        if not cut.isdigit():
+            raise CUT_UNKNOWN.error(cut=cut, number_shown=cut, advice="")
         move = {
             "region": "sales", "from": 1, "to": 0, "made_at_s": NOW_S - 30, "input_read_again": 250,
             "results_taken_back": 470, "why": "asked for",

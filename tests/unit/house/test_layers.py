@@ -23,9 +23,12 @@ LAYERS = (
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 #: Java files import these packages alone.
 JAVA_IMPORTS = (
+    "com.fasterxml.jackson.",
     "io.netty.",
     "java.",
+    "net.jpountz.lz4.",
     "org.falkirk.",
+    "org.apache.hadoop.",
     "org.apache.spark.",
     "org.apache.kafka.",
     "org.slf4j.",

@@ -157,7 +157,7 @@ final class Lane {
    * Sends a record unless the other twin has sent it. Two queries call this with the same records.
    *
    * <p>The mark is raised after the producer has the record. A task that is stopped in {@code send} has handed nothing
-   * over, so the lane goes on with the other twin's record. A failed producer ends both.
+   * over, and the other twin sends its own record. A failed producer ends both.
    */
   void sendOnce(ProducerRecord<byte[], byte[]> record, long[] stamp, long arrivedMs) {
     String topic = record.topic();
