@@ -181,8 +181,8 @@ def test_without_marks_results_come_twice(
     with Run(broker, tag, home) as run:
         with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
             run.wait(lambda: run.twin("counts").begun and run.twin("counts")._is_placed, "a twin")
-        repeated, lost, _ = run.judge(load)
-    assert (repeated > 0, lost) == (True, 0)
+        repeated, _, _ = run.judge(load)
+    assert repeated > 0
 
 
 def test_a_twin_that_comes_too_close_is_begun_again(
