@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.commands.options import file_argument, home_option, json_option
+from falkirk.commands.owners import OwnerReader, Owners
 from falkirk.commands.run import foreign_records, status_line
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
@@ -31,11 +32,15 @@ _STATES = {"running": "green", "failed": "red", "stopped": "dim"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenStatus:
-    """The last status of an application. Args: runs: a host still publishes it."""
+    """The last status of an application.
+
+    Args: runs: a host still publishes it. owners: None if it has never run with a lease.
+    """
 
     app: Application
     status: Mapping[str, Any]
     runs: bool
+    owners: Owners | None = None
 
     @property
     def failures(self) -> Iterator[str]:
@@ -46,7 +51,12 @@ class SeenStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"runs": self.runs, **self.status}
+        return {"runs": self.runs, **self.status, **({} if self.owners is None else self.owners.as_json())}
+
+    @property
+    def ownership(self) -> tuple[str, ...]:
+        """Lines about the owner and the processes that wait, if there is a lease."""
+        return () if self.owners is None else tuple(self.owners.lines())
 
     @property
     def line(self) -> str:
@@ -54,11 +64,12 @@ class SeenStatus:
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 
-def see(app: Application, home: Path) -> SeenStatus:
-    """Return the last status that an application has published in its home."""
+def see(app: Application, home: Path, owners: OwnerReader | None = None) -> SeenStatus:
+    """Return the last status that an application has published in its home, and its owners, if they are to be read."""
     status = read_status(home / "status.json") or {"at_s": 0.0, "regions": []}
     fresh = time.time() - status["at_s"] < SILENT_S
-    return SeenStatus(app=app, status=status, runs=fresh and any(r["state"] != "stopped" for r in status["regions"]))
+    runs = fresh and any(r["state"] != "stopped" for r in status["regions"])
+    return SeenStatus(app=app, status=status, runs=runs, owners=None if owners is None else owners.read())
 
 
 @click.command()
@@ -74,10 +85,11 @@ def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None
     """
     app = load_application(file)
     path = home or app.home
-    if watches:
-        watch(lambda: see(app, path), as_json=as_json_)
-        return
-    seen = see(app, path)
+    with OwnerReader(app, path) as owners:
+        if watches:
+            watch(lambda: see(app, path, owners), as_json=as_json_)
+            return
+        seen = see(app, path, owners)
     if as_json_:
         click.echo(json.dumps(seen.as_json(), indent=1))
     else:
@@ -90,7 +102,7 @@ def _print(seen: SeenStatus) -> None:
         Terminal().print(seen.line.replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(seen.line)
-    for text in seen.failures:
+    for text in (*seen.failures, *seen.ownership):
         Terminal().print(text, soft_wrap=True)
 
 
@@ -138,7 +150,7 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
     status = seen.status
     if not seen.runs:
         since = f"; its last status is of {when(status['at_s'])}" if status["at_s"] else ""
-        return Text(f"{seen.app.name}: does not run{since}")
+        return Group(*map(Text, (f"{seen.app.name}: does not run{since}", *seen.ownership)))
     figures = {str(f.get("name")): f for f in status.get("figures") or ()}
     table = Table()
     for name in ("unit", "state", "checkpoint", "waiting input", "results since the start", "dead letters"):
@@ -157,7 +169,9 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
             results,
             f"{region['dead_letters']:,}" if region["dead_letters"] else "",
         )
-    return Group(Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status))))
+    return Group(
+        Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status), *seen.ownership))
+    )
 
 
 def _sum(numbers: Iterator[int | None]) -> str:

@@ -11,16 +11,29 @@ from pathlib import Path
 from types import TracebackType
 
 from falkirk.errors import FalkirkError, StoreError
+from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.home import guard
-from falkirk.home.folder import Home, open_home, waiting_home
+from falkirk.home.folder import Home, open_home, this_process, waiting_home
 from falkirk.store.leases import Lease
 
-#: A lease lasts this long by default, and an option may not set less than the second value.
-LASTS_S, LASTS_MIN_S = 10.0, 4.0
+#: A lease lasts this long by default, and an option must be between the other values.
+LASTS_S, LASTS_MIN_S, LASTS_MAX_S = 10.0, 4.0, 3_600.0
 #: The time between two renewals, and between two looks at the lease of another process.
 RENEW_S, LOOK_S = 1.0, 0.5
 #: The owner ends itself so long before a waiting process may take over.
 MARGIN_S = 2.0
+#: The time between two notes of a process that waits. `falkirk status` shows it for three times as long.
+NOTE_S = 5.0
+
+
+def lease_s(*, wait: bool, lease: float) -> float | None:
+    """Return the length of the lease that a run with these options holds; None: none.
+
+    Raises: DefinitionError: `LEASE_INVALID`.
+    """
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or not LASTS_MIN_S <= lease <= LASTS_MAX_S:
+        raise LEASE_INVALID.error(lease=lease, least_s=LASTS_MIN_S, most_s=LASTS_MAX_S)
+    return float(lease) if wait else None
 
 
 def _seconds_awake_or_not() -> float:
@@ -59,6 +72,7 @@ def await_home(
     """
     watch, said = LeaseWatch() if watch is None else watch, ""
     home: Home | None = None
+    noted_s = -NOTE_S
     try:
         while True:
             try:
@@ -66,7 +80,11 @@ def await_home(
                 lease = home.store.lease()
                 if watch.is_free(lease) and home.take_lease(lease, lasts_s):
                     owned, home = home, None
+                    _waits_no_longer(owned)
                     return owned
+                if time.monotonic() - noted_s >= NOTE_S:
+                    home.store.note_waiting(this_process())
+                    noted_s = time.monotonic()
                 state = "" if lease is None else f"waiting: {lease.holder} runs this application"
             except StoreError as error:
                 if error.condition != "STORE_AWAY":
@@ -80,7 +98,13 @@ def await_home(
                 return None
     finally:
         if home is not None:
+            _waits_no_longer(home)
             home.close()
+
+
+def _waits_no_longer(home: Home) -> None:
+    with contextlib.suppress(StoreError):  # then people see it for a while
+        home.store.forget_waiting(this_process())
 
 
 class LeaseKeeper:
@@ -95,7 +119,8 @@ class LeaseKeeper:
 
     def __init__(
         self, home: Home, lasts_s: float, say: Callable[[str], None], *,
-        end: Callable[[int], object] = guard.end_at_once, clock: Callable[[], float] = _seconds_awake_or_not,
+        end: Callable[[int, Callable[[], None]], object] = guard.end_at_once,
+        clock: Callable[[], float] = _seconds_awake_or_not,
     ) -> None:  # fmt: skip
         self._home, self._lasts_s, self._say, self._end, self._clock = home, lasts_s, say, end, clock
         self._renewed_s, self._over = clock(), threading.Event()
@@ -107,8 +132,7 @@ class LeaseKeeper:
             self._home.store.renew_lease()
         except FalkirkError as error:
             if guard.is_replaced(error) and not self._over.is_set():
-                self._say(str(error))
-                self._end(guard.EXIT_FATAL)
+                self._end_with(error)
             return
         self._renewed_s = began_s
 
@@ -116,10 +140,11 @@ class LeaseKeeper:
         """End the process if its lease may soon be over."""
         silent_s = self._clock() - self._renewed_s
         if silent_s > self._lasts_s - MARGIN_S:
-            self._say(
-                f"the lease was not renewed for {silent_s:.1f} s, so another process may take over; this one ends"
-            )
-            self._end(guard.EXIT_FATAL)
+            self._end_with(LEASE_LOST.error(where=self._home.path, silent_s=silent_s, lasts_s=self._lasts_s))
+
+    def _end_with(self, error: FalkirkError) -> None:
+        """End all children first, since each of them may publish; then say why, and end."""
+        self._end(guard.EXIT_FATAL, lambda: self._say(f"{error.condition} {error}"))
 
     def __enter__(self) -> "LeaseKeeper":
         for step, pause_s in ((self.renew, RENEW_S), (self.check, 0.1)):

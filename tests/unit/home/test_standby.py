@@ -17,7 +17,8 @@ from falkirk.home import folder as homes
 from falkirk.home.folder import STANDBY, Home, ProcessRecord, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host import standby as standbys
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
 from falkirk.host.standby import TRIES_MAX, VARIABLE, Standby
 from falkirk.system.memory import available_bytes
 from tests.support import wait_until
