@@ -141,6 +141,7 @@ class Claim:
         Topics(connection).create(self.topic, 1, KEEP)
         self._key = home.store.signing_key()
         self.forged, self._seen = (0, -1), set[bytes]()
+        home.store.require_charge()  # a claim after that of a successor would end it
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
         self._claimed_s = time.monotonic()
         self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})

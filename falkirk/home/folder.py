@@ -31,6 +31,7 @@ from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
 from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
+from falkirk.system.times import seconds_since_boot
 
 #: The record of a standby, and how the name of its scratch folder begins.
 STANDBY, SCRATCH = "standby.json", "falkirk-standby-"
@@ -76,6 +77,8 @@ class Home:
         self._lock = lock
         #: Whether this process took over from an owner whose lease was over. That one may still hold locks.
         self._took_over = False
+        #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
+        self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
         has_run = (self.path / "regions").is_dir()
         place = self.path / "decisions.db" if store is None else store
@@ -89,13 +92,14 @@ class Home:
         self.store.take_charge(this_process())
         self.store.signing_key()  # if it is older than all decisions, all records are signed
 
-    def take_lease(self, seen: Lease | None, lasts_s: float) -> bool:
+    def take_lease(self, seen: Lease | None, lasts_s: float, key: str = "") -> bool:
         """Become the owner if the lease is still `seen` and its lock does not forbid it; return whether this succeeded.
 
         The lock of an owner protects it unless its lease is over. Then it may be suspended, or on a machine that was
         cut off. If its process is on this machine, it is killed. Else this process replaces the file of the lock.
 
         Args: seen: the lease that has stood still for its length, was released, or None: of a home without an owner.
+            key: as of `LeaseStore.note_waiting`.
         """
         if not locks.is_present(self._lock, self.path, locks.OWNER):
             os.close(self._lock)
@@ -103,25 +107,28 @@ class Home:
         is_over = seen is not None and seen.is_kept
         if not locks.take_soon(self._lock) and not is_over:
             return False
-        pid, taken = os.getpid(), False
+        pid, taken, began_s = os.getpid(), False, seconds_since_boot()
         try:
             taken = self.store.take_lease(
-                this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid)
-            )
+                this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid),
+                key=key,
+            )  # fmt: skip
         finally:
             if not taken:  # another process that waits may take over
                 locks.free(self._lock)
         if not taken:
             return False
-        self._took_over = is_over
-        (self.path / LEASED).touch(mode=0o600)
+        self._took_over, self.leased_s = is_over, began_s
+        with contextlib.suppress(OSError):  # a full disk
+            (self.path / LEASED).touch(mode=0o600)
         if seen is not None and is_over:
             self._end_former(seen)
         if locks.take_soon(self._lock):
             locks.note(self._lock, str(pid))
         else:
-            former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
-            os.close(former)
+            with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
+                former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
+                os.close(former)
         self.store.signing_key()
         return True
 

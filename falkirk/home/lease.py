@@ -4,17 +4,19 @@ The owner renews its lease each second. It ends itself before a waiting process 
 """
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from falkirk.errors import FalkirkError, StoreError
+from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.home import guard
 from falkirk.home.folder import Home, open_home, this_process, waiting_home
 from falkirk.store.leases import Lease
+from falkirk.system.times import seconds_since_boot
 
 #: A lease lasts this long by default, and an option must be between the other values.
 LASTS_S, LASTS_MIN_S, LASTS_MAX_S = 10.0, 4.0, 3_600.0
@@ -34,10 +36,6 @@ def lease_s(*, wait: bool, lease: float) -> float | None:
     if isinstance(lease, bool) or not isinstance(lease, int | float) or not LASTS_MIN_S <= lease <= LASTS_MAX_S:
         raise LEASE_INVALID.error(lease=lease, least_s=LASTS_MIN_S, most_s=LASTS_MAX_S)
     return float(lease) if wait else None
-
-
-def _seconds_awake_or_not() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)  # unlike the monotonic clock, it counts a suspended machine
 
 
 class LeaseWatch:
@@ -72,18 +70,17 @@ def await_home(
     """
     watch, said = LeaseWatch() if watch is None else watch, ""
     home: Home | None = None
-    noted_s = -NOTE_S
+    key, noted_s = secrets.token_hex(8), -NOTE_S
     try:
         while True:
             try:
                 home = waiting_home(path, application, store) if home is None else home
                 lease = home.store.lease()
-                if watch.is_free(lease) and home.take_lease(lease, lasts_s):
+                if watch.is_free(lease) and home.take_lease(lease, lasts_s, key):
                     owned, home = home, None
-                    _waits_no_longer(owned)
                     return owned
                 if time.monotonic() - noted_s >= NOTE_S:
-                    home.store.note_waiting(this_process())
+                    home.store.note_waiting(key, this_process())
                     noted_s = time.monotonic()
                 state = "" if lease is None else f"waiting: {lease.holder} runs this application"
             except StoreError as error:
@@ -98,21 +95,17 @@ def await_home(
                 return None
     finally:
         if home is not None:
-            _waits_no_longer(home)
+            with contextlib.suppress(StoreError):  # then people see it for a while
+                home.store.forget_waiting(key)
             home.close()
-
-
-def _waits_no_longer(home: Home) -> None:
-    with contextlib.suppress(StoreError):  # then people see it for a while
-        home.store.forget_waiting(this_process())
 
 
 class LeaseKeeper:
     """Renews the lease of this process, and ends the process if it can't. A context manager that releases the lease.
 
     One thread renews, and may wait for the store. Another one checks the time, so a store that does not answer can't
-    delay it. The time counts from the beginning of the last renewal that succeeded. A waiting process saw that renewal
-    later, so this process ends `MARGIN_S` before the other one may start.
+    delay it. The time counts from the beginning of the last renewal that succeeded, or of the takeover. A waiting
+    process saw that later, so this process ends `MARGIN_S` before the other one may start.
 
     Args: end: ends this process and all that it started, at once.
     """
@@ -120,10 +113,11 @@ class LeaseKeeper:
     def __init__(
         self, home: Home, lasts_s: float, say: Callable[[str], None], *,
         end: Callable[[int, Callable[[], None]], object] = guard.end_at_once,
-        clock: Callable[[], float] = _seconds_awake_or_not,
+        clock: Callable[[], float] = seconds_since_boot,
     ) -> None:  # fmt: skip
         self._home, self._lasts_s, self._say, self._end, self._clock = home, lasts_s, say, end, clock
-        self._renewed_s, self._over = clock(), threading.Event()
+        self._renewed_s = clock() if home.leased_s is None else home.leased_s
+        self._over = threading.Event()
 
     def renew(self) -> None:
         """Renew the lease once. End the process if the home has another owner."""
@@ -158,10 +152,15 @@ class LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
         try:
+            if error is not None:
+                # A JVM may have outlived its host. The processes that the home names are of this owner, or it says so.
+                self._home.store.require_charge()
+                self._home.kill_leftovers()
+            self._over.set()
             self._home.store.release_lease()
-        except StoreError as failed:  # the next owner waits until the lease is over
+        except (HomeError, StoreError) as failed:  # the next owner waits until the lease is over
+            self._over.set()
             self._say(f"the lease was not released: {failed}")
 
 

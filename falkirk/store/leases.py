@@ -63,11 +63,13 @@ class LeaseStore(Part):
             return _present(db)
 
     def take_lease(
-        self, holder: str, seen: Lease | None, lasts_s: float, *, machine: str = "", pid: int = 0, began: str = ""
-    ) -> bool:
+        self, holder: str, seen: Lease | None, lasts_s: float, *, machine: str = "", pid: int = 0, began: str = "",
+        key: str = "",
+    ) -> bool:  # fmt: skip
         """Become the owner, as `take_charge`, unless the lease has changed; return whether this process is the owner.
 
-        Args: seen: the lease that has stood still. machine, pid, began: as of `Lease`.
+        Args: seen: the lease that has stood still. machine, pid, began: as of `Lease`. key: as of `note_waiting`; this
+            process waits no longer.
         """
         with self._writing() as db:
             if _present(db) != seen:
@@ -78,6 +80,7 @@ class LeaseStore(Part):
                 at_s=self._clock(),
             )  # fmt: skip
             _record(db, mine)
+            db.execute(meta.delete().where(meta.c.name == _WAITING + key))
         self.generation = number
         return True
 
@@ -102,20 +105,24 @@ class LeaseStore(Part):
         found = [Waiting(holder=str(each["holder"]), at_s=float(each["at_s"])) for each in map(load, texts)]
         return tuple(sorted(found, key=lambda each: (-each.at_s, each.holder)))
 
-    def note_waiting(self, holder: str) -> None:
-        """Say that a process waits for the home. It is not the owner, so nothing depends on this."""
-        with self._writing() as db:
-            rows = db.execute(sql.select(meta.c.name, meta.c.value).where(meta.c.name.startswith(_WAITING))).all()
-            old = {name for name, text in rows if self._clock() - float(load(text)["at_s"]) > _FORGOTTEN_S}
-            db.execute(meta.delete().where(meta.c.name.in_({*old, _WAITING + holder})))
-            db.execute(
-                meta.insert().values(name=_WAITING + holder, value=dump({"holder": holder, "at_s": self._clock()}))
-            )
+    def note_waiting(self, key: str, holder: str) -> None:
+        """Say that a process waits for the home. It is not the owner, so nothing depends on this.
 
-    def forget_waiting(self, holder: str) -> None:
+        It does not queue with the writers. If it stood still in its turn, the owner could not renew its lease.
+
+        Args: key: identifies the process among those that wait.
+        """
+        with self._reading() as db:
+            db.execute(meta.delete().where(meta.c.name == _WAITING + key))
+            rows = db.execute(sql.select(meta.c.name, meta.c.value).where(meta.c.name.startswith(_WAITING))).all()
+            old = [name for name, text in rows if self._clock() - float(load(text)["at_s"]) > _FORGOTTEN_S]
+            db.execute(meta.delete().where(meta.c.name.in_(old)))
+            db.execute(meta.insert().values(name=_WAITING + key, value=dump({"holder": holder, "at_s": self._clock()})))
+
+    def forget_waiting(self, key: str) -> None:
         """Say that a process waits no longer."""
-        with self._writing() as db:
-            db.execute(meta.delete().where(meta.c.name == _WAITING + holder))
+        with self._reading() as db:
+            db.execute(meta.delete().where(meta.c.name == _WAITING + key))
 
 
 def _record(db: sql.Connection, lease: Lease) -> None:

@@ -56,7 +56,7 @@ def test_the_owner_of_a_lease_and_those_that_wait_are_shown(shop: Path) -> None:
         owner.take_charge()
         assert "owner" not in json.loads(ask(shop, "--json").output), "without a lease the store is not asked"
         assert owner.take_lease(owner.store.lease(), 10.0)
-        owner.store.note_waiting("process 7 on here")
+        owner.store.note_waiting("key", "process 7 on here")
         told = json.loads(ask(shop, "--json").output)
         assert told["owner"].pop("renewed_s_ago") < 60
         assert told["owner"] == {"process": mine, "generation": 2, "lease_s": 10.0}
@@ -65,7 +65,7 @@ def test_the_owner_of_a_lease_and_those_that_wait_are_shown(shop: Path) -> None:
         assert f"owner: {mine}, generation 2, lease of 10 s renewed" in shown
         assert "waiting: process 7 on here, seen" in shown
         owner.store.release_lease()
-        owner.store.forget_waiting("process 7 on here")
+        owner.store.forget_waiting("key")
         shown = " ".join(ask(shop).output.split())
         assert f"no owner: {mine} has released the lease" in shown
         assert "waiting" not in shown
@@ -79,7 +79,7 @@ def test_a_process_that_no_longer_says_that_it_waits_is_not_shown(shop: Path) ->
     with open_home(shop.parent / "home", "shop", clock=lambda: next(clock, now_s)) as home:
         (shop.parent / "home" / LEASED).touch()
         for name in ("long ago", "some time ago", "now"):
-            home.store.note_waiting(name)
+            home.store.note_waiting(name, name)
         assert "long ago" not in [each.holder for each in home.store.waiting()], "nobody deletes it but another one"
     assert [each["process"] for each in json.loads(ask(shop, "--json").output)["waiting"]] == ["now"]
 

@@ -162,3 +162,21 @@ def test_a_file_system_without_links_gives_one_identity_too(home: Path, monkeypa
     with waiting_home(home, "shop") as one, waiting_home(home, "shop") as two:
         assert one.identity == two.identity
     assert sorted(file.name for file in home.iterdir() if "falkirk" in file.name) == [identities.FILE]
+
+
+def test_a_home_that_is_made_between_two_looks_is_not_damaged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process finds no identity. Then another one makes it and the store, and then the first one finds the store."""
+    exists, made = Path.exists, list[Home]()
+
+    def late(path: Path) -> bool:
+        found = exists(path)
+        if path.name == identities.FILE and not found and not made:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Path, "exists", exists)
+                made.append(waiting_home(home, "shop"))
+        return found
+
+    monkeypatch.setattr(Path, "exists", late)
+    with waiting_home(home, "shop") as opened:
+        assert opened.identity == made[0].identity
+    made[0].close()

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.errors import DefinitionError, StoreError
+from falkirk.errors import DefinitionError, HomeError, StoreError
 from falkirk.home.folder import Home, ProcessRecord, waiting_home
 from falkirk.home.lease import MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.prepared import loaded
 from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.store import Lease
+from tests.postgres import Postgres
 from tests.stores import Place
 from tests.support import wait_until
 
@@ -118,6 +119,7 @@ class Keeping:
         found = waiting_home(folder, "shop")
         assert found.take_lease(None, LASTS_S)
         self.home: Home = found
+        found.leased_s = Clock().now_s
         self.clock, self.ends, self.said = Clock(), list[int](), list[str]()
         self.keeper = LeaseKeeper(found, LASTS_S, self.said.append, end=self._end, clock=self.clock)
 
@@ -144,6 +146,64 @@ def test_an_owner_that_cannot_renew_ends_before_another_may_start(tmp_path: Path
     keeper.check()
     assert keeping.ends
     assert keeping.said[0].split()[0] == "LEASE_LOST"
+    keeping.home.close()
+
+
+def test_the_time_of_a_takeover_counts_for_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To kill the former owner, or to replace its locks, takes seconds, in which nobody renews the lease."""
+    clock, ends = Clock(), list[int]()
+    monkeypatch.setattr("falkirk.home.folder.seconds_since_boot", clock)
+
+    def slowly(former: Lease) -> None:
+        clock.now_s += LASTS_S
+
+    with waiting_home(tmp_path, "shop") as home:
+        assert home.store.take_lease("a former owner", None, LASTS_S)
+        monkeypatch.setattr(home, "_end_former", slowly)
+        assert home.take_lease(home.store.lease(), LASTS_S)
+        keeper = LeaseKeeper(home, LASTS_S, print, end=lambda code, last: ends.append(code), clock=clock)
+        keeper.check()
+    assert ends
+
+
+def test_a_waiting_process_that_stands_still_does_not_stop_renewals(postgres: Postgres, tag: str) -> None:
+    """It stops between two statements of its note, with the transaction open."""
+    place = Place(where=postgres.url(), identity=tag)
+    owner, waiting = place.open(), place.open()
+    assert owner.take_lease("the owner", None, LASTS_S)
+    waiting.note_waiting("key", "waits")
+    renewed = threading.Event()
+
+    def stand_still() -> float:
+        thread = threading.Thread(target=lambda: (owner.renew_lease(), renewed.set()))
+        thread.start()
+        thread.join(5)
+        return time.time()
+
+    waiting._clock = stand_still
+    waiting.note_waiting("key", "waits")
+    assert renewed.is_set()
+    owner.close()
+    waiting.close()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_owner_that_ends_with_an_error_releases_its_lease_after_its_processes(
+    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping, steps = Keeping(tmp_path), list[str]()
+
+    def kill() -> None:
+        steps.append("kill")
+        if left:
+            raise HomeError("LEFTOVER_ALIVE", "one survives")
+
+    monkeypatch.setattr(keeping.home, "kill_leftovers", kill)
+    with pytest.raises(ValueError, match="an error"), keeping.keeper:
+        raise ValueError("an error")
+    lease = keeping.home.store.lease()
+    assert lease is not None
+    assert (steps, lease.is_kept) == (["kill"], left)
     keeping.home.close()
 
 
