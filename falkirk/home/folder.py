@@ -75,8 +75,9 @@ class Home:
         # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
-        #: Whether this process took over from an owner whose lease was over. That one may still hold locks.
-        self._took_over = False
+        # If this process took over from an owner whose lease was over, that one may still hold locks.
+        #: The machine and the generation of that one.
+        self.replaced: tuple[str, int] | None = None
         #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
         self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
@@ -118,7 +119,8 @@ class Home:
                 locks.free(self._lock)
         if not taken:
             return False
-        self._took_over, self.leased_s = is_over, began_s
+        self.leased_s = began_s
+        self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)
         with contextlib.suppress(OSError):  # a full disk
             (self.path / LEASED).touch(mode=0o600)
         if seen is not None and is_over:
@@ -199,7 +201,7 @@ class Home:
                     if (process := record.find()) is not None:
                         killed[record.pid] = record
                         process.kill()
-                if self._took_over and not killed and time.monotonic() > began_s + _ELSEWHERE_S:
+                if self.replaced is not None and not killed and time.monotonic() > began_s + _ELSEWHERE_S:
                     # Suspended on another machine, or on a dead one whose locks the file server still keeps.
                     os.close(locks.replace(self.path, locks.HOST, ""))
                     break

@@ -101,7 +101,12 @@ class Coordinator:
         if self._path.is_dir():
             self._await_space()  # becoming the owner needs a write
         lease_s, say = self._settings.lease_s, self._say
-        opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
+        opened = None
+        try:
+            opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
+        finally:
+            if opened is None:
+                self._standby.end()
         if opened is None:
             return  # it was stopped while it waited
         with (
@@ -142,12 +147,13 @@ class Coordinator:
 
     def _pause(self, seconds: float) -> bool:
         self.pulse.rest()
+        self._standby.watch_waiting(self._path)
         return self._stopping.wait(seconds)
 
     def _begin_standby(self) -> "subprocess.Popen[str]":
         return self._start_process()
 
-    def _brief_standby(self, process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
+    def _brief_standby(self, process: "subprocess.Popen[str]", home: Home | None, folder: Path) -> None:
         _send(process, self._host_settings(home, standby=str(folder)))
 
     def _entrance(self, home: Home) -> "contextlib.AbstractContextManager[Gateway | None]":
@@ -234,11 +240,13 @@ class Coordinator:
         threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
         return process
 
-    def _host_settings(self, home: Home, standby: str | None = None) -> HostSettings:
-        assert home.store.generation is not None, "the holder of the home's lock has become its owner"
+    def _host_settings(self, home: Home | None, standby: str | None = None) -> HostSettings:
+        """Return the settings of a host, or of a standby. Args: home: None: this process waits for it."""
+        generation = 0 if home is None else home.store.generation
+        assert generation is not None, "the holder of the home's lock has become its owner"
         return HostSettings(
             coordinator=os.getpid(),
-            generation=home.store.generation,
+            generation=generation,
             file=str(self._settings.file.resolve()),
             home=str(self._path.resolve()),
             kafka=self._settings.kafka,
@@ -250,6 +258,7 @@ class Coordinator:
             conf=dict(self._settings.conf),
             once=self._settings.once,
             leased=self._settings.lease_s is not None,
+            replaced=None if home is None else home.replaced,
         )
 
     def _watch(

@@ -10,6 +10,8 @@ from typing import Any
 COUNTS_FILE = "failures.json"
 #: The file in a standby's scratch folder that has its progress, and the contents of this file. Before, it is of no use.
 STATE, PLANNED, WARM = "state", "planned", "warm"
+#: The file of a home with the plan of its last start.
+PLAN = "plan.json"
 #: The exit code of a standby that has failed, or no longer fits: its coordinator starts a host without it.
 EXIT_UNUSABLE = 5
 #: The exit code of a host that has processed its input in a run with `--once`.
@@ -48,7 +50,7 @@ class HostSettings:
     Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
         counts of the host before it. standby: the scratch folder of a host that first waits for a second line of
         settings, with which it takes charge (falkirk/host/standby.py). leased: its coordinator holds a lease, so
-        another machine may take over. Others: as `RunSettings`.
+        another machine may take over. replaced: as of `Home`. Others: as `RunSettings`.
     """
 
     coordinator: int
@@ -64,6 +66,7 @@ class HostSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     leased: bool = False
+    replaced: tuple[str, int] | None = None
 
     def to_json(self) -> str:
         """Return the settings as one line."""
@@ -72,4 +75,6 @@ class HostSettings:
     @classmethod
     def of(cls, line: str) -> "HostSettings":
         """Return the settings of a line."""
-        return cls(**json.loads(line))
+        content = json.loads(line)
+        found = content.get("replaced")
+        return cls(**content | {"replaced": None if found is None else tuple(found)})

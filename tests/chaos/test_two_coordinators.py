@@ -25,9 +25,10 @@ from tests.support import PATIENCE, suspend, wait_until
 LEASE_S = 6.0
 #: The time of one look at the results.
 LOOK_S = 0.1
-#: A start of Spark and of the region, on idle cores, until the first result. The new owner waits 5 s of it for a former
-#: one that it can't see.
+#: A start of Spark and of the region, on idle cores, until the first result.
 START_S = 25.0
+#: The same with a warm standby.
+WARM_S = 5.0
 
 
 class Pair:
@@ -98,22 +99,26 @@ class Pair:
 
 @contextlib.contextmanager
 def pair(
-    broker: Broker, home: Path, tag: str, store: str, *, one_store: str | None = None, **env: str
+    broker: Broker, home: Path, tag: str, store: str, *, one_store: str | None = None, is_warm: bool = False, **env: str
 ) -> Iterator[Pair]:
-    """Run two coordinators until the end of the block. Args: one_store: the store's address for the owner."""
+    """Run two coordinators until the end of the block.
+
+    Args: one_store: the store's address for the owner. is_warm: the one that waits has a standby.
+    """
     events, counts = f"events-{tag}", f"counts-{tag}"
     topics = Topics(Connection.of(broker.bootstrap))
     for topic in (events, counts):
         topics.create(topic, 2, {})
-    options = ("--wait", "--lease", str(LEASE_S))
 
-    def coordinator(name: str, address: str) -> Application:
+    def coordinator(name: str, address: str, *options: str) -> Application:
         names = {"EVENTS": events, "COUNTS": counts, "INTERVAL": "5 seconds", "MACHINE": name, "STORE": address}
+        options = ("--wait", "--lease", str(LEASE_S), *options)
         made = Application(APPS / "machines.py", broker.bootstrap, home, {**names, **env}, *options)
         made.output_file = f"{name}.log"
         return made
 
-    one, other = coordinator("one", one_store or store), coordinator("other", store)
+    one = coordinator("one", one_store or store)
+    other = coordinator("other", store, *(["--standby"] if is_warm else []))
     run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=("counts",), application=other)
     one.start()
     try:
@@ -121,7 +126,8 @@ def pair(
         other.start()
         both = Pair(run, one, other, store)
         try:
-            wait_until(lambda: "waiting: " in other.output(), 60, other.output)
+            says = "waiting with a warm Spark application" if is_warm else "waiting: "
+            wait_until(lambda: says in other.output(), 60, other.output)
             yield both
         finally:
             both.close()
@@ -130,16 +136,18 @@ def pair(
             one.kill()
 
 
-def test_a_killed_owner_is_replaced(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
+def test_a_killed_owner_is_replaced_by_a_warm_one(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
     with (
-        pair(broker, home, tag, postgres.url()) as both,
+        pair(broker, home, tag, postgres.url(), is_warm=True) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):
         both.await_results_behind_a_commit()
         both.other.forget_status()
         killed_s = time.monotonic()
         both.one.kill()
-        both.await_takeover(killed_s)
+        took_s = both.await_takeover(killed_s)
+        assert took_s < (LEASE_S + WARM_S) * PATIENCE
+        assert both.other.status()["start"]["standby"]
         both.assert_exactly_once(load)
 
 

@@ -165,7 +165,7 @@ def test_a_file_system_without_links_gives_one_identity_too(home: Path, monkeypa
 
 
 def test_a_home_that_is_made_between_two_looks_is_not_damaged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process finds no identity. Then another one makes it and the store, and then the first one finds the store."""
+    """One process finds no identity. Another one makes it and the store. Then the first one finds the store."""
     exists, made = Path.exists, list[Home]()
 
     def late(path: Path) -> bool:
