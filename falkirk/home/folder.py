@@ -97,7 +97,8 @@ class Home:
         """Become the owner if the lease is still `seen` and its lock does not forbid it; return whether this succeeded.
 
         The lock of an owner protects it unless its lease is over. Then it may be suspended, or on a machine that was
-        cut off. If its process is on this machine, it is killed. Else this process replaces the file of the lock.
+        cut off. If its process is on this machine, it is killed. Else this process replaces the file of the lock. A
+        lock that another process holds, such as a command, forbids a takeover.
 
         Args: seen: the lease that has stood still for its length, was released, or None: of a home without an owner.
             key: as of `LeaseStore.note_waiting`.
@@ -106,8 +107,9 @@ class Home:
             os.close(self._lock)
             self._lock = locks.open_lock(self.path, locks.OWNER)
         is_over = seen is not None and seen.is_kept
-        if not locks.take_soon(self._lock) and not is_over:
-            return False
+        is_former = seen is not None and is_over and locks.said(self._lock) == str(seen.pid)
+        if not locks.take_soon(self._lock) and not is_former:
+            return False  # for example, a command that changes the home holds it
         pid, taken, began_s = os.getpid(), False, seconds_since_boot()
         try:
             taken = self.store.take_lease(

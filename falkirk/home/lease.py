@@ -15,6 +15,7 @@ from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.home import guard
 from falkirk.home.folder import Home, open_home, this_process, waiting_home
+from falkirk.store import Store
 from falkirk.store.leases import Lease
 from falkirk.system.times import seconds_since_boot
 
@@ -57,6 +58,23 @@ class LeaseWatch:
     def lose_sight(self) -> None:
         """Start anew: the lease can't be read, so nobody knows whether the owner renews it."""
         self._seen, self._since_s = None, self._clock()
+
+
+def is_renewed(store: Store) -> bool:
+    """Return whether an owner renews its lease now, perhaps on a machine whose locks can't be seen here.
+
+    If there is a lease that nobody renews, this takes three times as long as the time between two renewals.
+
+    Raises: StoreError.
+    """
+    first, until_s = store.lease(), time.monotonic() + 3 * RENEW_S
+    if first is None or not first.is_kept:
+        return False
+    while time.monotonic() < until_s:
+        if (now := store.lease()) != first:
+            return now is not None and now.is_kept
+        time.sleep(RENEW_S / 5)
+    return False
 
 
 def await_home(

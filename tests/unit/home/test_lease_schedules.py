@@ -18,7 +18,7 @@ from falkirk.home.lease import MARGIN_S, RENEW_S, LeaseKeeper, LeaseWatch
 from falkirk.store import Lease
 
 LASTS_S, STEP_S = 6.0, 0.5
-#: The longest time in which somebody that may takes over: what is left of one lease, and one more of a lost sight.
+#: Within this time some process takes over: the rest of one lease, and another one after a store that was away.
 TAKES_S = 2 * LASTS_S + 3 * STEP_S
 FAULTS = st.sampled_from(["", "", "", "", "suspend", "resume", "cut", "heal", "kill", "die while taking over"])
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+import falkirk as fk
+from falkirk.commands.running import home_of
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import folder
 from falkirk.home.folder import Home, ProcessRecord, open_home, waiting_home
@@ -191,3 +193,24 @@ def test_waiting_processes_are_listed_until_they_wait_no_longer(home: Path) -> N
         assert await_home(home, "shop", None, lasts_s=LASTS_S, pause=pause, say=print) is None
         with waiting_home(home, "shop") as visitor:
             assert not visitor.store.waiting()
+
+
+def test_a_command_that_changes_the_home_keeps_others_from_taking_over(home: Path) -> None:
+    """The owner died, and somebody rolls the application back before its lease is over."""
+    lease = expired(home)
+    with waiting_home(home, "shop") as waiting:
+        with open_home(home, "shop", visits=True):
+            assert not waiting.take_lease(lease, LASTS_S)
+        assert waiting.take_lease(lease, LASTS_S)
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_command_asks_an_owner_whose_lock_it_cannot_see(home: Path, lives: bool) -> None:
+    app = fk.App("shop", home=home)
+    with owner(home) as (process, _):
+        if not lives:
+            process.kill()
+            process.wait()
+        (home / locks.OWNER).unlink()  # a lock that other machines don't see
+        with home_of(app, None) as (_, runs):
+            assert runs is lives
