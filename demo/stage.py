@@ -18,7 +18,8 @@ import psutil
 from falkirk.declare.load import load_application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import ProcessRecord
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
 from falkirk.local import broker as local_broker
 from falkirk.local.cache import cache_home
 from falkirk.system.terminal import Terminal

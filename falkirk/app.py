@@ -33,7 +33,7 @@ class App(Application):
             is usual.
         fenced: live regions write their outputs in transactions of a few milliseconds, with which the broker refuses
             the records of former writers, even of executors that nobody can reach. Readers must then use
-            ``isolation.level=read_committed``. By default on a cluster, and not on one machine.
+            ``isolation.level=read_committed``. By default on a cluster and with ``falkirk run --wait``, and else not.
         http: the address, ``"host:port"``, at which the application accepts requests for `Http` sources. Port 0 means
             any free port, which later starts keep.
         http_tls: the certificate, as `Tls`, with which the application accepts requests over https.
@@ -68,8 +68,9 @@ class App(Application):
         """Run the application until it is stopped (Ctrl-C): the coordinator in this process, Spark in another process.
 
         Args: options: the options of ``falkirk run``: ``kafka``, ``home``, ``master``, ``create_topics``, ``force``,
-            ``once``, ``metrics``, ``dashboard`` (``""``: at its usual port), ``standby``, and ``conf``, a mapping of
-            Spark settings.
+            ``once``, ``metrics``, ``dashboard`` (``""``: at its usual port), ``standby``, ``wait``, ``lease`` (in
+            seconds), and ``conf``, a mapping of Spark settings.
+        Raises: DefinitionError: `LEASE_INVALID`; `WAIT_UNSUITABLE`: ``wait`` under spark-submit.
         """
         from falkirk.commands.run import run_application
 

@@ -10,8 +10,8 @@ from falkirk.commands.group import LazyGroup, RunCommand
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
 from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
-from falkirk.home.lease import LASTS_MIN_S, LASTS_S
-from falkirk.host.coordinator import RunSettings
+from falkirk.home.lease import LASTS_S, lease_s
+from falkirk.host.settings import RunSettings
 from falkirk.local.submitted import add_py_files, spark_conf
 from falkirk.system import private
 from falkirk.system.terminal import Terminal
@@ -82,7 +82,7 @@ def main(context: click.Context) -> None:
     help="While another process runs the application, wait, and take over when that process dies or ends.",
 )  # fmt: skip
 @click.option(
-    "--lease", "lease_s", type=click.FloatRange(min=LASTS_MIN_S), default=LASTS_S, show_default=True, metavar="SECONDS",
+    "--lease", type=float, default=LASTS_S, show_default=True, metavar="SECONDS",
     help="With --wait: another process takes over after this time without a sign of life of this one.",
 )  # fmt: skip
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A Spark setting; may be repeated.")
@@ -94,7 +94,7 @@ def main(context: click.Context) -> None:
 def run(
     file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, create_topics: bool,
     force: bool, once: bool, metrics: str | None, dashboard: str | None, standby: bool | None,
-    wait: bool, lease_s: float, settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
+    wait: bool, lease: float, settings: tuple[str, ...], jars: str | None, packages: str | None, py_files: str | None,
 ) -> None:  # fmt: skip
     """Run the application in FILE.
 
@@ -119,7 +119,7 @@ def run(
         standby=standby,
         conf=conf,
         once=once,
-        lease_s=lease_s if wait else None,
+        lease_s=lease_s(wait=wait, lease=lease),
     )
     run_in_terminal(app, run_settings)
 

@@ -12,8 +12,11 @@ from falkirk.declare.address import as_dashboard_address, as_metrics_address
 from falkirk.declare.application import Application
 from falkirk.declare.load import LOADING, broker_of
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
+from falkirk.errors.conditions.host import WAIT_UNSUITABLE
 from falkirk.errors.location import caller
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.home.lease import LASTS_S, lease_s
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
 from falkirk.host.spans import EXTRA, Spans, exporting, is_wanted
 from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
@@ -27,15 +30,19 @@ if TYPE_CHECKING:
 
 _console = Terminal(stderr=True)
 #: Options that need a coordinator, or a session of Falkirk's own.
-_OF_THE_COORDINATOR = ("dashboard", "master", "metrics", "standby", "conf")
+_OF_THE_COORDINATOR = ("dashboard", "master", "metrics", "standby", "conf", "lease_s")
 
 
 def run_application(app: Application, **options: Any) -> None:
     """Run an application from its own file: `python app.py` or `spark-submit app.py`. See `App.run`."""
+    wait, lease = options.pop("wait", False), options.pop("lease", LASTS_S)
     frame = sys._getframe(2)
     if frame.f_globals.get("__name__") == LOADING:
         return  # the file is only being read for its declarations
+    options["lease_s"] = lease_s(wait=wait, lease=lease)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
+        if wait:
+            raise WAIT_UNSUITABLE.error(where=caller())
         from falkirk.host.query import start_application  # needs Spark; the coordinator does not
 
         # Under spark-submit the session, and so the host, is this process.

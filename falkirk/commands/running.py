@@ -17,6 +17,7 @@ from falkirk.errors import HomeError
 from falkirk.errors.conditions.commands import FILE_UNKNOWN, REQUEST_UNANSWERED_STOP
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
+from falkirk.home.lease import is_renewed
 from falkirk.home.requests import PATIENCE_S, ask_to_stop
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
@@ -51,6 +52,9 @@ def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
         raise never_ran(path)
     try:
         held, runs = open_home(path, app.name, app.store, visits=True), False
+        if is_renewed(held.store):
+            held.close()
+            held, runs = attach_home(path, app.name, app.store), True
     except HomeError as error:
         if error.condition != "HOME_IN_USE":
             raise

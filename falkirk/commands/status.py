@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.commands.options import file_argument, home_option, json_option
+from falkirk.commands.owners import OwnerReader, Owners
 from falkirk.commands.run import foreign_records, status_line
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
@@ -37,13 +38,15 @@ class SeenStatus:
     """The last status of an application.
 
     Args: runs: a host still publishes it, or starts. starts: the coordinator runs, and no host has reported since the
-        last one ended. The state of each region is then `starting`, unless it stays down.
+        last one ended. The state of each region is then `starting`, unless it stays down. owners: None if it has never
+        run with a lease.
     """
 
     app: Application
     status: Mapping[str, Any]
     runs: bool
     starts: bool = False
+    owners: Owners | None = None
 
     @property
     def failures(self) -> Iterator[str]:
@@ -54,7 +57,12 @@ class SeenStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {"runs": self.runs, **self.status}
+        return {"runs": self.runs, **self.status, **({} if self.owners is None else self.owners.as_json())}
+
+    @property
+    def ownership(self) -> tuple[str, ...]:
+        """Lines about the owner and the processes that wait, if there is a lease."""
+        return () if self.owners is None else tuple(self.owners.lines())
 
     @property
     def line(self) -> str:
@@ -64,20 +72,21 @@ class SeenStatus:
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 
-def see(app: Application, home: Path) -> SeenStatus:
-    """Return the last status that an application has published in its home.
+def see(app: Application, home: Path, owners: OwnerReader | None = None) -> SeenStatus:
+    """Return the last status that an application has published in its home, and its owners, if they are to be read.
 
     Between the end of a host and the first report of the next one, nothing is published. The lock of the home then
     shows that the coordinator runs.
     """
     starts = locks.is_run(home)  # before the status: a host that has just reported is no longer starting
     status = read_status(home / "status.json") or {"at_s": 0.0, "regions": []}
+    owned = None if owners is None else owners.read()
     fresh = time.time() - status["at_s"] < SILENT_S
     if fresh and any(r["state"] != "stopped" for r in status["regions"]):
-        return SeenStatus(app=app, status=status, runs=True)
+        return SeenStatus(app=app, status=status, runs=True, owners=owned)
     if starts:
         status = {**status, "regions": [_starting(region) for region in status["regions"]]}
-    return SeenStatus(app=app, status=status, runs=starts, starts=starts)
+    return SeenStatus(app=app, status=status, runs=starts, starts=starts, owners=owned)
 
 
 def _starting(region: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,10 +109,11 @@ def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None
     """
     app = load_application(file)
     path = home or app.home
-    if watches:
-        watch(lambda: see(app, path), as_json=as_json_)
-        return
-    seen = see(app, path)
+    with OwnerReader(app, path) as owners:
+        if watches:
+            watch(lambda: see(app, path, owners), as_json=as_json_)
+            return
+        seen = see(app, path, owners)
     if as_json_:
         click.echo(json.dumps(seen.as_json(), indent=1))
     else:
@@ -116,7 +126,7 @@ def _print(seen: SeenStatus) -> None:
         Terminal().print(seen.line.replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(seen.line)
-    for text in seen.failures:
+    for text in (*seen.failures, *seen.ownership):
         Terminal().print(text, soft_wrap=True)
 
 
@@ -164,7 +174,7 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
     status = seen.status
     if not seen.runs:
         since = f"; its last status is of {when(status['at_s'])}" if status["at_s"] else ""
-        return Text(f"{seen.app.name}: does not run{since}")
+        return Group(*map(Text, (f"{seen.app.name}: does not run{since}", *seen.ownership)))
     figures = {str(f.get("name")): f for f in status.get("figures") or ()}
     if not status["regions"]:
         return Text(seen.line)
@@ -185,7 +195,9 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
             results,
             f"{region['dead_letters']:,}" if region["dead_letters"] else "",
         )
-    return Group(Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status))))
+    return Group(
+        Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status), *seen.ownership))
+    )
 
 
 def _sum(numbers: Iterator[int | None]) -> str:

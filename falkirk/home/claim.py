@@ -47,6 +47,8 @@ log = logging.getLogger("falkirk")
 
 #: A running owner finds a later claim and ends within this time, which is ten times the measured one.
 FENCED_S = 5.0
+#: The same for one whose lease was over, so that it has ended or stood still, and whose results the broker refuses.
+REPLACED_S = 1.0
 #: A new owner reads this many claims before its own, because an older owner may not have found the last one yet.
 _FORMER = 100
 _LOOK_S = 0.1
@@ -141,6 +143,7 @@ class Claim:
         Topics(connection).create(self.topic, 1, KEEP)
         self._key = home.store.signing_key()
         self.forged, self._seen = (0, -1), set[bytes]()
+        home.store.require_charge()  # a claim after that of a successor would end it
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
         self._claimed_s = time.monotonic()
         self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
@@ -208,16 +211,20 @@ class Claim:
         if newest is not None:
             raise _copied(self._home.path, str(newest))
 
-    def await_former(self, is_over: Callable[[], bool] = lambda: False) -> None:
+    def await_former(
+        self, is_over: Callable[[], bool] = lambda: False, *, replaced: tuple[str, int] | None = None
+    ) -> None:
         """Wait until former owners have ended or must have found this claim. Call it before the first write.
 
-        Args: is_over: returns True to end the wait.
+        Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
+            was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
         Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `look`.
         """
         for former in self.former:
+            within_s = REPLACED_S if (former.machine, former.generation) == replaced else FENCED_S
             while not (has_ended := former.has_ended()) and not is_over():
                 waited_s = time.monotonic() - self._claimed_s
-                if has_ended is None and waited_s > FENCED_S:
+                if has_ended is None and waited_s > within_s:
                     break
                 if waited_s > 2 * FENCED_S:
                     raise LEFTOVER_ALIVE.error(where=self._home.path, pids=[former.pid], former=former)

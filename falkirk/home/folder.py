@@ -9,8 +9,6 @@ on this machine; for others there is the claim (claim.py).
 import contextlib
 import json
 import os
-import re
-import secrets
 import shutil
 import socket
 import time
@@ -24,25 +22,25 @@ import psutil
 
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.home import (
-    HOME_DAMAGED_IDENTITY,
-    HOME_DAMAGED_NO_IDENTITY,
     HOME_DAMAGED_PROCESSES,
-    HOME_OF_ANOTHER,
-    HOME_STORE_CHANGED,
     HOME_UNUSABLE_FOLDER,
-    HOME_VERSION,
     LEFTOVER_ALIVE_PROCESSES,
 )
+from falkirk.home.identity import identify
 from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
 from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
+from falkirk.system.times import seconds_since_boot
 
-FORMAT = 1
 #: The record of a standby, and how the name of its scratch folder begins.
 STANDBY, SCRATCH = "standby.json", "falkirk-standby-"
+#: A file in a home that has had an owner with a lease.
+LEASED = "leased"
 #: The time between two checks whether a killed process has ended.
 _LOOK_S = 0.05
+#: After a takeover, a host on another machine that can reach the store or the broker ends within this time.
+_ELSEWHERE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +75,11 @@ class Home:
         # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
         self._lock = lock
+        # If this process took over from an owner whose lease was over, that one may still hold locks.
+        #: The machine and the generation of that one.
+        self.replaced: tuple[str, int] | None = None
+        #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
+        self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
         has_run = (self.path / "regions").is_dir()
         place = self.path / "decisions.db" if store is None else store
@@ -87,19 +90,58 @@ class Home:
 
         Raises: StoreError.
         """
-        self.store.take_charge(f"process {os.getpid()} on {socket.gethostname()}")
+        self.store.take_charge(this_process())
         self.store.signing_key()  # if it is older than all decisions, all records are signed
 
-    def take_lease(self, seen: Lease | None, lasts_s: float) -> bool:
-        """Become the owner if nobody holds the lock and the lease is still `seen`; return whether this succeeded."""
-        if not locks.take(self._lock):
+    def take_lease(self, seen: Lease | None, lasts_s: float, key: str = "") -> bool:
+        """Become the owner if the lease is still `seen` and its lock does not forbid it; return whether this succeeded.
+
+        The lock of an owner protects it unless its lease is over. Then it may be suspended, or on a machine that was
+        cut off. If its process is on this machine, it is killed. Else this process replaces the file of the lock. A
+        lock that another process holds, such as a command, forbids a takeover.
+
+        Args: seen: the lease that has stood still for its length, was released, or None: of a home without an owner.
+            key: as of `LeaseStore.note_waiting`.
+        """
+        if not locks.is_present(self._lock, self.path, locks.OWNER):
+            os.close(self._lock)
+            self._lock = locks.open_lock(self.path, locks.OWNER)
+        is_over = seen is not None and seen.is_kept
+        is_former = seen is not None and is_over and locks.said(self._lock) == str(seen.pid)
+        if not locks.take_soon(self._lock) and not is_former:
+            return False  # for example, a command that changes the home holds it
+        pid, taken, began_s = os.getpid(), False, seconds_since_boot()
+        try:
+            taken = self.store.take_lease(
+                this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid),
+                key=key,
+            )  # fmt: skip
+        finally:
+            if not taken:  # another process that waits may take over
+                locks.free(self._lock)
+        if not taken:
             return False
-        if not self.store.take_lease(f"process {os.getpid()} on {socket.gethostname()}", seen, lasts_s):
-            locks.free(self._lock)
-            return False
-        locks.note(self._lock, str(os.getpid()))
+        self.leased_s = began_s
+        self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)
+        with contextlib.suppress(OSError):  # a full disk
+            (self.path / LEASED).touch(mode=0o600)
+        if seen is not None and is_over:
+            self._end_former(seen)
+        if locks.take_soon(self._lock):
+            locks.note(self._lock, str(pid))
+        else:
+            with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
+                former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
+                os.close(former)
         self.store.signing_key()
         return True
+
+    def _end_former(self, former: Lease) -> None:
+        """Kill the process of a former owner and what it has started, if it is on this machine."""
+        if former.machine != processes.machine() or former.pid == os.getpid():
+            return  # it is this one if the store did not confirm that it took the lease, and it waited again
+        if (process := processes.find(former.pid, former.began)) is not None:
+            processes.kill_tree(process, _ELSEWHERE_S)
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
@@ -152,14 +194,19 @@ class Home:
         """Kill the host that still holds the host's lock, and wait until the lock is free."""
         lock = locks.open_lock(self.path, locks.HOST)
         killed: dict[int, ProcessRecord] = {}
+        began_s = time.monotonic()
         try:
-            deadline = time.monotonic() + timeout_s
+            deadline = began_s + timeout_s
             while not locks.take(lock):
                 with contextlib.suppress(ValueError, TypeError):  # it has the lock, but has not yet written its record
                     record = ProcessRecord(**parse_json(locks.said(lock)))
                     if (process := record.find()) is not None:
                         killed[record.pid] = record
                         process.kill()
+                if self.replaced is not None and not killed and time.monotonic() > began_s + _ELSEWHERE_S:
+                    # Suspended on another machine, or on a dead one whose locks the file server still keeps.
+                    os.close(locks.replace(self.path, locks.HOST, ""))
+                    break
                 if time.monotonic() > deadline:
                     raise self._left_alive(list(killed))
                 time.sleep(_LOOK_S)
@@ -297,7 +344,7 @@ def _opened(
     clock: Callable[[], float] = time.time,
 ) -> Home:  # fmt: skip
     try:
-        return Home(path, application, _identify(path, application, store), lock, store, generation, clock)
+        return Home(path, application, identify(path, application, store), lock, store, generation, clock)
     except BaseException:
         os.close(lock)
         raise
@@ -307,38 +354,9 @@ def _unusable(path: Path, error: OSError) -> HomeError:
     return HOME_UNUSABLE_FOLDER.error(where=path, reason=error.strerror)
 
 
-def _identify(path: Path, application: str, store: str | None) -> str:
-    file = path / "falkirk.json"
-    if not file.exists():
-        if (path / "decisions.db").exists():
-            raise HOME_DAMAGED_NO_IDENTITY.error(where=path)
-        content = {
-            "format": FORMAT,
-            "application": application,
-            "identity": secrets.token_hex(4),
-            "store": "file" if store is None else "database",
-        }
-        write_atomically(file, json.dumps(content, indent=1))
-    try:
-        content = parse_json(file.read_text())
-        found, identity, version = content["application"], str(content["identity"]), content["format"]
-        if not re.fullmatch("[0-9a-f]{8}", identity):
-            raise ValueError("identity")
-    except (ValueError, KeyError, TypeError) as error:
-        raise HOME_DAMAGED_IDENTITY.error(where=file) from error
-    if version != FORMAT:
-        raise HOME_VERSION.error(where=path, found=version, known=FORMAT)
-    if found != application:
-        raise HOME_OF_ANOTHER.error(where=path, found=found, expected=application)
-    kind = content.get("store", "file")
-    if kind != ("file" if store is None else "database"):
-        raise HOME_STORE_CHANGED.error(where=path, found=kind, named="no database" if store is None else "a database")
-    return identity
-
-
-def identity_of(path: Path) -> str:
-    """Return the identity of a home that exists, without opening it. Raises: OSError, ValueError, KeyError."""
-    return str(parse_json((path / "falkirk.json").read_text())["identity"])
+def this_process() -> str:
+    """Return a description of this process for users."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def write_atomically(file: Path, text: str) -> None:

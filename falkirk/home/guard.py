@@ -20,6 +20,8 @@ from falkirk.errors import FalkirkError
 POLL_S = 0.5
 #: The time between two checks of the coordinator by a host that was asked to stop.
 _ORPHANED_S = 0.05
+#: The longest time for the last words of a process that ends at once.
+_LAST_S = 1.0
 #: The host ended for a reason that a new host can't fix. The status file has it, if it is still this host's file.
 EXIT_FATAL = 3
 #: The host lost its coordinator.
@@ -73,10 +75,17 @@ def is_replaced(error: BaseException | None) -> bool:
     return isinstance(error, FalkirkError) and error.condition in ("HOME_TAKEN_OVER", "HOME_COPIED")
 
 
-def end_at_once(code: int) -> NoReturn:
-    """Kill the processes that this one has started, and end this one."""
+def end_at_once(code: int, last: Callable[[], None] = lambda: None) -> NoReturn:
+    """Kill the processes that this one has started, call `last`, and end this one."""
     # Only own children: by now the home may have another owner, and its files may name the processes of that owner.
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
-    os._exit(code)
+    # If `last` waits, the main thread must not start new children meanwhile.
+    ends = threading.Timer(_LAST_S, os._exit, (code,))
+    ends.daemon = True
+    ends.start()
+    try:
+        last()
+    finally:
+        os._exit(code)

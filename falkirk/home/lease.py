@@ -4,27 +4,39 @@ The owner renews its lease each second. It ends itself before a waiting process 
 """
 
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from falkirk.errors import FalkirkError, StoreError
+from falkirk.errors import FalkirkError, HomeError, StoreError
+from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.home import guard
-from falkirk.home.folder import Home, open_home, waiting_home
+from falkirk.home.folder import Home, open_home, this_process, waiting_home
+from falkirk.store import Store
 from falkirk.store.leases import Lease
+from falkirk.system.times import seconds_since_boot
 
-#: A lease lasts this long by default, and an option may not set less than the second value.
-LASTS_S, LASTS_MIN_S = 10.0, 4.0
+#: A lease lasts this long by default, and an option must be between the other values.
+LASTS_S, LASTS_MIN_S, LASTS_MAX_S = 10.0, 4.0, 3_600.0
 #: The time between two renewals, and between two looks at the lease of another process.
 RENEW_S, LOOK_S = 1.0, 0.5
 #: The owner ends itself so long before a waiting process may take over.
 MARGIN_S = 2.0
+#: The time between two notes of a process that waits. `falkirk status` shows it for three times as long.
+NOTE_S = 5.0
 
 
-def _seconds_awake_or_not() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)  # unlike the monotonic clock, it counts a suspended machine
+def lease_s(*, wait: bool, lease: float) -> float | None:
+    """Return the length of the lease that a run with these options holds; None: none.
+
+    Raises: DefinitionError: `LEASE_INVALID`.
+    """
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or not LASTS_MIN_S <= lease <= LASTS_MAX_S:
+        raise LEASE_INVALID.error(lease=lease, least_s=LASTS_MIN_S, most_s=LASTS_MAX_S)
+    return float(lease) if wait else None
 
 
 class LeaseWatch:
@@ -48,6 +60,23 @@ class LeaseWatch:
         self._seen, self._since_s = None, self._clock()
 
 
+def is_renewed(store: Store) -> bool:
+    """Return whether an owner renews its lease now, perhaps on a machine whose locks can't be seen here.
+
+    If there is a lease that nobody renews, this takes three times as long as the time between two renewals.
+
+    Raises: StoreError.
+    """
+    first, until_s = store.lease(), time.monotonic() + 3 * RENEW_S
+    if first is None or not first.is_kept:
+        return False
+    while time.monotonic() < until_s:
+        if (now := store.lease()) != first:
+            return now is not None and now.is_kept
+        time.sleep(RENEW_S / 5)
+    return False
+
+
 def await_home(
     path: Path, application: str, store: str | None, *, lasts_s: float, pause: Callable[[float], bool],
     say: Callable[[str], None], watch: LeaseWatch | None = None,
@@ -59,14 +88,18 @@ def await_home(
     """
     watch, said = LeaseWatch() if watch is None else watch, ""
     home: Home | None = None
+    key, noted_s = secrets.token_hex(8), -NOTE_S
     try:
         while True:
             try:
                 home = waiting_home(path, application, store) if home is None else home
                 lease = home.store.lease()
-                if watch.is_free(lease) and home.take_lease(lease, lasts_s):
+                if watch.is_free(lease) and home.take_lease(lease, lasts_s, key):
                     owned, home = home, None
                     return owned
+                if time.monotonic() - noted_s >= NOTE_S:
+                    home.store.note_waiting(key, this_process())
+                    noted_s = time.monotonic()
                 state = "" if lease is None else f"waiting: {lease.holder} runs this application"
             except StoreError as error:
                 if error.condition != "STORE_AWAY":
@@ -80,6 +113,8 @@ def await_home(
                 return None
     finally:
         if home is not None:
+            with contextlib.suppress(StoreError):  # then people see it for a while
+                home.store.forget_waiting(key)
             home.close()
 
 
@@ -87,18 +122,20 @@ class LeaseKeeper:
     """Renews the lease of this process, and ends the process if it can't. A context manager that releases the lease.
 
     One thread renews, and may wait for the store. Another one checks the time, so a store that does not answer can't
-    delay it. The time counts from the beginning of the last renewal that succeeded. A waiting process saw that renewal
-    later, so this process ends `MARGIN_S` before the other one may start.
+    delay it. The time counts from the beginning of the last renewal that succeeded, or of the takeover. A waiting
+    process saw that later, so this process ends `MARGIN_S` before the other one may start.
 
     Args: end: ends this process and all that it started, at once.
     """
 
     def __init__(
         self, home: Home, lasts_s: float, say: Callable[[str], None], *,
-        end: Callable[[int], object] = guard.end_at_once, clock: Callable[[], float] = _seconds_awake_or_not,
+        end: Callable[[int, Callable[[], None]], object] = guard.end_at_once,
+        clock: Callable[[], float] = seconds_since_boot,
     ) -> None:  # fmt: skip
         self._home, self._lasts_s, self._say, self._end, self._clock = home, lasts_s, say, end, clock
-        self._renewed_s, self._over = clock(), threading.Event()
+        self._renewed_s = clock() if home.leased_s is None else home.leased_s
+        self._over = threading.Event()
 
     def renew(self) -> None:
         """Renew the lease once. End the process if the home has another owner."""
@@ -107,8 +144,7 @@ class LeaseKeeper:
             self._home.store.renew_lease()
         except FalkirkError as error:
             if guard.is_replaced(error) and not self._over.is_set():
-                self._say(str(error))
-                self._end(guard.EXIT_FATAL)
+                self._end_with(error)
             return
         self._renewed_s = began_s
 
@@ -116,10 +152,11 @@ class LeaseKeeper:
         """End the process if its lease may soon be over."""
         silent_s = self._clock() - self._renewed_s
         if silent_s > self._lasts_s - MARGIN_S:
-            self._say(
-                f"the lease was not renewed for {silent_s:.1f} s, so another process may take over; this one ends"
-            )
-            self._end(guard.EXIT_FATAL)
+            self._end_with(LEASE_LOST.error(where=self._home.path, silent_s=silent_s, lasts_s=self._lasts_s))
+
+    def _end_with(self, error: FalkirkError) -> None:
+        """End all children first, since each of them may publish; then say why, and end."""
+        self._end(guard.EXIT_FATAL, lambda: self._say(f"{error.condition} {error}"))
 
     def __enter__(self) -> "LeaseKeeper":
         for step, pause_s in ((self.renew, RENEW_S), (self.check, 0.1)):
@@ -133,10 +170,15 @@ class LeaseKeeper:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
         try:
+            if error is not None:
+                # A JVM may have outlived its host. The processes that the home names are of this owner, or it says so.
+                self._home.store.require_charge()
+                self._home.kill_leftovers()
+            self._over.set()
             self._home.store.release_lease()
-        except StoreError as failed:  # the next owner waits until the lease is over
+        except (HomeError, StoreError) as failed:  # the next owner waits until the lease is over
+            self._over.set()
             self._say(f"the lease was not released: {failed}")
 
 

@@ -15,6 +15,15 @@ PATIENCE_S = 180.0
 _NOTHING = nullcontext()
 
 
+def require_charge_if_reachable(store: Store) -> None:
+    """Refuse an owner that was replaced; accept it while the store is unreachable. Raises: as `require_charge`."""
+    try:
+        store.require_charge()
+    except StoreError as error:
+        if error.condition != "STORE_AWAY":
+            raise
+
+
 def stop_asked_if_reachable(store: Store) -> bool:
     """Return, once, whether somebody asked the application to stop; False while the store is unreachable.
 

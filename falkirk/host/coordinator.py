@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,9 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, write_atomically
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.lease import kept_lease, opened_or_awaited
-from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.home.requests import require_charge_if_reachable, stop_asked, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
-from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings
+from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
 from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
 from falkirk.host.standby import Standby
 from falkirk.runtime.status import CONSOLE
@@ -50,31 +49,6 @@ ALIVE_PAUSE_S = 1.0
 LOG_BYTES_MAX = 50_000_000
 #: A host starts only if its home has at least this much free space.
 SPACE_BYTES = 1_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """The settings of a run: file, broker, home and Spark master. None: as the file declares.
-
-    Args: force: recover once even if published results depend on a damaged checkpoint. metrics: where to serve them,
-        ``"[host:]port"``; None: nowhere. dashboard: the same for the dashboard; empty: at its usual port. standby: keep
-        a second Spark application ready; None: if the machine has memory for it. conf: Spark settings of the user's
-        own. once: process the input from before the start, and end; then a standby is kept only if wanted.
-        lease_s: wait while another process runs the application, and hold a lease of this length; None: no lease.
-    """
-
-    file: Path
-    kafka: str | None = None
-    home: Path | None = None
-    master: str | None = None
-    create_topics: bool = False
-    force: bool = False
-    metrics: str | None = None
-    dashboard: str | None = None
-    standby: bool | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    once: bool = False
-    lease_s: float | None = None
 
 
 class Coordinator:
@@ -127,7 +101,12 @@ class Coordinator:
         if self._path.is_dir():
             self._await_space()  # becoming the owner needs a write
         lease_s, say = self._settings.lease_s, self._say
-        opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
+        opened = None
+        try:
+            opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
+        finally:
+            if opened is None:
+                self._standby.end()
         if opened is None:
             return  # it was stopped while it waited
         with (
@@ -141,6 +120,7 @@ class Coordinator:
             (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():
+                require_charge_if_reachable(home.store)  # the processes that the home names may be of another owner
                 for record in home.kill_leftovers(spare_pid=self._standby.pid):
                     self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
@@ -167,12 +147,13 @@ class Coordinator:
 
     def _pause(self, seconds: float) -> bool:
         self.pulse.rest()
+        self._standby.watch_waiting(self._path)
         return self._stopping.wait(seconds)
 
     def _begin_standby(self) -> "subprocess.Popen[str]":
         return self._start_process()
 
-    def _brief_standby(self, process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
+    def _brief_standby(self, process: "subprocess.Popen[str]", home: Home | None, folder: Path) -> None:
         _send(process, self._host_settings(home, standby=str(folder)))
 
     def _entrance(self, home: Home) -> "contextlib.AbstractContextManager[Gateway | None]":
@@ -259,11 +240,13 @@ class Coordinator:
         threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
         return process
 
-    def _host_settings(self, home: Home, standby: str | None = None) -> HostSettings:
-        assert home.store.generation is not None, "the holder of the home's lock has become its owner"
+    def _host_settings(self, home: Home | None, standby: str | None = None) -> HostSettings:
+        """Return the settings of a host, or of a standby. Args: home: None: this process waits for it."""
+        generation = 0 if home is None else home.store.generation
+        assert generation is not None, "the holder of the home's lock has become its owner"
         return HostSettings(
             coordinator=os.getpid(),
-            generation=home.store.generation,
+            generation=generation,
             file=str(self._settings.file.resolve()),
             home=str(self._path.resolve()),
             kafka=self._settings.kafka,
@@ -274,6 +257,8 @@ class Coordinator:
             standby=standby,
             conf=dict(self._settings.conf),
             once=self._settings.once,
+            leased=self._settings.lease_s is not None,
+            replaced=None if home is None else home.replaced,
         )
 
     def _watch(

@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.host import SESSION_LOST_GONE
-from falkirk.home.folder import identity_of, write_atomically
+from falkirk.home.folder import write_atomically
+from falkirk.home.identity import identity_of
 from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
@@ -44,7 +45,7 @@ class Prepared:
     def __init__(self, settings: HostSettings) -> None:
         began_s, self._settings = time.time(), settings
         add_py_files(settings.conf)
-        self.app = load_application(Path(settings.file))
+        self.app = loaded(settings)
         self._files = digests(Path(settings.file), began_s)
         connection = broker_of(self.app, settings.kafka)
         self.slots = slots_to_have(self.app, Topics(connection))
@@ -82,7 +83,9 @@ class Prepared:
     def difference(self, settings: HostSettings) -> str:
         """Return the reason why a host with these settings can't use this; "" if it can."""
         mine = replace(self._settings, standby=None)
-        now = replace(settings, generation=mine.generation, force=mine.force, failures=mine.failures)
+        now = replace(
+            settings, generation=mine.generation, force=mine.force, failures=mine.failures, replaced=mine.replaced
+        )
         if now != mine:
             return "it was started with other settings"
         changed = sorted(name for name, digest in self._files.items() if _digest(Path(name)) != digest)
@@ -98,6 +101,18 @@ class Prepared:
 
     def _tell(self, state: str) -> None:
         write_atomically(self._folder / STATE, state)
+
+
+def loaded(settings: HostSettings) -> Application:
+    """Return the application of a host. With a lease, its outputs are fenced unless it decides otherwise.
+
+    A former owner may be suspended on another machine when its lease is over. Only the broker refuses what it sends
+    when it resumes.
+    """
+    app = load_application(Path(settings.file))
+    if settings.leased and app.fenced is None:
+        app.fenced = True
+    return app
 
 
 def application_session(

@@ -21,7 +21,7 @@ from typing import NoReturn
 import psutil
 
 from falkirk.declare.application import Application
-from falkirk.declare.load import broker_of, load_application
+from falkirk.declare.load import broker_of
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
@@ -31,9 +31,9 @@ from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
 from falkirk.host.once import OnceStatus
-from falkirk.host.prepared import Prepared, application_session
+from falkirk.host.prepared import Prepared, application_session, loaded
 from falkirk.host.query import record_processes
-from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, HostSettings
+from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
@@ -157,7 +157,7 @@ def _run(
     prepared: Prepared | None = None, *, began_s: float,
 ) -> int:  # fmt: skip
     add_py_files(settings.conf)
-    app = load_application(Path(settings.file)) if prepared is None else prepared.app
+    app = loaded(settings) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
     home = _attach(app, settings, stopping)
     topics = Topics(connection)
@@ -182,10 +182,10 @@ def _run(
         _say(note)
     slots = slots_needed(plan, topics)
     available = check_slots(slots, session)
-    write_atomically(home_path / "plan.json", json.dumps(as_json(plan, slots, available), indent=1))
+    write_atomically(home_path / PLAN, json.dumps(as_json(plan, slots, available), indent=1))
     host = Host(plan, context, history=app.history, say=_say, failures=failures, is_once=settings.once)
     write_status(home_path, host.status(), host.push())
-    claim.await_former(stopping.is_set)
+    claim.await_former(stopping.is_set, replaced=settings.replaced if plan.fenced else None)
     if stopping.is_set():
         session.stop()
         return 0

@@ -6,6 +6,9 @@ When that host has ended and its processes are killed, the coordinator sends the
 then on it is a host like any other.
 
 A standby never ends an application. One that ends or hangs is started again, a few times.
+
+A process that waits for the lease of a home has a standby too. The home does not record it, because the owner's standby
+is recorded there. It ends when its coordinator dies.
 """
 
 import contextlib
@@ -21,7 +24,7 @@ from typing import Any
 import psutil
 
 from falkirk.home.folder import SCRATCH, Home, ProcessRecord
-from falkirk.host.settings import STATE
+from falkirk.host.settings import PLAN, STATE, WARM
 from falkirk.local.exposure import is_local
 from falkirk.system.memory import available_bytes, idle_s
 from falkirk.system.processes import kill_tree
@@ -57,7 +60,7 @@ class Standby:
 
     def __init__(
         self, start: "Callable[[], subprocess.Popen[str]]",
-        send: "Callable[[subprocess.Popen[str], Home, Path], None]", say: Callable[[str], None], *,
+        send: "Callable[[subprocess.Popen[str], Home | None, Path], None]", say: Callable[[str], None], *,
         wanted: bool | None, master: str | None,
     ) -> None:  # fmt: skip
         self._start, self._send, self._say, self._master = start, send, say, master
@@ -71,6 +74,7 @@ class Standby:
         #: The folder of the standby that has become the host.
         self._former: Path | None = None
         self._began_s, self._next_s, self._tries = 0.0, 0.0, 0
+        self._said_warm = False
         self._first: dict[str, int] | None = None
         self._running_since_s = 0.0
         #: When the processors were looked at, and for how many seconds they had been idle.
@@ -94,10 +98,25 @@ class Standby:
 
         Args: home: records the standby. status: the newest status of the host.
         """
-        if self._process is None:
-            if self._may_start() and status is not None and self._is_steady(status) and self._has_room():
-                self._begin(home)
-        elif self._process.poll() is not None:
+        if self._process is not None:
+            self._look()
+        elif self._may_start() and status is not None and self._is_steady(status) and self._has_room():
+            self._begin(home)
+
+    def watch_waiting(self, home: Path) -> None:
+        """Do the same for a process that waits for the lease of a home. Args: home: the folder."""
+        if self._process is not None:
+            self._look()
+            if not self._said_warm and self._folder is not None and _state(self._folder) == WARM:
+                self._said_warm = True
+                self._say("waiting with a warm Spark application")
+        elif self._may_start() and (home / PLAN).exists() and self._has_room():  # it has run, so its topics exist
+            self._begin(None)
+
+    def _look(self) -> None:
+        """Replace a standby that has ended or hangs."""
+        assert self._process is not None
+        if self._process.poll() is not None:
             self._fail(f"ended with exit code {self._process.returncode}")
         elif not self._is_ready() and time.monotonic() - self._began_s > READY_S:
             self._fail(f"was not ready after {READY_S:.0f} s")
@@ -130,6 +149,7 @@ class Standby:
                     process.stdin.close()
             if self._home is not None:
                 self._home.forget_standby()
+            self._said_warm = False
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -170,12 +190,13 @@ class Standby:
     def _is_ready(self) -> bool:
         return self._folder is not None and (self._folder / STATE).exists()
 
-    def _begin(self, home: Home) -> None:
+    def _begin(self, home: Home | None) -> None:
         self._began_s, self._home = time.monotonic(), home
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
             self._process = self._start()
-            home.record_standby(ProcessRecord.of(self._process.pid, "standby"), self._folder)
+            if home is not None:
+                home.record_standby(ProcessRecord.of(self._process.pid, "standby"), self._folder)
             self._send(self._process, home, self._folder)  # not before: it fills the folder
         except (OSError, psutil.NoSuchProcess) as error:
             self._fail(f"could not be started ({error})")
@@ -186,3 +207,10 @@ class Standby:
         self._next_s = time.monotonic() + PAUSE_S * self._tries
         if self._tries == 1:
             self._say(f"the standby {reason}; host.log has more. The application continues")
+
+
+def _state(folder: Path) -> str:
+    try:
+        return (folder / STATE).read_text()
+    except OSError:
+        return ""

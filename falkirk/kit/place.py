@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.frames.topics import kafka_schema
-from falkirk.home.folder import FORMAT, Home, open_home, write_atomically
+from falkirk.home.folder import Home, open_home, write_atomically
+from falkirk.home.identity import FORMAT
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import TopicFacts
 from falkirk.kit.world import MemoryRecord, World

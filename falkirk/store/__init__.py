@@ -15,7 +15,7 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.store import STORE_URL_INVALID
 from falkirk.store.decisions import DecisionStore
 from falkirk.store.engine import Database
-from falkirk.store.leases import Lease, LeaseStore
+from falkirk.store.leases import Lease, LeaseStore, Waiting
 from falkirk.store.logs import LogStore
 from falkirk.store.migrate import open_store
 from falkirk.store.postgres import PostgresDatabase
@@ -56,6 +56,7 @@ __all__ = [
     "Store",
     "TailRecord",
     "VoidedRange",
+    "Waiting",
     "WatermarkKind",
 ]
 

@@ -4,8 +4,10 @@ The process that runs the application holds `lock`, and the process with Spark h
 coordinator, it still holds its lock. So the next coordinator finds it, even if the list of processes is lost.
 """
 
+import contextlib
 import fcntl
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,16 +26,19 @@ def hold(home: Path, name: str, says: str) -> int:
 
     Raises: HomeError: `HOME_IN_USE`. OSError.
     """
-    lock = open_lock(home, name)
-    try:
-        if not _take_soon(lock):
-            holder = said(lock).removesuffix(_VISITS)
-            raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
-        note(lock, says)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+    while True:
+        lock = open_lock(home, name)
+        try:
+            if not take_soon(lock):
+                holder = said(lock).removesuffix(_VISITS)
+                raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
+            if is_present(lock, home, name):
+                note(lock, says)
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # it was replaced meanwhile
 
 
 def visitor(pid: int) -> str:
@@ -66,7 +71,34 @@ def free(lock: int) -> None:
     fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def _take_soon(lock: int) -> bool:
+def is_present(lock: int, home: Path, name: str) -> bool:
+    """Return whether an open lock is still the one in the home, so that others meet it there."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(lock), os.stat(home / name))
+    return False
+
+
+def replace(home: Path, name: str, says: str) -> int:
+    """Replace the file of a lock by a new one, and hold that; return its descriptor. At no moment is it free.
+
+    For an owner whose right is proved elsewhere, and which can neither end the holder of the lock nor wait for it.
+    The former holder keeps a lock that nobody meets.
+
+    Raises: OSError.
+    """
+    lock, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=home)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        note(lock, says)
+        os.replace(temporary, home / name)
+    except BaseException:
+        os.close(lock)
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return lock
+
+
+def take_soon(lock: int) -> bool:
     """Take a lock, if necessary after processes that only test it; return whether this process has it now."""
     for _ in range(_LOOKS):
         if take(lock):

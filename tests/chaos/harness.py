@@ -52,12 +52,14 @@ class Application:
         self._env, self.home = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}, home
         self._process: subprocess.Popen[bytes] | None = None
         self._since_s = 0.0
+        #: The file in the home with the output of the command.
+        self.output_file = "run.log"
 
     def start(self) -> None:
         """Start the coordinator, which starts the other processes."""
         self.forget_status()
         self.home.mkdir(parents=True, exist_ok=True)
-        with open(self.home / "run.log", "ab") as log:
+        with open(self.home / self.output_file, "ab") as log:
             self._process = subprocess.Popen(
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
@@ -138,11 +140,15 @@ class Application:
     def log(self) -> str:
         """Return the end of the output of the command and the host, without stack frames."""
         parts = []
-        for name in ("run.log", "host.log"):
+        for name in (self.output_file, "host.log"):
             with contextlib.suppress(FileNotFoundError):
                 lines = (self.home / name).read_text(errors="replace").splitlines()
                 parts.append("\n".join(line[:300] for line in lines if not line.startswith("\tat "))[-4000:])
         return "\n".join(parts)
+
+    def output(self) -> str:
+        """Return all that the command has printed."""
+        return (self.home / self.output_file).read_text(errors="replace")
 
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the application: coordinator, host, JVM, executors."""
@@ -184,6 +190,12 @@ class Application:
 
     def kill_everything(self, **env: str) -> None:
         """Kill all processes with kill -9, the coordinator first, and start the application again, with this `env`."""
+        self.kill()
+        self._env |= env
+        self.start()
+
+    def kill(self) -> None:
+        """Kill all processes with kill -9, the coordinator first."""
         processes = self.processes()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -191,8 +203,6 @@ class Application:
         psutil.wait_procs(processes, timeout=30)
         assert self._process is not None
         self._process.wait()
-        self._env |= env
-        self.start()
 
     def ended(self) -> int:
         """Wait until the application ends by itself; return the exit code."""
@@ -218,7 +228,7 @@ class Application:
         self._process.wait(30)
         for process in others:
             process.kill()
-        return (self.home / "run.log").read_text(errors="replace")[-8000:]
+        return self.output()[-8000:]
 
 
 def is_alive(process: psutil.Process) -> bool:

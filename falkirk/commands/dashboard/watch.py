@@ -27,7 +27,8 @@ from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.commands import NEVER_RAN, ROLLBACK_NEEDS_COMMAND
-from falkirk.home.folder import Home, attach_home, identity_of
+from falkirk.home.folder import Home, attach_home
+from falkirk.home.identity import identity_of
 from falkirk.home.requests import PATIENCE_S, ask_to_go_back
 from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.kafka.connection import Connection

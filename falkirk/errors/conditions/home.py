@@ -1,6 +1,6 @@
 """Conditions of `home`."""
 
-from falkirk.errors import HomeError, SparkError
+from falkirk.errors import DefinitionError, HomeError, SparkError
 from falkirk.errors.condition import Condition
 
 HOME_COPIED = Condition(
@@ -15,6 +15,18 @@ LEFTOVER_ALIVE = Condition(
     HomeError,
     "the former owner still runs: {former}.",
     hint="Kill it, because it may still write. Then start again.",
+)
+LEASE_INVALID = Condition(
+    "LEASE_INVALID",
+    DefinitionError,
+    "a lease of {lease} s is not possible.",
+    hint="Choose between {least_s:.0f} and {most_s:.0f} s.",
+)
+LEASE_LOST = Condition(
+    "LEASE_LOST",
+    HomeError,
+    "the lease of {lasts_s:.0f} s was not renewed for {silent_s:.1f} s, so another process may take over.",
+    hint="This process ends. Either the store did not answer, or this process stood still. Start it again.",
 )
 HOME_UNUSABLE = Condition(
     "HOME_UNUSABLE",

@@ -88,6 +88,12 @@ ONCE_UNSUITABLE = Condition(
     "source {source!r} takes requests over HTTP, and a run with --once ends without waiting for any.",
     hint="Run the application without --once.",
 )
+WAIT_UNSUITABLE = Condition(
+    "WAIT_UNSUITABLE",
+    DefinitionError,
+    "under spark-submit, an application can't wait for another process and take over.",
+    hint="Run it with `falkirk run --wait`, or without wait=True.",
+)
 HOST_FAILED_THREAD = Condition(
     "HOST_FAILED",
     SparkError,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.errors import LogError
-from falkirk.home.folder import identity_of
+from falkirk.home.identity import identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session

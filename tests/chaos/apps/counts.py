@@ -13,7 +13,11 @@ import falkirk as fk
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"
 
-app = fk.App("counts", history=int(os.environ.get("HISTORY", "10")))
+FENCED = {"": None, "yes": True, "no": False}[os.environ.get("FENCED", "")]
+
+app = fk.App(
+    "counts", history=int(os.environ.get("HISTORY", "10")), store=os.environ.get("STORE") or None, fenced=FENCED
+)
 app.source("events", fk.Kafka(EVENTS, schema=SCHEMA, key="word"))
 app.source("loose", fk.Kafka(EVENTS, schema=SCHEMA))
 

@@ -17,7 +17,8 @@ from falkirk.errors import FalkirkError
 from falkirk.home.claim import MARK, Claim
 from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.support import wait_until

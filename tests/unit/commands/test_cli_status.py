@@ -13,10 +13,11 @@ from click.testing import CliRunner, Result
 import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands.homes import homes_below
+from falkirk.commands.owners import SHOWN_S
 from falkirk.commands.status import see, watch
 from falkirk.declare.load import load_application
 from falkirk.errors import HomeError, SparkError
-from falkirk.home.folder import open_home
+from falkirk.home.folder import LEASED, open_home, this_process, waiting_home
 from falkirk.runtime.status import RegionStatus
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
@@ -50,6 +51,54 @@ def publish(shop: Path, *, state: str = "running", at_s: float | None = None) ->
 
 def ask(shop: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["status", str(shop), *options])
+
+
+def test_the_owner_of_a_lease_and_those_that_wait_are_shown(shop: Path) -> None:
+    home, mine = shop.parent / "home", this_process()
+    publish(shop)
+    with waiting_home(home, "shop") as owner:
+        owner.take_charge()
+        assert "owner" not in json.loads(ask(shop, "--json").output), "without a lease the store is not asked"
+        assert owner.take_lease(owner.store.lease(), 10.0)
+        owner.store.note_waiting("key", "process 7 on here")
+        told = json.loads(ask(shop, "--json").output)
+        assert told["owner"].pop("renewed_s_ago") < 60
+        assert told["owner"] == {"process": mine, "generation": 2, "lease_s": 10.0}
+        assert [each["process"] for each in told["waiting"]] == ["process 7 on here"]
+        shown = " ".join(ask(shop).output.split())
+        assert f"owner: {mine}, generation 2, lease of 10 s renewed" in shown
+        assert "waiting: process 7 on here, seen" in shown
+        owner.store.release_lease()
+        owner.store.forget_waiting("key")
+        shown = " ".join(ask(shop).output.split())
+        assert f"no owner: {mine} has released the lease" in shown
+        assert "waiting" not in shown
+        owner.take_charge()
+        assert f"owner: {mine}, generation 3, without a lease" in " ".join(ask(shop).output.split())
+
+
+def test_a_process_that_no_longer_says_that_it_waits_is_not_shown(shop: Path) -> None:
+    now_s = time.time()
+    clock = iter([now_s - 1_000, now_s - 1_000, now_s - SHOWN_S - 1, now_s - SHOWN_S - 1, now_s, now_s, now_s])
+    with open_home(shop.parent / "home", "shop", clock=lambda: next(clock, now_s)) as home:
+        (shop.parent / "home" / LEASED).touch()
+        for name in ("long ago", "some time ago", "now"):
+            home.store.note_waiting(name, name)
+        assert "long ago" not in [each.holder for each in home.store.waiting()], "nobody deletes it but another one"
+    assert [each["process"] for each in json.loads(ask(shop, "--json").output)["waiting"]] == ["now"]
+
+
+def test_a_store_that_cannot_be_read_hides_only_the_owner(shop: Path) -> None:
+    publish(shop)
+    for name in (LEASED, "lock"):
+        (shop.parent / "home" / name).touch()
+    ask(shop)
+    assert not (shop.parent / "home" / "falkirk.json").exists(), "a command that only looks makes no home"
+    (shop.parent / "home" / "falkirk.json").write_text("torn")
+    shown = ask(shop)
+    assert shown.exit_code == 0
+    assert "sales running" in shown.output
+    assert "owner unknown: falkirk.json can't be read" in " ".join(shown.output.split())
 
 
 def test_what_others_have_written_is_named(shop: Path) -> None:

@@ -20,7 +20,7 @@ import falkirk as fk
 from falkirk import cli
 from falkirk.commands import group, run
 from falkirk.errors import SparkError
-from falkirk.host.coordinator import RunSettings
+from falkirk.host.settings import RunSettings
 from falkirk.runtime.sinks.console import ConsoleTarget
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.terminal import Terminal, one_line, plain

@@ -239,6 +239,31 @@ def test_an_owner_with_the_same_store_is_told_from_a_copy(copies: Copies) -> Non
     assert not (copies.path("first") / MARK).exists()
 
 
+def test_a_replaced_owner_claims_nothing(copies: Copies, partition: Partition) -> None:
+    """It stood still before its claim, which would end its successor as that of a copy."""
+    former = copies.open("first")
+    os.symlink(copies.path("first"), copies.path("second"))
+    (copies.path("first") / "lock").unlink()
+    present = copies.claim(copies.open("second"))
+    with pytest.raises(StoreError) as caught:
+        copies.claim(former)
+    assert caught.value.condition == "HOME_TAKEN_OVER"
+    present.look()
+
+
+@pytest.mark.parametrize("matches", [True, False])
+def test_an_owner_elsewhere_whose_lease_was_over_is_awaited_briefly(
+    matches: bool, copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FENCED_S", 1.0)
+    monkeypatch.setattr(module, "REPLACED_S", 0.2)
+    home = copies.open("first")
+    partition.claimed_by(replace(Owner.of(home), machine="another", generation=7), home)
+    claim, begun_s = copies.claim(home), module.time.monotonic()
+    claim.await_former(replaced=("another", 7 if matches else 6))
+    assert (module.time.monotonic() - begun_s < 0.9) is matches
+
+
 WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}
 
 

@@ -13,10 +13,10 @@ from falkirk.errors import SparkError
 from falkirk.errors.location import SourceLocation
 from falkirk.host import coordinator as supervise
 from falkirk.host import failures as counting
-from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator, RunSettings
+from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator
 from falkirk.host.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
 from falkirk.host.process import EXIT_RESTART, write_status
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.protocol.ports import Point
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus

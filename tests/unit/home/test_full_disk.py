@@ -11,8 +11,9 @@ import pytest
 import falkirk as fk
 from falkirk.errors import HomeError, StoreError
 from falkirk.home.folder import open_home, write_atomically
-from falkirk.host.coordinator import Coordinator, RunSettings, read_status
+from falkirk.host.coordinator import Coordinator, read_status
 from falkirk.host.process import write_status
+from falkirk.host.settings import RunSettings
 from falkirk.runtime.status import RegionStatus
 from falkirk.store import Store
 from falkirk.system.disk import is_full

@@ -1,17 +1,24 @@
 """Lease: a waiting process takes over from a dead owner, exactly one of several does, and a living owner keeps it."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from falkirk.errors import StoreError
-from falkirk.home.folder import Home, waiting_home
-from falkirk.home.lease import MARGIN_S, LeaseKeeper, LeaseWatch, await_home
+import falkirk as fk
+from falkirk.errors import DefinitionError, HomeError, StoreError
+from falkirk.home.folder import Home, ProcessRecord, waiting_home
+from falkirk.home.lease import MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.prepared import loaded
+from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.store import Lease
+from tests.postgres import Postgres
 from tests.stores import Place
 from tests.support import wait_until
 
@@ -112,8 +119,13 @@ class Keeping:
         found = waiting_home(folder, "shop")
         assert found.take_lease(None, LASTS_S)
         self.home: Home = found
+        found.leased_s = Clock().now_s
         self.clock, self.ends, self.said = Clock(), list[int](), list[str]()
-        self.keeper = LeaseKeeper(found, LASTS_S, self.said.append, end=self.ends.append, clock=self.clock)
+        self.keeper = LeaseKeeper(found, LASTS_S, self.said.append, end=self._end, clock=self.clock)
+
+    def _end(self, code: int, last: Callable[[], None]) -> None:
+        self.ends.append(code)
+        last()
 
 
 def test_an_owner_that_cannot_renew_ends_before_another_may_start(tmp_path: Path) -> None:
@@ -133,6 +145,65 @@ def test_an_owner_that_cannot_renew_ends_before_another_may_start(tmp_path: Path
     keeper.renew()
     keeper.check()
     assert keeping.ends
+    assert keeping.said[0].split()[0] == "LEASE_LOST"
+    keeping.home.close()
+
+
+def test_the_time_of_a_takeover_counts_for_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To kill the former owner, or to replace its locks, takes seconds, in which nobody renews the lease."""
+    clock, ends = Clock(), list[int]()
+    monkeypatch.setattr("falkirk.home.folder.seconds_since_boot", clock)
+
+    def slowly(former: Lease) -> None:
+        clock.now_s += LASTS_S
+
+    with waiting_home(tmp_path, "shop") as home:
+        assert home.store.take_lease("a former owner", None, LASTS_S)
+        monkeypatch.setattr(home, "_end_former", slowly)
+        assert home.take_lease(home.store.lease(), LASTS_S)
+        keeper = LeaseKeeper(home, LASTS_S, print, end=lambda code, last: ends.append(code), clock=clock)
+        keeper.check()
+    assert ends
+
+
+def test_a_waiting_process_that_stands_still_does_not_stop_renewals(postgres: Postgres, tag: str) -> None:
+    """It stops between two statements of its note, with the transaction open."""
+    place = Place(where=postgres.url(), identity=tag)
+    owner, waiting = place.open(), place.open()
+    assert owner.take_lease("the owner", None, LASTS_S)
+    waiting.note_waiting("key", "waits")
+    renewed = threading.Event()
+
+    def stand_still() -> float:
+        thread = threading.Thread(target=lambda: (owner.renew_lease(), renewed.set()))
+        thread.start()
+        thread.join(5)
+        return time.time()
+
+    waiting._clock = stand_still
+    waiting.note_waiting("key", "waits")
+    assert renewed.is_set()
+    owner.close()
+    waiting.close()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_owner_that_ends_with_an_error_releases_its_lease_after_its_processes(
+    left: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping, steps = Keeping(tmp_path), list[str]()
+
+    def kill() -> None:
+        steps.append("kill")
+        if left:
+            raise HomeError("LEFTOVER_ALIVE", "one survives")
+
+    monkeypatch.setattr(keeping.home, "kill_leftovers", kill)
+    with pytest.raises(ValueError, match="an error"), keeping.keeper:
+        raise ValueError("an error")
+    lease = keeping.home.store.lease()
+    assert lease is not None
+    assert (steps, lease.is_kept) == (["kill"], left)
     keeping.home.close()
 
 
@@ -143,19 +214,30 @@ def test_an_owner_that_stood_still_and_was_replaced_ends(tmp_path: Path) -> None
     assert successor.store.take_lease("successor", successor.store.lease(), LASTS_S)
     keeping.keeper.renew()
     assert keeping.ends
+    assert keeping.said[0].split()[0] == "HOME_TAKEN_OVER"
     assert "successor" in keeping.said[0]
     keeping.home.close()
     successor.close()
 
 
-def test_a_lock_that_is_held_is_not_taken_over(tmp_path: Path) -> None:
-    keeping = Keeping(tmp_path)
+@pytest.mark.parametrize("has_lease", [True, False])
+def test_the_lock_protects_an_owner_without_a_lease_and_one_that_ends(tmp_path: Path, has_lease: bool) -> None:
+    owner = waiting_home(tmp_path, "shop")
+    assert owner.take_lease(None, LASTS_S)
+    owner.store.release_lease() if has_lease else owner.take_charge()
     waiting = waiting_home(tmp_path, "shop")
     assert not waiting.take_lease(waiting.store.lease(), LASTS_S)
-    keeping.home.store.release_lease()
-    keeping.home.close()
+    owner.close()
     assert waiting.take_lease(waiting.store.lease(), LASTS_S)
     waiting.close()
+
+
+@pytest.mark.parametrize("lease", [3.9, 3_601.0, float("nan"), float("inf"), "10", True])
+def test_a_lease_has_a_sensible_length(lease: float) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        lease_s(wait=True, lease=lease)
+    assert refused.value.condition == "LEASE_INVALID"
+    assert (lease_s(wait=True, lease=4), lease_s(wait=False, lease=4)) == (4.0, None)
 
 
 def test_a_process_that_cannot_see_the_store_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,3 +276,73 @@ def test_a_killed_owner_is_replaced(tmp_path: Path) -> None:
     assert home.store.generation == 2
     assert time.monotonic() - killed_s > 4.0
     home.close()
+
+
+@pytest.mark.parametrize(
+    ("declared", "leased", "found"), [(None, True, True), (None, False, None), (False, True, False)]
+)
+def test_outputs_of_a_host_with_a_lease_are_fenced_unless_the_application_decides(
+    declared: bool | None, leased: bool, found: bool | None, tmp_path: Path
+) -> None:
+    """An owner on another machine may be suspended when its lease is over, and only the broker refuses its results."""
+    file = tmp_path / "shop.py"
+    file.write_text(f"import falkirk as fk\napp = fk.App('shop', kafka='127.0.0.1:1', fenced={declared})\n")
+    settings = HostSettings(
+        coordinator=1, generation=1, file=str(file), home="", kafka=None, master=None, create_topics=False,
+        leased=leased,
+    )  # fmt: skip
+    assert loaded(settings).fenced is found
+
+
+PROGRAM = """
+import sys
+import falkirk as fk
+from falkirk.commands import run
+
+run.run_in_terminal = lambda app, settings: print(settings.lease_s)
+app = fk.App("shop", kafka="127.0.0.1:1")
+try:
+    app.run({options})
+except fk.FalkirkError as error:
+    print(error.condition)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "submitted", "found"),
+    [
+        ("wait=True", False, "10.0"), ("wait=True, lease=30", False, "30.0"), ("lease=30", False, "None"),
+        ("wait=True, lease=1", False, "LEASE_INVALID"), ("wait=True", True, "WAIT_UNSUITABLE"),
+    ],
+)  # fmt: skip
+def test_a_program_of_the_users_takes_the_same_options(
+    options: str, submitted: bool, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if submitted:
+        monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    file = tmp_path / "shop.py"
+    file.write_text(PROGRAM.format(options=options))
+    done = subprocess.run([sys.executable, str(file)], check=False, capture_output=True, text=True)
+    assert done.stdout.strip() == found, done.stderr
+
+
+def test_a_coordinator_that_was_replaced_touches_nothing_of_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its host has died while it stood still. The processes that the home names now are those of the next owner."""
+    successor = list[Home]()
+
+    def stood_still(self: Coordinator, home: Home) -> str:
+        successor.append(waiting_home(tmp_path, "shop"))
+        assert successor[0].store.take_lease("successor", home.store.lease(), LASTS_S)
+        successor[0].record_processes((ProcessRecord.of(os.getpid(), "JVM"),), ())
+        return "killed by signal 9"
+
+    monkeypatch.setattr(Coordinator, "_run_host", stood_still)
+    file = tmp_path / "shop.py"
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path)
+    with pytest.raises(StoreError) as replaced:
+        Coordinator(app, RunSettings(file=file, standby=False), say=lambda text: None).run()
+    assert replaced.value.condition == "HOME_TAKEN_OVER"
+    assert (tmp_path / "processes.json").exists()
+    successor[0].close()

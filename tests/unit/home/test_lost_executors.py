@@ -18,12 +18,12 @@ from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.location import SourceLocation
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
 from falkirk.host.counts import KeptCounts
 from falkirk.host.failures import LOSSES_MAX, Failures
 from falkirk.host.host import Host
 from falkirk.host.process import EXIT_RESTART, write_status
-from falkirk.host.settings import COUNTS_FILE
+from falkirk.host.settings import COUNTS_FILE, RunSettings
 from falkirk.runtime.status import RegionStatus
 from tests.unit.home.stand_ins import host_process
 from tests.unit.home.test_failures_across_hosts import Impatient

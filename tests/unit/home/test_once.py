@@ -13,9 +13,9 @@ import falkirk as fk
 from falkirk.commands import run as running
 from falkirk.home.folder import Home, open_home
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
 from falkirk.host.once import begin_once, close, decide, ends_of_sources, open_decision
-from falkirk.host.settings import EXIT_OVER, HostSettings
+from falkirk.host.settings import EXIT_OVER, HostSettings, RunSettings
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.store.values import Decision

@@ -12,7 +12,8 @@ import pytest
 import falkirk as fk
 from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
 
 SILENT_S = 0.4
 

@@ -17,7 +17,8 @@ from falkirk.home import folder as homes
 from falkirk.home.folder import STANDBY, Home, ProcessRecord, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host import standby as standbys
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import PLAN, RunSettings
 from falkirk.host.standby import TRIES_MAX, VARIABLE, Standby
 from falkirk.system.memory import available_bytes
 from tests.support import wait_until
@@ -63,11 +64,13 @@ while not ended.wait(0.02):
 class Run:
     """A coordinator in a thread, with stub processes."""
 
-    def __init__(self, folder: Path, *, does: str = "waits") -> None:
-        self.folder, self.home, self.said = folder, folder / "home", list[str]()
+    def __init__(
+        self, folder: Path, *, does: str = "waits", home: Path | None = None, lease_s: float | None = None
+    ) -> None:
+        self.folder, self.home, self.said = folder, home or folder / "home", list[str]()
         self.started: list[subprocess.Popen[str]] = []
         (folder / "standby").write_text(does)
-        settings = RunSettings(file=Path(__file__), standby=True)
+        settings = RunSettings(file=Path(__file__), standby=True, lease_s=lease_s)
         app = fk.App("shop", kafka="127.0.0.1:1", home=self.home)
         self.coordinator = Coordinator(app, settings, say=self.said.append)
         self.thread = threading.Thread(target=self.coordinator.run)
@@ -125,6 +128,49 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         run.thread.join()
         assert not [process.pid for process in run.started if psutil.pid_exists(process.pid)]
         assert not (run.home / STANDBY).exists()
+
+
+@pytest.mark.parametrize("does", ["waits", "is outdated", "fails"])
+def test_one_of_a_process_that_waits_for_the_lease_takes_over(
+    does: str, begin: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standbys, "PAUSE_S", 0.1)
+    owner = begin(lease_s=4.0)
+    owner.ready()
+    (owner.home / PLAN).touch()
+    (tmp_path / "other").mkdir()
+    other = Run(tmp_path / "other", does=does, home=owner.home, lease_s=4.0)
+    monkeypatch.setattr(other.coordinator, "_start_process", other.start_process)
+    other.thread.start()
+    try:
+        ready = "waiting with a warm Spark application"
+        wait_until(lambda: other.pids("standby") and (does == "fails" or ready in other.said), 30, str(other.said))
+        assert owner.record()["process"]["pid"] not in other.pids("standby"), "the home names that of the owner"
+        assert not other.pids("host")
+        owner.coordinator.stop()
+        owner.thread.join()
+        other.await_hosts(1)
+        assert (other.pids("host")[0] in other.pids("standby")) is (does == "waits")
+    finally:
+        other.coordinator.stop()
+        other.thread.join()
+    assert not [process.pid for process in other.started if psutil.pid_exists(process.pid)]
+    assert not (other.home / STANDBY).exists()
+
+
+def test_one_of_a_process_that_is_stopped_while_it_waits_ends(begin: Callable[..., Run], tmp_path: Path) -> None:
+    owner = begin(lease_s=4.0)
+    (owner.home / PLAN).touch()
+    (tmp_path / "other").mkdir()
+    other = Run(tmp_path / "other", home=owner.home, lease_s=4.0)
+    other.coordinator._start_process = other.start_process  # type: ignore[method-assign]
+    other.thread.start()
+    wait_until(lambda: other.pids("standby"), 30, str(other.said))
+    other.coordinator.stop()
+    other.thread.join(30)
+    assert not other.thread.is_alive()
+    assert not [process.pid for process in other.started if psutil.pid_exists(process.pid)]
+    owner.ready()
 
 
 def test_it_becomes_the_host_and_another_one_is_started(begin: Callable[..., Run]) -> None:

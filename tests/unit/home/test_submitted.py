@@ -13,8 +13,7 @@ import falkirk as fk
 from falkirk import cli
 from falkirk.errors import DefinitionError
 from falkirk.host import prepared
-from falkirk.host.coordinator import RunSettings
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.local import spark as local_spark
 from falkirk.local.submitted import add_py_files, joined, spark_conf
 

@@ -10,8 +10,9 @@ import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands import run as running
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
 from falkirk.host.metrics import Metrics
+from falkirk.host.settings import RunSettings
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
 from tests.unit.metrics.statuses import value
 

@@ -11,9 +11,10 @@ from py4j.protocol import Py4JError
 import falkirk as fk
 from falkirk.commands import run
 from falkirk.errors import DefinitionError, FalkirkError, HomeError, InternalError, LogError, SparkError, StoreError
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
 from falkirk.host.failures import Failures
 from falkirk.host.query import Query
+from falkirk.host.settings import RunSettings
 from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.protocol.down import OWN, SHARED, Down, concerns_one, has_work

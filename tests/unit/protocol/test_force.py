@@ -11,10 +11,10 @@ from click.testing import CliRunner
 import falkirk as fk
 from falkirk import cli
 from falkirk.home.folder import open_home
-from falkirk.host.coordinator import Coordinator, RunSettings
+from falkirk.host.coordinator import Coordinator
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host as RealHost
-from falkirk.host.settings import HostSettings
+from falkirk.host.settings import HostSettings, RunSettings
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -1,0 +1,60 @@
+"""The mechanisms of a takeover switched off: then the tests of chaos/test_two_coordinators.py see the fault."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from falkirk.check import Guarantee
+from falkirk.local.broker import Broker
+from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, settle
+from tests.chaos.test_two_coordinators import LEASE_S, pair
+from tests.postgres import Postgres
+from tests.proxy import Proxy
+from tests.support import suspend, wait_until
+
+pytestmark = pytest.mark.soak
+
+
+def test_an_owner_that_does_not_check_its_lease_lives_when_another_starts(
+    broker: Broker, home: Path, tag: str, postgres: Postgres
+) -> None:
+    with (
+        Proxy(postgres) as proxy,
+        pair(
+            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), FENCED="no",
+            OFF="lease",
+        ) as both,
+        Load(broker.bootstrap, both.run.events, rate=LIGHT),
+    ):  # fmt: skip
+        both.await_results_behind_a_commit()
+        processes = both.one.processes()
+        proxy.cut()
+        wait_until(lambda: both.lease().generation == 2, LEASE_S + 5, both.other.output)
+        assert all(map(is_alive, processes)), "two coordinators run"
+
+
+def test_a_suspended_owner_that_nothing_ends_publishes_again(
+    broker: Broker, home: Path, tag: str, postgres: Postgres
+) -> None:
+    with (
+        pair(broker, home, tag, postgres.url(), FENCED="no", OFF="lease generation claim") as both,
+        Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
+    ):
+        both.await_results_behind_a_commit()
+        both.other.forget_status()
+        suspended_s, stopped = time.monotonic(), both.one.processes()
+        for process in stopped:
+            suspend(process)
+        both.await_takeover(suspended_s)
+        for process in stopped:
+            process.resume()
+        sent = load.sent
+        wait_until(lambda: load.sent > sent + 10 * LIGHT, 60, "load for two owners")
+        load.__exit__()
+        wait_until(lambda: both.run.released() > load.sent, 60, "more results than records")
+        both.one.kill()
+        settle(both.other, broker.bootstrap, load.sent, both.run.counts)
+        verdict = judge_counts(broker.bootstrap, both.run.events, both.run.counts)
+        assert verdict.guarantee is not Guarantee.EXACTLY_ONCE, verdict.counts
+        assert verdict.counts.observed_outputs > verdict.counts.inputs
