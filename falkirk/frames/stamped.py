@@ -48,6 +48,7 @@ from falkirk.frames.names import LEAST as LEAST
 from falkirk.frames.names import OURS as OURS
 from falkirk.frames.names import STAMP as STAMP
 from falkirk.frames.python_steps import PythonStep, keys_of
+from falkirk.frames.python_udfs import without_udfs
 from falkirk.frames.quiet import quiet as quiet
 
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
@@ -201,7 +202,8 @@ def _select(frame: Frame, *columns: Any) -> Frame:
     expanded = [c for entry in plain for c in (users if is_star(entry) else [entry])]
     if expanded:
         _refuse_ours(frame, expanded)
-    return replace(frame, data=frame.data.select(*expanded, *_carry(frame)))
+    data, expanded = without_udfs(frame.data, expanded, frame.columns, named=True)
+    return replace(frame, data=data.select(*expanded, *_carry(frame)))
 
 
 def _select_expr(frame: Frame, *expressions: str) -> Frame:
@@ -211,14 +213,24 @@ def _select_expr(frame: Frame, *expressions: str) -> Frame:
 def _where(frame: Frame, condition: Any) -> Frame:
     holds = F.expr(condition) if isinstance(condition, str) else condition
     _refuse_ours(frame, [holds])
-    return replace(frame, data=frame.data.where(~is_good() | holds))
+    data, [holds] = without_udfs(frame.data, [holds], frame.columns, named=False)
+    found = data.where(~is_good() | holds)
+    return replace(frame, data=found if data is frame.data else _as_before(found, frame))
+
+
+def _as_before(data: DataFrame, frame: Frame) -> DataFrame:
+    """Return rows with the columns that a frame has."""
+    return data.select(*[F.col(f"`{name}`") for name in frame.data.columns])
 
 
 def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
     _refuse_names(*columns)
     if columns:
         _refuse_ours(frame, list(columns.values()))
-    return replace(frame, data=frame.data.withColumns(columns))
+    data, found = without_udfs(frame.data, list(columns.values()), frame.columns, named=False)
+    made = data.withColumns(dict(zip(columns, found, strict=True)))
+    extra = set(data.columns) - set(frame.data.columns)
+    return replace(frame, data=made.drop(*extra) if extra else made)
 
 
 def _refuse_names(*names: str) -> None:
@@ -244,7 +256,8 @@ def _explode(frame: Frame, column: Any, name: str) -> Frame:
     _refuse_names(name)
     _refuse_ours(frame, [array])
     kept = [F.col(f"`{c}`") for c in frame.columns if c.casefold() != name.casefold()]
-    data = frame.data.select(
+    data, [array] = without_udfs(frame.data, [array], frame.columns, named=False)
+    data = data.select(
         *kept, F.posexplode_outer(F.when(is_good(), array)).alias("__falkirk_place", name), *_carry(frame)
     )
     data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())

@@ -25,6 +25,7 @@ API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
 JAVA_IMPORTS = (
     "io.netty.",
     "java.",
+    "net.razorvine.pickle.",  # Spark's own pickles
     "org.falkirk.",
     "org.apache.spark.",
     "org.apache.kafka.",
