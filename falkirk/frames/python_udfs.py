@@ -2,7 +2,7 @@
 
 A round of calls becomes one column with their results, computed before the step, once for each good row. Spark's
 micro-batches compute UDFs in the same way: before the step, and for all rows, even under `when`. If a function fails,
-the row becomes a bad one. While Falkirk plans, and in the test kit, a DataFrame is not a stream, and Spark calls UDFs.
+the row becomes a bad one. While Falkirk plans, the UDFs stay, so that the inference sees them.
 """
 
 import itertools
@@ -45,8 +45,6 @@ def without_udfs(
     Raises: TypeError: a UDF takes or returns a type that can't be passed to Python.
     """
     found = [F.col(each) if isinstance(each, str) else each for each in columns]
-    if not data.isStreaming or not found:
-        return data, found
     jvm: Any = data.sparkSession._jvm
     for number in itertools.count():
         calls = jvm.org.falkirk.UdfRound.of(data._jdf, [each._jc for each in found])
@@ -54,6 +52,12 @@ def without_udfs(
             break
         data, found = _answered(data, calls, f"{_ANSWER}{number}", users, named=named)
     return data, found
+
+
+def without_answers(data: DataFrame) -> DataFrame:
+    """Return rows without the results of UDFs."""
+    answers = [name for name in data.columns if name.startswith(_ANSWER)]
+    return data.drop(*answers) if answers else data
 
 
 def _answered(

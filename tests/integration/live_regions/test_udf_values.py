@@ -178,3 +178,28 @@ def test_a_result_that_spark_refuses_makes_a_bad_row(spark: "SparkSession", tmp_
     assert not found
     assert all(row[BAD].reason.startswith("the function failed: ") for row in bad), bad
     assert len(bad) == len(ROWS)
+
+
+def test_a_udf_is_called_once_for_each_good_row(spark: "SparkSession", tmp_path: Path) -> None:
+    calls = str(tmp_path / "calls")
+
+    def noted(number):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
+        with open(calls, "a") as file:
+            file.write(f"{number}\n")
+        return refused(number)
+
+    (tmp_path / "in").mkdir()
+    spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.parquet(str(tmp_path / "in" / "rows"))
+    frame = frame_of(spark.readStream.schema(SCHEMA).parquet(str(tmp_path / "in" / "rows")))
+    number = F.udf(noted, "int", useArrow=True)("i")
+    frame = frames.apply(frame, step("withColumns", {"x": number, "y": number + 1}))
+    frame = frames.apply(frame, step("where", "x > 1 AND y > 2 OR x + y > 3"))
+    frame = frames.apply(frame, step("select", "x", (F.col("x") + F.col("y")).alias("z"), F.col("y")))
+    query = frame.data.writeStream.format("memory").queryName("noted").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sorted(Path(calls).read_text().split()) == ["-1", "1", "2"]
+    rows = spark.table("noted")
+    assert [row.z for row in rows.where(F.col(BAD).isNull()).collect()] == [5]
+    assert [row[BAD].reason for row in rows.where(F.col(BAD).isNotNull()).collect()] == [
+        "the function failed: ValueError: no -1"
+    ]
