@@ -104,7 +104,7 @@ class PythonStep:
     def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
         """Return the rows with late ones as bad ones."""
         row = _codec(self.data, "fromBytes", given, given, F.col(_LATE))
-        return folded.withColumn(BAD, bad(F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
+        return folded.withColumn(BAD, bad(folded, F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
 
     @property
     def _returns(self) -> StructType:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType, _parse_datatype_json_string
 
-from falkirk.frames.names import BAD
+from falkirk.frames.names import BAD, TIME
 from falkirk.frames.python_steps import command, letter
 
 _ANSWER = "__falkirk_udf"
@@ -94,8 +94,12 @@ def _answered(
     rows = data.select(*[F.col(f"`{each}`") for each in data.columns], answer)
     text = F.to_json(F.struct(*[F.col(f"`{each}`") for each in users]), {"ignoreNullFields": "false"})
     row = F.substring(text, 1, TEXT_MAX)
-    bad = letter(rows, F.col(f"{name}.reason"), row, F.col(f"{name}.traceback")).alias(BAD)
-    rows = rows.select(*[bad if each == BAD else F.col(f"`{each}`") for each in rows.columns])
+    reason = F.col(f"{name}.reason")
+    ours = {
+        BAD: letter(rows, reason, row, F.col(f"{name}.traceback")),
+        TIME: F.when(reason.isNull(), F.col(TIME)),  # a bad row with a time would be a time row
+    }
+    rows = rows.select(*[ours.get(each, F.col(f"`{each}`")).alias(each) for each in rows.columns])
     paths = {call.number: f"{name}.results._{place}" for place, call in enumerate(known)}
     left = calls.columns([paths[number] for number in range(len(known))], named)
     return rows, [ClassicColumn(each) for each in left]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
+from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype_json_string
 
 from falkirk.analysis import udfs
 from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
@@ -155,10 +155,9 @@ def udfs_of(
 def _unknown_type(udf: KnownUdf) -> str:
     """Return what is wrong with the types of a UDF, or an empty text."""
     kinds = [_parse_datatype_json_string(each) for each in udf.types]
+    known = [kind for kind in kinds if not isinstance(kind, NullType)]
     try:
-        check_types(
-            StructType([StructField(f"_{i}", each) for i, each in enumerate(kinds) if str(each) != "NullType()"])
-        )
+        check_types(StructType([StructField(f"_{i}", kind) for i, kind in enumerate(known)]))
     except TypeError as error:
         return f"{udf.name}() can't run live: {error}"
     return ""

@@ -12,7 +12,7 @@ import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from tests.integration.live import Wire, await_one
+from tests.integration.live import Wire, await_one, settle
 from tests.integration.live_regions.test_live_python import SCHEMA, record, workers
 
 LIMIT = 5_000
@@ -46,6 +46,19 @@ def chosen(events: fk.Stream) -> fk.Stream:
 def summed(events: fk.Stream) -> fk.Stream:
     halves = F.udf(half, "double", useArrow=False)
     return events.withColumn("half", halves("n")).groupBy("id").agg(F.sum("half").alias("total"))
+
+
+def timed(events: fk.Stream) -> fk.Stream:
+    """Some records fail before a keyed step that knows the time of partitions."""
+    late = events.withWatermark("at", "400 days").where(F.udf(is_wanted, "boolean", useArrow=False)("n"))
+    return late.groupBy(F.window("at", "1 day"), "id").outputMode("update").agg(F.count("*").alias("count"))
+
+
+def firsts(events: fk.Stream) -> fk.Stream:
+    halved = F.udf(half, "double", useArrow=True)
+    timely = events.withWatermark("at", "400 days").withColumn("half", halved("n"))
+    wanted = timely.where(F.udf(is_wanted, "boolean", useArrow=False)("n"))
+    return wanted.dropDuplicates(["id", "half"]).select("id", "n", "half")
 
 
 @cache
@@ -110,3 +123,30 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
     assert sum(row["total"] * 2 == sum(range(key, 500, 5)) for row in wire.rows(outs["sums"])
                for key in [int(row["id"][1:])]) >= 5  # fmt: skip
     assert len(wire.rows(outs["sums"])) == 500
+
+
+def test_a_failure_before_a_keyed_step_with_event_time(wire: Wire, home: Path) -> None:
+    """A bad record must not count as a row that moves the time of all partitions."""
+    events, outs = wire.topic("events"), {name: wire.topic(f"{name}-out") for name in ("timed", "firsts")}
+    app = fk.App(f"keyed-{wire.tag}", home=home)
+    app.source("events", fk.Kafka(events, schema=SCHEMA, key="id"))
+    for name, body in {"timed": timed, "firsts": firsts}.items():
+        app.add_processor(name, body, reads=("events",), policy=fk.Lazy("2 seconds"), engine="live")
+        app.sink(f"{name}-out", name, fk.Kafka(outs[name]))
+    for partition in (0, 1):
+        wire.send(events, [record(n) for n in range(200) if n % 5 % 2 == partition], partition=partition)
+    wanted = [n for n in range(200) if n % 10 != 7 and n % 3]
+    query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        for topic in outs.values():
+            wire.await_count(topic, len(wanted), query)
+            wire.await_count(f"{topic}.dead-letters", 20, query)
+        settle(query)
+    finally:
+        query.stop()
+    for topic in outs.values():
+        reasons = Counter(row["reason"] for row in wire.rows(f"{topic}.dead-letters"))
+        assert reasons == Counter(f"the function failed: ValueError: no {n}" for n in range(7, 200, 10))
+    assert Counter((row["n"], row["half"]) for row in wire.rows(outs["firsts"])) == Counter((n, n / 2) for n in wanted)
+    counts = Counter((row["id"], row["window"]["start"][:10], row["count"]) for row in wire.rows(outs["timed"]))
+    assert (counts.total(), max(counts.values())) == (len(wanted), 1)
