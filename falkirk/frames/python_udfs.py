@@ -99,7 +99,8 @@ def _answered(
         BAD: letter(rows, reason, row, F.col(f"{name}.traceback")),
         TIME: F.when(reason.isNull(), F.col(TIME)),  # a bad row with a time would be a time row
     }
-    rows = rows.select(*[ours.get(each, F.col(f"`{each}`")).alias(each) for each in rows.columns])
+    kept = [ours[each].alias(each) if each in ours else F.col(f"`{each}`") for each in rows.columns]
+    rows = rows.select(*kept)  # without an alias, a column keeps its identity
     paths = {call.number: f"{name}.results._{place}" for place, call in enumerate(known)}
     left = calls.columns([paths[number] for number in range(len(known))], named)
     return rows, [ClassicColumn(each) for each in left]
