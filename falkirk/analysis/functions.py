@@ -62,7 +62,7 @@ TABLE = (
         names="""
         Aggregate AggregateExpression Alias AttributeReference CreateNamedStruct CreateArray CreateMap Filter Generate
         GetArrayItem GetArrayStructFields GetMapValue GetStructField ElementAt LambdaFunction Literal
-        NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
+        NamedArgumentExpression NamedLambdaVariable OuterReference Project StreamingRelationV2 SubqueryAlias
         UnresolvedNamedLambdaVariable
         CurrentRow$ DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$
         SQLScalarFunction UpdateFields WindowSpecDefinition WithField

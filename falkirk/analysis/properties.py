@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from falkirk.analysis import udfs
 from falkirk.analysis.functions import AGGREGATES, ANYWHERE, IDEMPOTENT, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
 from falkirk.analysis.lineage import Lineage
 from falkirk.declare.asserting import Word, word_of
@@ -63,7 +64,12 @@ def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | Non
 
 def _words(steps: Sequence[Step]) -> tuple[Word, ...]:
     """Return the user's assertions about the functions that steps call."""
-    found = (word_of(function) for step in steps for function in functions_of(step))
+    found: list[Word | None] = []
+    for step in steps:
+        functions = functions_of(step)
+        found += [word_of(function) for function in functions]
+        if not functions:
+            found += [udf.word for udf in udfs.of_values(step.arguments)]
     return tuple(dict.fromkeys(word for word in found if word is not None))
 
 

@@ -20,10 +20,13 @@ PYTHON = frozenset(
 
 
 def words(data: DataFrame) -> tuple[Word, ...] | None:
-    """Return the user's assertions about the Python functions in a plan; None: at least one function has none."""
+    """Return the user's assertions about the Python functions in a plan; None: at least one function has none.
+
+    `asNondeterministic()` outweighs an assertion.
+    """
     found: list[Word] = []
-    for function in functions(data):
-        word = word_of(function)
+    for udf in _calls(data):
+        word = word_of(function_of(udf)) if udf.udfDeterministic() else None
         if word is None:
             return None
         if word not in found:
@@ -33,12 +36,17 @@ def words(data: DataFrame) -> tuple[Word, ...] | None:
 
 def functions(data: DataFrame) -> Iterator[Any]:
     """Yield the Python functions in a plan; None for a function that can't be unpickled."""
+    yield from map(function_of, _calls(data))
+
+
+def _calls(data: DataFrame) -> Iterator[Any]:
+    """Yield the expressions that call a Python function."""
     if not _mentions_python(tree_of(data)):
         return  # a walk through the plan costs a call to the JVM for each expression
     udf = _class(data.sparkSession, "PythonFuncExpression")
     for expression in expressions(data._jdf.queryExecution().analyzed()):
         if udf.isInstance(expression):
-            yield _function(expression)
+            yield expression
 
 
 def _mentions_python(node: Any) -> bool:
@@ -80,7 +88,8 @@ def _class(session: Any, name: str) -> Any:
     return session._jvm.java.lang.Class.forName(f"org.apache.spark.sql.catalyst.expressions.{name}", True, loader)
 
 
-def _function(udf: Any) -> Any:
+def function_of(udf: Any) -> Any:
+    """Return the function that an expression calls; None: it can't be unpickled."""
     command = udf.func().command()
     if not isinstance(command, bytes | bytearray):  # a Scala sequence: read it as one text, not byte by byte
         command = bytes(int(byte) & 0xFF for byte in str(command.mkString(" ")).split())

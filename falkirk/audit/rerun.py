@@ -26,6 +26,7 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
     The rows of a key stay in the order of their stamps, as in a live region.
     """
     frame = given if any(step.operation in ("agg", "count", "windows") for step in steps) else _divided(given, run)
+    frame = replace(frame, is_run=True)
     for step in steps:
         if step.operation in ("agg", "count", "windows"):
             keys = [frames.key_column(key) for key in divided(step.arguments[0])[1]]

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DoubleType, FloatType, StructType
 
 from falkirk.declare.cut import EARLIEST, LATEST
 from falkirk.declare.watermark import Watermark
@@ -69,7 +69,7 @@ def timed(data: DataFrame, columns: Sequence[str], watermark: Watermark) -> Data
     kept = judged.select(
         *_only_if(fits, columns),
         STAMP,
-        bad(F.col(reason).isNotNull(), F.col(reason), columns),
+        bad(judged, F.col(reason).isNotNull(), F.col(reason), columns),
         F.when(fits, time).alias(TIME),
     )
     return _with_time_rows(kept)
@@ -87,7 +87,7 @@ def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], w
     session: Any = data.sparkSession
     operator = session._jvm.org.falkirk.FirstOfKey(names(data), KEY, _IS_LATE, watermark.delay_us)
     made, late = by_key(data, named, operator), F.col(_IS_LATE)
-    return made.select(*_only_if(~late, columns), STAMP, bad(late, F.lit(LATE), columns))
+    return made.select(*_only_if(~late, columns), STAMP, bad(made, late, F.lit(LATE), columns))
 
 
 def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame:
@@ -130,10 +130,18 @@ def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:
     return [F.when(condition, F.col(f"`{name}`")).alias(name) for name in columns]
 
 
-def bad(is_unfit: Column, reason: Column, columns: Sequence[str], text: Column | None = None) -> Column:
-    """Return `BAD` with the newly unfit records. Their raw record is a text: by default, that of their columns."""
+def bad(
+    data: DataFrame, is_unfit: Column, reason: Column, columns: Sequence[str], text: Column | None = None
+) -> Column:
+    """Return `BAD` with the newly unfit records. Their raw record is a text: by default, that of their columns.
+
+    Args: data: with `BAD`, which has tracebacks after a Python function.
+    """
     raw = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns])) if text is None else text
+    known = data.schema[BAD].dataType
+    assert isinstance(known, StructType), "the reason and the raw record"
+    more = [F.lit(None).cast(field.dataType).alias(field.name) for field in known.fields[3:]]
     letter = F.struct(
-        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), raw.cast("binary").alias("value")
+        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), raw.cast("binary").alias("value"), *more
     )
     return F.when(is_unfit, letter).otherwise(F.col(BAD)).alias(BAD)

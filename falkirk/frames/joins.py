@@ -225,7 +225,7 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
     operator = java.LiveJoin(names(both), KEY, _SIDE, *_SIDES, _IS_LATE, spec)
     made, late = by_key(both, keys, operator), F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
-    return made.select(*_results(left.columns, right.columns, join), STAMP, bad(late, F.lit(LATE), (), text))
+    return made.select(*_results(left.columns, right.columns, join), STAMP, bad(made, late, F.lit(LATE), (), text))
 
 
 def _nullable(data: DataFrame) -> StructType:

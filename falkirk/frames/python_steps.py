@@ -121,14 +121,14 @@ class PythonStep:
         from falkirk.frames.row_calls import StateCalls, TimerCalls
 
         state = schema_of(self.options["state"], "state", None)
-        _check_types(state)
+        check_types(state)
         known = {**self._known(), "keys": keys_of(self.options["key"]), "state": state}
         return StateCalls(**known) if self._timers is None else TimerCalls(**known, on_timer=self._timers.function)
 
     def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
         """Return the rows with late ones as bad ones."""
         row = _codec(self.data, "fromBytes", given, given, F.col(_LATE))
-        return folded.withColumn(BAD, bad(F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
+        return folded.withColumn(BAD, bad(folded, F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
 
     @property
     def _returns(self) -> StructType:
@@ -137,8 +137,8 @@ class PythonStep:
     def _known(self) -> dict[str, Any]:
         """Return the fields of the object that calls the function."""
         given = StructType([self.data.schema[name] for name in self.columns])
-        _check_types(given)
-        _check_types(self._returns)
+        check_types(given)
+        check_types(self._returns)
         zone = str(self.data.sparkSession.conf.get("spark.sql.session.timeZone"))
         fails = self.options["poison"] == "fail"
         return {
@@ -153,22 +153,7 @@ class PythonStep:
         return self.data.select(request.alias(_CALL), *keys, STAMP, BAD, *self.carried)
 
     def _command(self, calls: Callable[[bytes], bytes]) -> Any:
-        """Return for the Java module how to start a process that answers."""
-        session: Any = self.data.sparkSession
-        timeout_s = duration_s(self.options["timeout"])
-        setup = cloudpickle.dumps(calls)  # type: ignore[no-untyped-call]
-        words = [session.sparkContext.pythonExec, "-m", "falkirk.frames.row_worker"]
-        environment = {
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # as Spark's own workers
-            "OMP_NUM_THREADS": "1",  # it answers one row after the other
-        }
-        known = hashlib.sha256(setup)
-        known.update(repr((words, sorted(environment.items()), timeout_s)).encode())
-        return session._jvm.org.falkirk.PythonCommand(
-            known.hexdigest(), words, environment, str(private.temporary_folder()), setup, _START_S * 1000,
-            max(1, round(timeout_s * 1000)),
-        )  # fmt: skip
+        return command(self.data.sparkSession, calls, duration_s(self.options["timeout"]))
 
     def _results(self, answered: DataFrame) -> DataFrame:
         from falkirk.frames.row_calls import answer_of
@@ -179,7 +164,8 @@ class PythonStep:
         is_good = F.col(BAD).isNull() & answer.getField("reason").isNull()
         place = F.posexplode_outer(answer.getField("results")).alias(_PLACE, _RESULT)
         turns = [] if self._timers is None else [F.col(_TURN) if self.data.isStreaming else F.lit(0).alias(_TURN)]
-        rows = found.select(place, STAMP, _letter(found, answer).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
+        told = [answer.getField(name) for name in ("reason", "value", "traceback")]
+        rows = found.select(place, STAMP, letter(found, *told).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
         rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
         places = [*(F.col(_TURN) for _ in turns), F.coalesce(F.col(_PLACE), F.lit(0))]
         subs = [each.alias(f"sub{self.depth + i}") for i, each in enumerate(places)]
@@ -194,26 +180,43 @@ def keys_of(key: str | Sequence[str]) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-def _check_types(schema: StructType) -> None:
+def check_types(schema: StructType) -> None:
     """Check that rows can be passed to Python. Raises: TypeError."""
     from falkirk.frames.row_codec import RowCodec
 
     RowCodec(schema)
 
 
-def _letter(answered: DataFrame, answer: Column) -> Column:
-    """Return `BAD` with the rows on which the function failed, and with their tracebacks."""
+def command(session: Any, calls: Callable[[bytes], bytes], timeout_s: float) -> Any:
+    """Return for the Java module how to start a process that answers requests. Args: timeout_s: of a request."""
+    setup = cloudpickle.dumps(calls)  # type: ignore[no-untyped-call]
+    words = [session.sparkContext.pythonExec, "-m", "falkirk.frames.row_worker"]
+    environment = {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # as Spark's own workers
+        "OMP_NUM_THREADS": "1",  # it answers one row after the other
+    }
+    known = hashlib.sha256(setup)
+    known.update(repr((words, sorted(environment.items()), timeout_s)).encode())
+    return session._jvm.org.falkirk.PythonCommand(
+        known.hexdigest(), words, environment, str(private.temporary_folder()), setup, _START_S * 1000,
+        max(1, round(timeout_s * 1000)),
+    )  # fmt: skip
+
+
+def letter(answered: DataFrame, reason: Column, value: Column, traceback: Column) -> Column:
+    """Return `BAD` with the rows on which a function failed: those with a reason."""
     known = answered.schema[BAD].dataType
     assert isinstance(known, StructType), "the reason and the raw record"
     before = F.col(BAD)
-    traceback = before.getField("traceback") if "traceback" in known.names else F.lit(None).cast("string")
+    had = before.getField("traceback") if "traceback" in known.names else F.lit(None).cast("string")
     fields = [before.getField(name).alias(name) for name in ("reason", "key", "value")]
     failed = F.struct(
-        answer.getField("reason").alias("reason"), F.lit(None).cast("binary").alias("key"),
-        answer.getField("value").cast("binary").alias("value"), answer.getField("traceback").alias("traceback"),
+        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), value.cast("binary").alias("value"),
+        traceback.alias("traceback"),
     )  # fmt: skip
-    bad = F.when(before.isNotNull(), F.struct(*fields, traceback.alias("traceback")))
-    return bad.when(answer.getField("reason").isNotNull(), failed)
+    bad = F.when(before.isNotNull(), F.struct(*fields, had.alias("traceback")))
+    return bad.when(reason.isNotNull(), failed)
 
 
 def _codec(data: DataFrame, method: str, kind: DataType, schema: StructType, value: Column) -> Column:

@@ -48,6 +48,7 @@ from falkirk.frames.names import LEAST as LEAST
 from falkirk.frames.names import OURS as OURS
 from falkirk.frames.names import STAMP as STAMP
 from falkirk.frames.python_steps import PythonStep, keys_of
+from falkirk.frames.python_udfs import without_answers, without_udfs
 from falkirk.frames.quiet import quiet as quiet
 
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
@@ -56,12 +57,14 @@ _BAD = "struct<reason: string, key: binary, value: binary>"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed."""
+    """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
+    `is_run`: it calls UDFs as a query does, though it is no stream."""
 
     data: DataFrame
     depth: int = 0
     keyed: bool = False
     grouped_by: tuple[str, ...] = ()
+    is_run: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -201,7 +204,15 @@ def _select(frame: Frame, *columns: Any) -> Frame:
     expanded = [c for entry in plain for c in (users if is_star(entry) else [entry])]
     if expanded:
         _refuse_ours(frame, expanded)
-    return replace(frame, data=frame.data.select(*expanded, *_carry(frame)))
+    data, expanded = _without_udfs(frame, expanded, named=True)
+    return replace(frame, data=data.select(*expanded, *_carry(frame)))
+
+
+def _without_udfs(frame: Frame, columns: Sequence[Any], *, named: bool = False) -> tuple[DataFrame, list[Column]]:
+    """Return the rows with the answers of UDFs, and the columns without UDFs, unless Spark itself calls them."""
+    if not (columns and (frame.is_run or frame.data.isStreaming)):
+        return frame.data, [*columns]
+    return without_udfs(frame.data, columns, frame.columns, named=named)
 
 
 def _select_expr(frame: Frame, *expressions: str) -> Frame:
@@ -211,14 +222,16 @@ def _select_expr(frame: Frame, *expressions: str) -> Frame:
 def _where(frame: Frame, condition: Any) -> Frame:
     holds = F.expr(condition) if isinstance(condition, str) else condition
     _refuse_ours(frame, [holds])
-    return replace(frame, data=frame.data.where(~is_good() | holds))
+    data, [holds] = _without_udfs(frame, [holds])
+    return replace(frame, data=without_answers(data.where(~is_good() | holds)))
 
 
 def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
     _refuse_names(*columns)
     if columns:
         _refuse_ours(frame, list(columns.values()))
-    return replace(frame, data=frame.data.withColumns(columns))
+    data, found = _without_udfs(frame, [*columns.values()])
+    return replace(frame, data=without_answers(data.withColumns(dict(zip(columns, found, strict=True)))))
 
 
 def _refuse_names(*names: str) -> None:
@@ -244,7 +257,8 @@ def _explode(frame: Frame, column: Any, name: str) -> Frame:
     _refuse_names(name)
     _refuse_ours(frame, [array])
     kept = [F.col(f"`{c}`") for c in frame.columns if c.casefold() != name.casefold()]
-    data = frame.data.select(
+    data, [array] = _without_udfs(frame, [array])
+    data = data.select(
         *kept, F.posexplode_outer(F.when(is_good(), array)).alias("__falkirk_place", name), *_carry(frame)
     )
     data = data.where(~is_good() | F.col("__falkirk_place").isNotNull())

@@ -94,7 +94,7 @@ class Fit:
         arrow = to_arrow_type(of, timezone="UTC")
         assert isinstance(arrow, pa.StructType), "the type of a row"
         self._kind, self._arrow, self._names = kind, arrow, of.names
-        exact = {field.name: _EXACT.get(type(field.dataType)) for field in of.fields}
+        exact = {field.name: is_exact(field.dataType) for field in of.fields}
         self._exact = None if None in exact.values() else exact
 
     def __call__(self, value: object) -> dict[str, Any]:
@@ -125,6 +125,11 @@ _EXACT: Mapping[type[T.DataType], Callable[[Any], bool]] = {
     T.DoubleType: lambda value: type(value) is float, T.ByteType: _integer(8), T.ShortType: _integer(16),
     T.IntegerType: _integer(32), T.LongType: _integer(64),
 }  # fmt: skip
+
+
+def is_exact(kind: T.DataType) -> Callable[[Any], bool] | None:
+    """Return a function that tells the values of a type that Arrow does not change; None: Arrow must be asked."""
+    return _EXACT.get(type(kind))
 
 
 def traceback_text() -> str:

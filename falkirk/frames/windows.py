@@ -86,5 +86,5 @@ def aggregated(
     is_result = start.isNotNull()
     return made.select(
         *[F.when(is_result, each).alias(name) for each, name in zip(found, results, strict=True)],
-        stamp, bad(late, F.lit(LATE), columns), F.col(f"{STAMP}.partition").alias(LEAST),
+        stamp, bad(made, late, F.lit(LATE), columns), F.col(f"{STAMP}.partition").alias(LEAST),
     )  # fmt: skip

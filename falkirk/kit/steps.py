@@ -6,7 +6,7 @@ in a window of time that never ends.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -94,6 +94,7 @@ class LiveSteps:
         self, records: Sequence[tuple[Offset, MemoryRecord]], state: Any, incarnation: Incarnation
     ) -> tuple[list[RegionResult], Any]:
         frame = parse(kafka_rows(self._session, self._region.source.topic.log, records), self._parsing)
+        frame = replace(frame, is_run=True)
         for step in self._region.steps():
             if step.operation in _KEYED:
                 frame, state = self._aggregated(frame, step, state)
@@ -158,7 +159,7 @@ class LiveSteps:
         nulls = [F.lit(None).cast(planned.data.schema[name].dataType).alias(name) for name in names]
         bad = frame.data.where(~frames.is_good()).select(*nulls, STAMP, BAD, least)
         return Frame(
-            data=good.unionByName(bad), depth=frame.depth, keyed=True, grouped_by=planned.grouped_by
+            data=good.unionByName(bad), depth=frame.depth, keyed=True, grouped_by=planned.grouped_by, is_run=True
         )  # fmt: skip
 
     def _spec(self, frame: Frame, step: Step, users: Sequence[Any]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 from falkirk.analysis import columns
 from falkirk.analysis.functions import spoken
+from falkirk.analysis.udfs import KnownUdf
 from falkirk.declare.nodes import Node, SourceNode
 from falkirk.frames.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
@@ -38,6 +39,7 @@ class Draft:
     `decided`: the formulas on which its state, and several results of one record, depend.
     `joined`: the source of the right side of its join.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
+    `called`: the UDFs of its steps. `keeps_tracebacks`: its keyed step comes after one of them.
     `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
     """
 
@@ -56,6 +58,8 @@ class Draft:
     doubts: LiveDifferences = field(default_factory=LiveDifferences)
     joined: SourceNode | None = None
     keyed_by: tuple[str, ...] | None = None
+    called: tuple[KnownUdf, ...] = ()
+    keeps_tracebacks: bool = False
 
     def note_key(self, keys: Sequence[object]) -> None:
         """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""

@@ -7,8 +7,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from falkirk.analysis import udfs
 from falkirk.analysis.code import function_digest
+from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.structure import digest
+from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, Step, functions_of, root_of, steps_of
 from falkirk.declare.stream import LatestValue
@@ -37,6 +40,11 @@ DECIDING = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", 
 #: Steps with a state per key.
 KEYED = frozenset({"agg", "count", "dropDuplicates", "windows", "timedJoin", "stateful"})
 
+#: The place in the user's program that Spark notes in an argument of a UDF, with the address of an object.
+_ORIGIN = re.compile(
+    r",?Origin\((?:None,|Some\([^()]*\),){7}(?:None|Some\(\[L[\w.]+;@[0-9a-f]+\)),"
+    r"(?:None|Some\(\((?:[^()]|\([^()]*\))*\)\)),None\)"
+)
 _LAMBDA = re.compile(r"(\w+_\d+|\((?:\w+_\d+(?:, )?)+\)) -> ")
 
 #: A call of `isin` with literal values: quoted strings with escapes, and other values without quotes.
@@ -62,14 +70,18 @@ def fingerprint(
     keys: tuple[object, ...],
     began: dict[int, str],
     decided: str,
+    called: Sequence[KnownUdf],
+    keeps_tracebacks: bool,
 ) -> dict[str, str]:
     """Return the properties that must stay the same, by name.
 
     Args: reads: the topics that the region reads. released_to: the sink's topic, if `output` is a held log.
         dead_letters: the dead-letter topic. node: its last step. frame: the frame after it. keys: the keys of the sink
         or hop. began: the names of the columns that the region reads, by Catalyst's identity. decided: the formulas on
-        which its state depends.
+        which its state depends. called: the UDFs of its steps. keeps_tracebacks: bad records have tracebacks in its
+        state, since UDFs come before it.
     """
+    decided = with_functions(decided, node, called)
     keyed = [step for step in steps_of(node) if step.operation in KEYED]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
     return {
@@ -78,14 +90,24 @@ def fingerprint(
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,
         "stamp": shape,
-        KEYED_STEP: "; ".join(map(_state_of, keyed)) or "none",
+        KEYED_STEP: ("; ".join(map(_state_of, keyed)) or "none") + (" after UDFs" if keeps_tracebacks else ""),
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
         STEPS: "; ".join(map(text_of, steps_of(node))) or "none",
-        PARTITIONED_BY: partitioned_by(frame, keys, began),
+        PARTITIONED_BY: _channel(frame, keys, began, called),
         WRITTEN_AS: form(output),
         **of_session(frame.data.sparkSession),
     }
+
+
+def _channel(frame: Frame, keys: tuple[object, ...], began: dict[int, str], called: Sequence[KnownUdf]) -> str:
+    """Return the expressions that decide the channel of a result, with the UDFs if any of these decides it."""
+    text = partitioned_by(frame, keys, began)
+    if not called or not keys:
+        return text
+    lineage = Lineage.of(frame.data.select(*[frames.key_column(key) for key in keys]))
+    is_computed = CALL in lineage.operations(lineage.output, rows=False)
+    return "; ".join([text, *map(_udf_text, called)]) if is_computed else text
 
 
 def of_session(session: SparkSession) -> dict[str, str]:
@@ -142,6 +164,19 @@ def function_text(function: Any) -> str:
         return name
 
 
+def _udf_text(udf: KnownUdf) -> str:
+    return function_text(udf.function) if udf.function is not None else udf.name
+
+
+def with_functions(text: str, node: Node, called: Sequence[KnownUdf]) -> str:
+    """Return formulas on which results depend, with the functions of Python that they may call.
+
+    Args: text: may be empty. node: the last step. called: the UDFs of all steps.
+    """
+    of_rows = [function_text(function) for step in steps_of(node) for function in functions_of(step)]
+    return "; ".join([text, *of_rows, *map(_udf_text, called)]) if text or of_rows else text
+
+
 def with_sorted_lists(text: str) -> str:
     """Return the text of steps with the values of each `isin` sorted, because a set's order differs per process."""
     return _IN.sub(lambda found: "in(" + _SEPARATOR.join([found[1], *sorted(_VALUE.findall(found[2]))]) + ")", text)
@@ -153,6 +188,10 @@ def _render(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "(" + ", ".join(map(_render, value)) + ")"
     text = str(value._jc.toString()) if hasattr(value, "_jc") else str(value)
+    text = _ORIGIN.sub("", text)
+    known = udfs.of_values(value) if hasattr(value, "_jc") else ()
+    if known:
+        text += f" with {', '.join(_udf_text(each) for each in known)}"
     column = value.column if isinstance(value, LatestValue) else value
     if hasattr(column, "_jc") and any(f"{name}(" in text for name in _SEEDED):
         for seed in _seeds(column._jc.node()):

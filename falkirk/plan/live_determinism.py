@@ -19,6 +19,7 @@ from typing import Any
 
 from falkirk.analysis import determinism
 from falkirk.analysis.lineage import Lineage
+from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.asserting import Word
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
@@ -51,21 +52,20 @@ class LiveDifferences:
         after: Frame,
         had: Counter[str],
         has: Counter[str],
+        called: Sequence[KnownUdf],
     ) -> None:
-        """Add a step. Args: had, has: the operations before it and after it."""
+        """Add a step. Args: had, has: the operations before it and after it. called: its UDFs."""
         brought = determinism.undetermined(had, has)
         if processor.word is None:
             self.note(brought, processor, step)
         elif brought and processor.word not in self.words:
             self.words = (*self.words, processor.word)
-        word = python_steps.declaration(step)
-        if word is not None and word not in self.words:
-            self.words = (*self.words, word)
+        self.words = tuple(dict.fromkeys([*self.words, *python_steps.words(step, called)]))
         # An assertion covers only its own processor. Values from before it may still differ.
         if not self._is_open:
             return
-        if step.operation in python_steps.STEPS and python_steps.CALL in brought:
-            self._matters(frozenset({python_steps.CALL}), ANYWHERE)
+        if CALL in brought:  # a record may be a result, and a dead letter in the replay
+            self._matters(frozenset({CALL}), ANYWHERE)
             return
         if step.operation in ("explode", "map_rows"):
             shared = Lineage.of(before.data).operations([*before.columns, STAMP], rows=True)

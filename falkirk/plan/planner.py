@@ -54,7 +54,7 @@ from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log
 from falkirk.plan.engines import in_engines
-from falkirk.plan.fingerprint import DECIDING, fingerprint
+from falkirk.plan.fingerprint import DECIDING, KEYED, fingerprint
 from falkirk.plan.plan import Plan
 from falkirk.plan.recordings import Recordings, begins_at, node_of
 from falkirk.plan.refusals import check_live, check_not_files
@@ -260,6 +260,7 @@ class _Planner:
 
     def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
         """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
+        python_steps.check(step)
         if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
@@ -281,16 +282,19 @@ class _Planner:
             grouped = event_time.keys_of(before, step)
             event_time.check(before, step, processor, draft.needs_sequencer(grouped))
             draft.note_key(grouped)
-        python_steps.check(step)
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
             draft.decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
-        has = python_steps.operations(step, had, has)
+        is_join = joins.is_join(steps_of(node_of(self.recordings.first(processor))))
+        called = python_steps.udfs_of(before, draft.frame, step, had, has, is_join=is_join)
+        draft.called += called
+        draft.keeps_tracebacks |= step.operation in KEYED and bool(draft.called)
+        has = python_steps.operations(step, had, has, called)
         check_live(before, step, had, has)
         brought.own |= (has - had).keys()
-        draft.doubts.see(processor, step, before, draft.frame, had, has)
+        draft.doubts.see(processor, step, before, draft.frame, had, has, called)
         return draft
 
     def _hop(self, draft: Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> Log:
@@ -383,7 +387,9 @@ class _Planner:
                 self.app.state_partitions,
                 keys=output.keys if hop is None else hop.keys,
                 began=draft.began,
-                decided=python_steps.with_functions(draft.decided, draft.node),
+                decided=draft.decided,
+                called=draft.called,
+                keeps_tracebacks=draft.keeps_tracebacks,
             ),
         )
         mechanisms.check_twins(region, self.session)

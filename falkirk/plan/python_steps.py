@@ -1,4 +1,4 @@
-"""Python steps in live regions: decides whether `map_rows` and `stateful` run live, and what a replay may change.
+"""Python in live regions: decides whether `map_rows`, `stateful` and UDFs run live, and what a replay may change.
 
 A Python function counts as non-deterministic unless the user declares it with `fk.deterministic`. Its live results wait
 for a checkpoint, which takes longer than a micro-batch. So without the declaration it runs live only where the user
@@ -6,20 +6,32 @@ asks for that, or where micro-batches are impossible.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype_json_string
+
+from falkirk.analysis import udfs
+from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 from falkirk.declare.asserting import Word, word_of
-from falkirk.declare.nodes import Node, Step, functions_of, steps_of
+from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots
+from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
-from falkirk.frames.python_steps import keys_of, schema_of
+from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
+from falkirk.frames.python_steps import check_types, keys_of, schema_of
+from falkirk.frames.stamped import Frame
+from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.event_time import JOIN
-from falkirk.plan.fingerprint import function_text
 
-#: The steps that call a function of rows, and Catalyst's name of an operation that only Python can inspect.
-STEPS, CALL = ("map_rows", "stateful"), "PythonUDF"
+#: The steps that call a function of rows.
+STEPS = ("map_rows", "stateful")
+#: The steps whose columns may have UDFs.
+_WITH_UDFS = ("select", "selectExpr", "where", "withColumns", "explode")
+_BROADCASTS = "uses a broadcast variable, or is larger than 1 MB"
+#: Spark's old conversion of values for UDFs, through pandas.
+_LEGACY = "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled"
 
 
 def against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhere: bool) -> str | None:
@@ -27,27 +39,42 @@ def against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhe
 
     Args: steps: upstream first. elsewhere: the tasks run on other machines.
     """
-    step = next((step for step in steps if step.operation in STEPS), None)
-    if step is None:
+    calls = [(step, udfs.of_values(step.arguments)) for step in steps]
+    calling = [(step, known) for step, known in calls if step.operation in STEPS or known]
+    if not calling:
         return None
-    reason, operations = None, {each.operation for each in steps}
+    (step, _), operations = calling[0], {each.operation for each in steps}
+    odd = next(((each, udf) for each, known in calling for udf in known if udf.kind not in ONE_BY_ONE), None)
+    reason, undeclared = None, _undeclared(processor, calling)
     if elsewhere:
         reason = "and live regions call it on the driver's machine only"
     elif JOIN in operations:
         reason = "and does not run live in a processor with a join()"
-    elif not _is_declared(processor, steps) and not _must_be_live(processor, operations):
-        undeclared = next(function for each in steps for function in _undeclared(each))
-        reason = f"and {name_of(undeclared)}() is not declared with fk.deterministic, so live results would wait"
+    elif odd is not None:
+        step, reason = odd[0], f"and {odd[1].name}() takes more than one row at a time"
+    elif undeclared is not None and not _must_be_live(processor, operations):
+        step, reason = undeclared[0], f"and {undeclared[1]}, so live results would wait"
     return None if reason is None else f"{step.operation}() calls Python, {reason} ({step.where})"
 
 
-def _is_declared(processor: DeclaredProcessor, steps: Sequence[Step]) -> bool:
-    return processor.word is not None or not any(_undeclared(step) for step in steps)
-
-
-def _undeclared(step: Step) -> list[Any]:
-    """Return the functions of a step that the user does not declare."""
-    return [function for function in functions_of(step) if word_of(function) is None]
+def _undeclared(
+    processor: DeclaredProcessor, calling: Sequence[tuple[Step, Sequence[KnownUdf]]]
+) -> tuple[Step, str] | None:
+    """Return the first step with a function that counts as non-deterministic, and the reason; None: there is none."""
+    if processor.word is not None:
+        return None
+    for step, known in calling:
+        for function in functions_of(step):
+            if word_of(function) is None:
+                return step, f"{name_of(function)}() is not declared with fk.deterministic"
+        for udf in known:
+            if udf.is_random:
+                return step, f"{udf.name}() is marked with asNondeterministic()"
+            if udf.needs_broadcasts:
+                return step, f"{udf.name}() {_BROADCASTS}"
+            if udf.word is None:
+                return step, f"{udf.name}() is not declared with fk.deterministic"
+    return None
 
 
 def _must_be_live(processor: DeclaredProcessor, operations: set[str]) -> bool:
@@ -64,15 +91,20 @@ def name_of(function: Any) -> str:
 def declaration(step: Step) -> Word | None:
     """Return the user's assertion that the functions of a step are deterministic.
 
-    None: the step calls no function, or one without an assertion.
+    None: the step calls no function of rows, or one without an assertion.
     """
     words = [word_of(function) for function in functions_of(step)]
     return words[0] if words and None not in words else None
 
 
 def check(step: Step) -> None:
-    """Check the options of a step that calls Python. Raises: DefinitionError: `SCHEMA_INVALID`, `OPTION_UNKNOWN`."""
+    """Check the options of a step that calls Python, and that UDFs are in steps that may have them.
+
+    Raises: DefinitionError: `SCHEMA_INVALID`, `OPTION_UNKNOWN`, `STEP_INVALID`.
+    """
     if step.operation not in STEPS:
+        if step.operation not in _WITH_UDFS and udfs.of_values(step.arguments):
+            raise _misplaced(step)
         return
     options = step.arguments[1]
     for name in ("returns", "state"):
@@ -82,22 +114,81 @@ def check(step: Step) -> None:
         raise OPTION_UNKNOWN_POISON.error(where=step.where, option="poison", value=options["poison"])
 
 
+def _misplaced(step: Step) -> DefinitionError:
+    return _invalid(
+        step, "a Python function can't stand in this step", 'Put its result into a column first: withColumn("x", …).'
+    )
+
+
+def _invalid(step: Step, what: str, advice: str) -> DefinitionError:
+    return STEP_INVALID_STREAM.error(where=step.where, operation=step.operation, what=what, advice=advice)
+
+
+def udfs_of(
+    before: Frame, after: Frame, step: Step, had: Counter[str], has: Counter[str], *, is_join: bool
+) -> tuple[KnownUdf, ...]:
+    """Return the UDFs that a live step calls. Args: had, has: the operations before the step and after it.
+
+    Raises: DefinitionError: `STEP_INVALID`: a live region can't call one of them.
+    """
+    if step.operation in STEPS or has[CALL] <= had[CALL]:
+        return ()
+    known = {udf.identity for udf in udfs.of_plan(before.data)}
+    found = tuple(udf for udf in udfs.of_plan(after.data) if udf.identity not in known)
+    session, what, advice = after.data.sparkSession, "", 'Use engine="micro-batch".'
+    if step.operation not in _WITH_UDFS:
+        raise _misplaced(step)
+    for udf in found:
+        if udf.kind not in ONE_BY_ONE:
+            what = f"{udf.name}() takes more than one row at a time, and a live region calls it with one"
+        elif udf.needs_broadcasts:
+            what = f"{udf.name}() {_BROADCASTS}"
+        elif writes_elsewhere(session):
+            what = f"{udf.name}() is Python, and live regions call it on the driver's machine only"
+        elif is_join:
+            what = f"{udf.name}() is Python, which does not run live in a processor with a join()"
+        elif udf.kind == ARROW and session.conf.get(_LEGACY, "false") == "true":
+            what, advice = f"{udf.name}() needs {_LEGACY}=false", "Change the setting."
+        elif udf.kind == ARROW:
+            what, advice = _unknown_type(udf), "Use another type, or F.udf(…, useArrow=False)."
+        if what:
+            raise _invalid(step, what, advice)
+    return found
+
+
+def _unknown_type(udf: KnownUdf) -> str:
+    """Return what is wrong with the types of a UDF, or an empty text."""
+    kinds = [_parse_datatype_json_string(each) for each in udf.types]
+    known = [kind for kind in kinds if not isinstance(kind, NullType)]
+    try:
+        check_types(StructType([StructField(f"_{i}", kind) for i, kind in enumerate(known)]))
+    except TypeError as error:
+        return f"{udf.name}() can't run live: {error}"
+    return ""
+
+
 def grouped_by(step: Step) -> tuple[Any, ...]:
     """Return the key of a step with a state, as the user wrote it."""
     return keys_of(step.arguments[1]["key"]) if step.operation == "stateful" else tuple(step.arguments[0])
 
 
-def operations(step: Step, had: Counter[str], has: Counter[str]) -> Counter[str]:
-    """Return the operations after a step. Expressions around a function only pass rows on: the function alone counts.
+def operations(step: Step, had: Counter[str], has: Counter[str], called: Sequence[KnownUdf] = ()) -> Counter[str]:
+    """Return the operations after a step, without functions that the user declares deterministic.
 
-    Args: had: those before it. has: those in its plan.
+    Expressions around a function of rows only pass rows on: the function alone counts.
+
+    Args: had: those before it. has: those in its plan. called: the UDFs that it calls.
     """
-    if step.operation not in STEPS:
+    if step.operation in STEPS:
+        return had if declaration(step) is not None else had + Counter({CALL: 1})
+    if not called or any(udf.word is None for udf in called):
         return has
-    return had if declaration(step) is not None else had + Counter({CALL: 1})
+    return Counter({**has, CALL: had[CALL]})
 
 
-def with_functions(decided: str, node: Node) -> str:
-    """Return the formulas on which results depend, with the functions that they call. Args: node: the last step."""
-    functions = [function_text(function) for step in steps_of(node) for function in functions_of(step)]
-    return "; ".join([decided, *functions]) if functions else decided
+def words(step: Step, called: Sequence[KnownUdf]) -> Iterator[Word]:
+    """Yield the user's assertions about the functions that a step calls."""
+    own = functions_of(step) if declaration(step) is not None else ()
+    for word in (*map(word_of, own), *(udf.word for udf in called)):
+        if word is not None:
+            yield word

@@ -23,8 +23,7 @@ from falkirk.plan.python_steps import STEPS
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
-    "PythonUDF": ("a Python UDF", "Use Spark's functions, or map_rows() with a function under @fk.deterministic."),
-    "PythonUDAF": ("a Python aggregate", "Use Spark's aggregates, or a batch (fk.Eager())."),
+    "PythonUDAF": ("an aggregate in Python", "Use aggregates of pyspark.sql.functions or SQL, or stateful()."),
     DISTINCT: ("an aggregate of distinct values", "Use approx_count_distinct(), or a batch (fk.Eager())."),
     "MonotonicallyIncreasingID": ("monotonically_increasing_id()", "Use uuid(), or number the records upstream."),
 }

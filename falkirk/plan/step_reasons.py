@@ -1,10 +1,12 @@
 """Reasons of steps: how long a live step keeps a key, which records are late, and how it calls Python."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from falkirk.analysis import udfs
 from falkirk.declare.nodes import Step
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import watermark_of_state
+from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import name_of
 from falkirk.plan.reasons import Reason, seconds
 
@@ -19,6 +21,18 @@ def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
         yield _of_join(step, processor)
     elif step.operation in ("map_rows", "stateful"):
         yield _of_python(step, processor)
+    elif names := dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments)):
+        yield _of_udfs(step, processor, [*names])
+
+
+def _of_udfs(step: Step, processor: str, names: Sequence[str]) -> Reason:
+    return Reason(
+        kind="python", processor=processor, where=step.where,
+        text=f"{step.operation}() runs live: each task has a Python process, which calls {' and '.join(names)} for one "
+        f"record after the other, before Spark computes the step. If a process dies, or the calls for a record take "
+        f"longer than {seconds(TIMEOUT_S)}, another process gets the record. If a function fails, the record becomes "
+        f"a dead letter.",
+    )  # fmt: skip
 
 
 def _of_first(step: Step, processor: str, topic: str) -> Reason:

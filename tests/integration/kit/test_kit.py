@@ -276,6 +276,35 @@ def seen(result: RegionResult) -> Any:
     return result.stamp, result.key, json.loads(result.value or b""), result.is_dead
 
 
+@fk.deterministic
+def positive(n):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
+    if n < 0:
+        raise ValueError(f"no {n}")
+    return n > 0
+
+
+def test_a_udf_that_fails_makes_a_dead_letter_before_and_after_a_group(spark: "SparkSession") -> None:
+    app = fk.App("udfs")
+    app.source("events", fk.Kafka("events", schema="k STRING NOT NULL, n INT NOT NULL", key="k"))
+
+    @app.stream()
+    def totals(events: fk.Stream) -> fk.Stream:
+        wanted = F.udf(positive, "boolean", useArrow=False)
+        sums = events.where(wanted("n")).groupBy("k").agg(F.sum("n").cast("int").alias("total"))
+        return sums.withColumn("small", wanted(5 - F.col("total")))
+
+    app.sink("totals", totals, fk.Kafka("totals", key="k"))
+    with run(app) as t:
+        t.feed("events", [("a", 1), ("a", -1), ("b", 0), ("a", 4), ("a", 1)])
+        assert t.read("totals") == [
+            {"k": "a", "total": 1, "small": True}, {"k": "a", "total": 5, "small": False},
+        ]  # fmt: skip
+        assert [(each["reason"], json.loads(each["value"])) for each in t.dead_letters()] == [
+            ("the function failed: ValueError: no -1", {"k": "a", "n": -1}),
+            ("the function failed: ValueError: no -1", {"k": "a", "total": 6}),
+        ]
+
+
 def test_what_the_kit_can_not_run_is_refused(spark: "SparkSession", planned_shop: fk.App, tmp_path: Path) -> None:
     app = fk.App("files")
     app.source("folder", fk.Files(str(tmp_path), "json", schema="x INT"))

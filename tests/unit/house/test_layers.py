@@ -27,6 +27,7 @@ JAVA_IMPORTS = (
     "io.netty.",
     "java.",
     "net.jpountz.lz4.",
+    "net.razorvine.pickle.",  # Spark's own pickles
     "org.falkirk.",
     "org.apache.hadoop.",
     "org.apache.spark.",
