@@ -79,7 +79,8 @@ def test_what_is_no_outcome_is_a_damaged_state(tmp_path: Path, text: str) -> Non
 
 
 def test_nothing_that_is_stored_is_unpickled() -> None:
-    """The one exception is the checker's own temporary files, in a folder that only its user may enter."""
+    """Two modules unpickle: the checker its own temporary files, in a folder that only its user may enter; a worker for
+    UDFs what the process that started it sends, which is stored nowhere."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -87,4 +88,4 @@ def test_nothing_that_is_stored_is_unpickled() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if {"pickle", "shelve", "marshal", "dill", "joblib"} & {m.partition(".")[0] for m in modules}:
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"check/spill.py"}
+    assert found == {"check/spill.py", "frames/udf_worker.py"}
