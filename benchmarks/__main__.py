@@ -243,14 +243,15 @@ def recovery(quick: bool, file: Path | None) -> None:
 @click.option("--long", "is_long", is_flag=True, help="Also 60 s between checkpoints and 5,000 records/s: hours.")
 @click.option("--system", "systems", type=click.Choice(list(SYSTEMS)), multiple=True, help="Only this one.")
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Only cases of this kind.")
+@click.option("--interval", "intervals_s", multiple=True, type=float, help="Seconds between checkpoints.")
 @click.option("--repetitions", type=click.IntRange(min=1), help="Runs of each case.")
 @click.option("--from", "measured", type=_EXISTING, help="Measure nothing; render this JSON of an earlier run.")
 @click.option("--table", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown here.")
 @_json
 @_plots
 def peers(
-    quick: bool, is_long: bool, systems: tuple[str, ...], kinds: tuple[str, ...], repetitions: int | None,
-    measured: Path | None, table: Path | None, file: Path | None, plots: Path | None,
+    quick: bool, is_long: bool, systems: tuple[str, ...], kinds: tuple[str, ...], intervals_s: tuple[float, ...],
+    repetitions: int | None, measured: Path | None, table: Path | None, file: Path | None, plots: Path | None,
 ) -> None:  # fmt: skip
     """Run a keyed count in Falkirk, Flink, Kafka Streams and plain Spark: latency, recovery and throughput.
 
@@ -263,7 +264,7 @@ def peers(
         settings = PeersSettings.quick() if quick else PeersSettings.long() if is_long else PeersSettings()
         settings = replace(
             settings, systems=systems or settings.systems, kinds=kinds or settings.kinds,
-            repetitions=repetitions or settings.repetitions,
+            intervals_s=intervals_s or settings.intervals_s, repetitions=repetitions or settings.repetitions,
         )  # fmt: skip
         report, cases = run_peers(settings, lambda text: console.print(text, soft_wrap=True))
         figures = report.figures

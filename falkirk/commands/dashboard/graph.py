@@ -101,7 +101,8 @@ def _unit(plan: Values, unit: Values, processors: Iterable[str]) -> dict[str, An
     facts: list[tuple[str, str]] = []
     if is_live:
         facts.append(("runs", f"live: {unit['engine_reason']}"))
-        facts.append(("checkpoint", f"every {unit['interval_s']:g} s, policy {unit['policy']}"))
+        twins = ", two queries at different times" if unit.get("twins") else ""  # older plans do not say
+        facts.append(("checkpoint", f"every {unit['interval_s']:g} s{twins}, policy {unit['policy']}"))
         facts.append(("failure", unit["consequence"]))
     else:
         facts.append(("runs", f"{unit['engine']}: {unit['engine_reason']}"))
