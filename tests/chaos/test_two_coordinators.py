@@ -175,7 +175,7 @@ def test_an_owner_that_is_cut_from_the_store_ends_before_another_starts(
     with (
         Proxy(postgres) as proxy,
         pair(
-            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), FENCED="no"
+            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no"
         ) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):  # fmt: skip

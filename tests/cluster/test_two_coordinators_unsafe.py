@@ -22,7 +22,7 @@ def test_an_owner_that_does_not_check_its_lease_lives_when_another_starts(
     with (
         Proxy(postgres) as proxy,
         pair(
-            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), FENCED="no",
+            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no",
             OFF="lease",
         ) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT),
@@ -38,7 +38,7 @@ def test_a_suspended_owner_that_nothing_ends_publishes_again(
     broker: Broker, home: Path, tag: str, postgres: Postgres
 ) -> None:
     with (
-        pair(broker, home, tag, postgres.url(), FENCED="no", OFF="lease generation claim") as both,
+        pair(broker, home, tag, postgres.url(), OUTPUTS_FENCED="no", OFF="lease generation claim") as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):
         both.await_results_behind_a_commit()

@@ -13,7 +13,7 @@ import falkirk as fk
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"
 
-FENCED = {"": None, "yes": True, "no": False}[os.environ.get("FENCED", "")]
+FENCED = {"": None, "yes": True, "no": False}[os.environ.get("OUTPUTS_FENCED", "")]
 
 app = fk.App(
     "counts", history=int(os.environ.get("HISTORY", "10")), store=os.environ.get("STORE") or None, fenced=FENCED
