@@ -171,11 +171,15 @@ def test_a_suspended_owner_publishes_nothing_more(broker: Broker, home: Path, ta
 def test_an_owner_that_is_cut_from_the_store_ends_before_another_starts(
     broker: Broker, home: Path, tag: str, postgres: Postgres
 ) -> None:
-    """Its outputs are not fenced, so nothing but its end keeps them from being published twice."""
+    """Its outputs are not fenced, so nothing but its end keeps them from being published twice.
+
+    It ends about five seconds after a checkpoint. The next one comes later, or there would be nothing to suppress.
+    """
     with (
         Proxy(postgres) as proxy,
         pair(
-            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no"
+            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no",
+            INTERVAL="10 seconds",
         ) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):  # fmt: skip
