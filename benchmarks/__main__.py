@@ -60,8 +60,10 @@ def latency(
     console = Terminal()
     chosen = jobs or tuple(JOBS)
     settings = LatencySettings.quick(source, chosen) if quick else LatencySettings(source=source, jobs=chosen)
-    settings = settings.chosen(variants, intervals_s)
-    settings = replace(settings, timeline_s=0.0) if no_kill else settings
+    settings = replace(
+        settings, variants=variants or settings.variants, intervals_s=intervals_s or settings.intervals_s,
+        timeline_s=0.0 if no_kill else settings.timeline_s,
+    )  # fmt: skip
     run = run_latency(settings, lambda text: console.print(text, soft_wrap=True))
     report = run.report
     rows = {

@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -60,10 +60,6 @@ class LatencySettings:
             intervals_s=(5.0,), warm_up_s=12.0, window_s=10.0, timeline_s=0.0, variants=variants, jobs=jobs,
             source=source,
         )  # fmt: skip
-
-    def chosen(self, variants: tuple[str, ...], intervals_s: tuple[float, ...]) -> "LatencySettings":
-        """Return settings with these variants and intervals only; empty: as before."""
-        return replace(self, variants=variants or self.variants, intervals_s=intervals_s or self.intervals_s)
 
     def window_of(self, interval_s: float) -> float:
         """Return the counted seconds at one interval; they include at least one checkpoint."""

@@ -5,16 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from falkirk.plan.mechanisms import TWINS_INTERVAL_S
+
+#: Falkirk's exactly-once with twins.
+TWINS = "exactly-once, twins"
 #: System, guarantee. Plain Spark and Kafka Streams do not offer the others.
 SYSTEMS = {
-    "falkirk": ("at-least-once", "exactly-once, twins", "exactly-once"),
+    "falkirk": ("at-least-once", TWINS, "exactly-once"),
     "flink": ("none", "at-least-once", "exactly-once"),
     "streams": ("at-least-once", "exactly-once"),
     "spark-rtm": ("at-least-once",),
     "spark-batch": ("at-least-once",),
 }
-#: Falkirk's exactly-once with twins, which need so many seconds between checkpoints.
-TWINS, TWINS_INTERVAL_S = "exactly-once, twins", 5.0
 #: The kinds of cases.
 KINDS = ("latency", "recovery", "throughput")
 #: Kafka Streams commits every 0.1 s by default with exactly-once delivery, so this interval is measured too.

@@ -93,8 +93,8 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     byte[] header = (byte[]) row.get(4);
     record.headers().add(settings.headerKey, header);
     if (settings.twins) {
-      long[] stamp = Marks.stamp(header);
-      Lane own = bySource ? laneOf(Marks.partition(stamp)) : lane;
+      Stamp stamp = Header.decode(header).stamp();
+      Lane own = bySource ? laneOf((int) stamp.partition()) : lane;
       own.sendOnce(record, stamp, figures.arrivedMs(header));
     } else {
       laneOf(record.topic()).send(record, figures.arrivedMs(header));

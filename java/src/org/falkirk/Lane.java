@@ -159,7 +159,7 @@ final class Lane {
    * <p>The mark is raised after the producer has the record. A task that is stopped in {@code send} has handed nothing
    * over, and the other twin sends its own record. A failed producer ends both.
    */
-  void sendOnce(ProducerRecord<byte[], byte[]> record, long[] stamp, long arrivedMs) {
+  void sendOnce(ProducerRecord<byte[], byte[]> record, Stamp stamp, long arrivedMs) {
     String topic = record.topic();
     try {
       lock.lockInterruptibly();

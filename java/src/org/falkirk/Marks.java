@@ -1,6 +1,5 @@
 package org.falkirk;
 
-import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 
@@ -14,52 +13,28 @@ import java.util.Map;
  * <p>Not thread-safe: a lane's lock guards it.
  */
 final class Marks {
-  private static final int SOURCE = 0, PARTITION = 1, OFFSET = 2;
-
   private record Channel(String topic, int to, long source, long partition) {}
 
-  private final Map<Channel, long[]> greatest = new HashMap<>();
+  private final Map<Channel, Stamp> greatest = new HashMap<>();
 
-  /** Returns the numbers of the stamp in a header, as {@link Stamp} has them. */
-  static long[] stamp(byte[] header) {
-    int at = 0;
-    for (int slashes = 0; slashes < 2; at++) {
-      if (at >= header.length) throw new IllegalArgumentException("a header without a stamp");
-      if (header[at] == '/') slashes++;
-    }
-    long[] numbers = new long[8];
-    int found = 0;
-    for (; at < header.length && header[at] != '/'; at++) {
-      if (header[at] != '.') numbers[found] = numbers[found] * 10 + header[at] - '0';
-      else if (++found == numbers.length) numbers = Arrays.copyOf(numbers, 2 * found);
-    }
-    if (found < OFFSET) throw new IllegalArgumentException("a header without a stamp");
-    return Arrays.copyOf(numbers, found + 1);
-  }
-
-  /** Returns the source partition of a stamp. */
-  static int partition(long[] stamp) {
-    return (int) stamp[PARTITION];
-  }
-
-  private static Channel channel(String topic, int to, long[] stamp) {
-    return new Channel(topic, to, stamp[SOURCE], stamp[PARTITION]);
+  private static Channel channel(String topic, int to, Stamp stamp) {
+    return new Channel(topic, to, stamp.source(), stamp.partition());
   }
 
   /** Returns whether no twin has sent this result. */
-  boolean isNew(String topic, int to, long[] stamp) {
-    long[] mark = greatest.get(channel(topic, to, stamp));
-    return mark == null || Arrays.compare(stamp, mark) > 0;
+  boolean isNew(String topic, int to, Stamp stamp) {
+    Stamp mark = greatest.get(channel(topic, to, stamp));
+    return mark == null || stamp.compareTo(mark) > 0;
   }
 
   /** Notes a result that was handed to the producer. */
-  void raise(String topic, int to, long[] stamp) {
+  void raise(String topic, int to, Stamp stamp) {
     greatest.put(channel(topic, to, stamp), stamp);
   }
 
   /** Raises, in {@code reached}, the greatest offset by "source partition". */
   void reached(Map<String, Long> reached) {
     greatest.forEach((channel, stamp) ->
-        reached.merge(channel.source + " " + channel.partition, stamp[OFFSET], Math::max));
+        reached.merge(channel.source + " " + channel.partition, stamp.offset(), Math::max));
   }
 }

@@ -1,33 +1,14 @@
 package org.falkirk;
 
-import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
 import java.util.Map;
 import java.util.TreeMap;
 
 /** Twins send each result once, per channel and output partition. */
 public final class MarksTest {
-    private static long[] stamp(String text) {
-        return Marks.stamp(("3f9a01bc/12/" + text + "/3/abc").getBytes(StandardCharsets.US_ASCII));
-    }
-
     private static boolean sends(Marks marks, String topic, int to, String stamp) {
-        boolean isNew = marks.isNew(topic, to, stamp(stamp));
-        if (isNew) marks.raise(topic, to, stamp(stamp));
+        boolean isNew = marks.isNew(topic, to, Stamp.decode(stamp));
+        if (isNew) marks.raise(topic, to, Stamp.decode(stamp));
         return isNew;
-    }
-
-    public void stampsOfHeaders() {
-        Check.equal(Arrays.toString(stamp("0.1.25")), "[0, 1, 25]");
-        Check.equal(Arrays.toString(stamp("1.2.3.4.5.6.7.8.9.10.11")), "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]");
-        for (String wrong : new String[] {"", "3f9a01bc/1", "3f9a01bc/1/0.1/0"}) {
-            try {
-                Marks.stamp(wrong.getBytes(StandardCharsets.US_ASCII));
-            } catch (IllegalArgumentException expected) {
-                continue;
-            }
-            throw new AssertionError(wrong);
-        }
     }
 
     public void eachResultOnceWhicheverTwinIsFirst() {
