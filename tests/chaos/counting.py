@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from falkirk.check import Guarantee, read_topic
@@ -12,16 +13,15 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, judge_counts, settle
-from tests.support import wait_until
 
 #: The counts of apps/counts.py, some of them fenced.
 LANES = APPS / "lanes.py"
 #: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
 #: with a checkpoint, so a kill right after that would find no later results.
 LOGS = {"snapshots": "snapshots-held"}
-#: How many records must follow a region's checkpoint when everything is killed, under a `LIGHT` load. Those of a fenced
-#: region are more than a transaction of half a second has, so that some are committed.
-BEHIND, BEHIND_LEAST = {"fenced": 80}, 40
+#: How many results of a fenced region must follow its checkpoint when everything is killed, under a `LIGHT` load: more
+#: than a transaction of half a second has, so that some are committed.
+BEHIND = {"fenced": 80}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,6 @@ class Counting:
         """Return the prefix of the names of the application's internal topics."""
         identity = json.loads((self.application.home / "falkirk.json").read_text())["identity"]
         return f"falkirk.counts.{identity}."
-
-    def suppressed(self) -> dict[str, int]:
-        """Return how many results the present incarnation of each region found already published."""
-        return {region["name"]: region["suppressed"] for region in self.application.status()["regions"]}
 
 
 @contextlib.contextmanager
@@ -100,27 +96,12 @@ def repeated(run: Counting, name: str = "counts") -> int:
 
 
 def some_behind_a_commit(run: Counting) -> None:
-    """Wait until there are results after a new checkpoint."""
-    run.application.wait_next_commit()
-    before = run.released()
-    wait_until(lambda: run.released() > before + 100, 120, "results after the commit")
+    """Wait until the plain count has published results after a new checkpoint."""
+    run.application.wait_results_behind({"counts": run.released}, {"counts": 100})
 
 
 def await_results_behind(run: Counting) -> None:
     """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
     topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
-    first: dict[str, int] = {}
-    seen: dict[str, tuple[int, int]] = {}
-
-    def all_behind() -> bool:
-        commits = run.application.last_commits()
-        for name in run.counted if commits else ():
-            first.setdefault(name, commits[name])
-            if seen.get(name, (-1, 0))[0] != commits[name]:
-                seen[name] = commits[name], run.released(topics[name])
-        return bool(commits) and all(
-            commits[name] > first[name] and run.released(topic) > seen[name][1] + BEHIND.get(name, BEHIND_LEAST)
-            for name, topic in topics.items()
-        )
-
-    wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{run.application.log()}")
+    results = {name: partial(run.released, topic) for name, topic in topics.items()}
+    run.application.wait_results_behind(results, BEHIND)

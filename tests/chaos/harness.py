@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,12 @@ from tests.support import wait_until
 
 APPS = Path(__file__).parent / "apps"
 START_S = 400.0
+#: How often each kind of kill is repeated; a higher number makes a soak.
+AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
+#: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
+MORE_STRIKES_MAX = 4
+#: How many results must follow a region's checkpoint when everything is killed, under a `LIGHT` load.
+BEHIND_LEAST = 40
 #: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
 #: and each live region flushes its buffers for each request.
 TOGETHER_S = 0.1
@@ -93,9 +100,9 @@ class Application:
             return json.loads((self.home / "status.json").read_text())
         return {"regions": [], "at_s": 0.0}
 
-    def suppressed(self) -> int:
-        """Return how many results the present incarnations found already published."""
-        return sum(r["suppressed"] for r in self.status()["regions"])
+    def suppressed(self) -> Counter[str]:
+        """Return how many results the present incarnation of each region found already published."""
+        return Counter({region["name"]: region["suppressed"] for region in self.status()["regions"]})
 
     def forget_status(self) -> None:
         """Ignore the present status: from now on only a newer one counts."""
@@ -136,6 +143,32 @@ class Application:
             return bool(after) and all(last > before.get(name, -1) for name, last in after.items())
 
         self.wait(is_beyond, START_S, f"a batch after {before} to be committed")
+
+    def wait_results_behind(self, results: Mapping[str, Callable[[], int]], least: Mapping[str, int] = {}) -> None:
+        """Wait until each region has written another checkpoint and published results after its last one.
+
+        All have them at the same moment, so a kill at that moment lets each region compute published results again,
+        unless one has just written a checkpoint that is not reported yet: `strike` kills once more then.
+
+        Args: results: the number of published results of each region. least: how many results must follow a
+            checkpoint, if not `BEHIND_LEAST`.
+        """
+        first: dict[str, int] = {}
+        seen: dict[str, tuple[int, int]] = {}
+
+        def all_behind() -> bool:
+            assert self.runs(), self.log()
+            commits = self.last_commits()
+            for name, count in results.items() if commits else ():
+                first.setdefault(name, commits[name])
+                if seen.get(name, (-1, 0))[0] != commits[name]:
+                    seen[name] = commits[name], count()
+            return bool(commits) and all(
+                commits[name] > first[name] and count() > seen[name][1] + least.get(name, BEHIND_LEAST)
+                for name, count in results.items()
+            )
+
+        wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{self.log()}")
 
     def log(self) -> str:
         """Return the end of the output of the command and the host, without stack frames."""
@@ -234,6 +267,35 @@ class Application:
 def is_alive(process: psutil.Process) -> bool:
     """Return whether a process runs; a zombie does not."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def strike(
+    application: Application,
+    wait: Callable[[], None],
+    kill: Callable[[], None],
+    shows: Callable[[Counter[str]], bool],
+    *,
+    again: int = AGAIN,
+    suppressed: Counter[str] | None = None,
+) -> Counter[str]:
+    """Kill under load `again` times, or more often, until each mechanism had work to do.
+
+    Args: wait: waits for the moment of a kill. kill: kills all processes of the application, and starts it again.
+        shows: returns whether each mechanism had work, given how many results each region found already published.
+        suppressed: these numbers of earlier kills.
+    Returns: these numbers over all kills.
+    """
+    suppressed = Counter(suppressed or {})
+    for number in range(again + MORE_STRIKES_MAX):
+        wait()
+        kill()
+        application.wait_committed(0)
+        suppressed.update(application.suppressed())
+        if number + 1 >= again and shows(suppressed):
+            break
+    print(f"suppressed over all kills: {dict(suppressed)}")
+    assert shows(suppressed)
+    return suppressed
 
 
 class Load:

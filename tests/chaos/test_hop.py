@@ -38,7 +38,7 @@ def test_a_kill_of_the_word_index(broker: Broker, home: Path) -> None:
         wait_until(lambda: released() > before + 100, 120, "change records after the commit")
         application.kill_everything()
         application.wait_committed(-1)
-        suppressed = application.suppressed()
+        suppressed = application.suppressed().total()
         producer.stopping.set()
         producer.join()
         application.wait(lambda: released() >= producer.changes_due, 180, "all change records")

@@ -6,10 +6,8 @@ disabled. tests/cluster/test_fenced.py has a JVM that nobody can reach.
 """
 
 import json
-import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -23,15 +21,11 @@ from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
-from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts
+from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, strike
 from tests.support import suspend, wait_until
 
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
-#: How often each kind of kill is repeated; a higher number makes a soak.
-AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
-#: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
-MORE_STRIKES_MAX = 4
 
 
 def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path, tag: str) -> None:
@@ -47,10 +41,16 @@ def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path,
             run.application.wait_committed(0)  # so the logs exist
             await_results_behind(run)
             kill_python_alone(run)
-            suppressed = Counter(run.suppressed())
+            suppressed = run.application.suppressed()
             await_results_behind(run)
             broker = kill_broker(own_broker)
-            strike(run, lambda: hang_while_everything_is_killed(broker, run), has_struck_all, suppressed)
+            strike(
+                run.application,
+                lambda: await_results_behind(run),
+                lambda: hang_while_everything_is_killed(broker, run),
+                lambda suppressed: has_struck_all(run, suppressed),
+                suppressed=suppressed,
+            )
             await_results_behind(run)
         assert_exactly_once(run, load.sent, "hopped", "fenced", "snapshots")
         assert repeated(run, "fenced") == 0
@@ -66,9 +66,10 @@ def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag
         with Load(run.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)
             strike(
-                run,
-                lambda: kill_with_twins(run),
-                lambda run, suppressed: bool(
+                run.application,
+                lambda: await_twins_and_results_behind(run),
+                run.application.kill_everything,
+                lambda suppressed: bool(
                     suppressed["logged-out"] and suppressed["twins"] and has_twice(run, f"{run.prefix()}passed-out")
                 ),
             )
@@ -76,29 +77,6 @@ def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag
         judge_acknowledged(run, load.sent)
         logs = logs_of(run)
     assert logs["logged-out"] == load.sent, "each result once: the barrier drops duplicates in the log too"
-
-
-def strike(
-    run: Counting,
-    kill: Callable[[], None],
-    shows: Callable[[Counting, Counter[str]], bool],
-    suppressed: Counter[str] | None = None,
-) -> None:
-    """Kill under load `AGAIN` times, or more often, until each mechanism had work to do.
-
-    Args: kill: kills all processes of the application, and starts it again. shows: returns whether each mechanism had
-        work, given how many results each region found already published. suppressed: these numbers of earlier kills.
-    """
-    suppressed = Counter() if suppressed is None else suppressed
-    for number in range(AGAIN + MORE_STRIKES_MAX):
-        await_results_behind(run)
-        kill()
-        run.application.wait_committed(0)
-        suppressed.update(run.suppressed())
-        if number + 1 >= AGAIN and shows(run, suppressed):
-            break
-    print(f"suppressed over all kills: {dict(suppressed)}")
-    assert shows(run, suppressed)
 
 
 def has_struck_all(run: Counting, suppressed: Counter[str]) -> bool:
@@ -123,8 +101,8 @@ def has_twice(run: Counting, topic: str) -> bool:
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
 
 
-def kill_with_twins(run: Counting) -> None:
-    """Kill everything while both queries of each region with twins run."""
+def await_twins_and_results_behind(run: Counting) -> None:
+    """Wait until both queries of each region with twins run, and each count has results behind a checkpoint."""
 
     def both_run() -> bool:
         twins = [region["twin"] for region in run.application.status()["regions"] if region["twin"] is not None]
@@ -132,7 +110,6 @@ def kill_with_twins(run: Counting) -> None:
 
     run.application.wait(both_run, 60, "the second query of both regions")
     await_results_behind(run)
-    run.application.kill_everything()
 
 
 def kill_python_alone(run: Counting) -> None:

@@ -52,8 +52,8 @@ class Pair:
         self._results += sum(1 for message in messages if message.error() is None)
         return self._results
 
-    def _drain(self) -> None:
-        """Read the present results, until a look finds no more than are published meanwhile."""
+    def _drain(self) -> int:
+        """Read the present results, until a look finds no more than are published meanwhile; return their number."""
         connected_s = time.monotonic()
         while self.results() == 0 and time.monotonic() < connected_s + START_S:
             pass
@@ -61,13 +61,11 @@ class Pair:
         while self._results > before + LOOK_S * 3 * LIGHT:
             before = self._results
             self.results()
+        return self._results
 
     def await_results_behind_a_commit(self) -> None:
         """Wait until the owner has published results that no checkpoint covers."""
-        self.one.wait_next_commit()
-        self._drain()
-        before = self._results
-        wait_until(lambda: self.results() > before + 60, 120, self.one.log)
+        self.one.wait_results_behind({"counts": self._drain}, {"counts": 60})
 
     def await_takeover(self, since_s: float) -> float:
         """Wait for the first result of the other coordinator; return the seconds since `since_s`."""
@@ -85,7 +83,7 @@ class Pair:
     def assert_exactly_once(self, load: Load) -> None:
         """End the load, and let the checker judge all results."""
         # A former owner that was resumed may have written one more status.
-        self.other.wait(lambda: sum(self.run.suppressed().values()) > 0, 30, "results that no checkpoint had covered")
+        self.other.wait(lambda: self.other.suppressed().total() > 0, 30, "results that no checkpoint had covered")
         load.__exit__()
         assert_exactly_once(self.run, load.sent)
 

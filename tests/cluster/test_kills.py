@@ -60,7 +60,7 @@ def _strike(run: Counting, strike: Callable[[], Sequence[psutil.Process]]) -> Se
         wait_until(lambda host=host: not is_alive(host), 180, "the Spark application to be replaced")
         run.application.forget_status()
         run.application.wait_committed(1)
-        if run.application.suppressed() > 0:
+        if run.application.suppressed().total() > 0:
             return struck
     raise AssertionError(f"{STRIKES_MAX} strikes met nothing that had been released")
 

@@ -43,7 +43,6 @@ from tests.cluster.rights import (
 from tests.cluster.secured import PASSWORD, USER, Secured, right_of
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
-from tests.support import wait_until
 
 APP = Path(__file__).parent / "apps" / "secured.py"
 
@@ -260,13 +259,11 @@ def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: P
     try:
         with Load(guarded.open.bootstrap, events) as load:
             application.wait_committed(1)
-            application.wait_next_commit()
-            before = _count(topics, counts)
-            wait_until(lambda: _count(topics, counts) > before + 100, 120, "results after a checkpoint")
+            application.wait_results_behind({"counts": lambda: _count(topics, counts)}, {"counts": 100})
             assert guarded.tokens.given == 0
             application.kill_everything(**by_token)
             application.wait_committed(0)
-            assert application.suppressed() > 0
+            assert application.suppressed().total() > 0
         settle(application, guarded.open.bootstrap, load.sent, counts)
     finally:
         application.stop()
