@@ -131,10 +131,11 @@ def run(
 @master_option
 @click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
 @click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
+@click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, which fences outputs by default.")
 @json_option
 def plan(
     file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
-    as_json_: bool,
+    wait: bool, as_json_: bool,
 ) -> None:  # fmt: skip
     """Show how FILE's application will run.
 
@@ -143,7 +144,8 @@ def plan(
     """
     from falkirk.plan.shown.preview import preview
 
-    shown, terminal = preview(load_application(file), kafka=broker, home=home, master=master), Terminal()
+    app = load_application(file, leased=wait)
+    shown, terminal = preview(app, kafka=broker, home=home, master=master), Terminal()
     width = terminal.width if terminal.is_terminal else None
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))

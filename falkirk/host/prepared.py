@@ -45,7 +45,7 @@ class Prepared:
     def __init__(self, settings: HostSettings) -> None:
         began_s, self._settings = time.time(), settings
         add_py_files(settings.conf)
-        self.app = loaded(settings)
+        self.app = load_application(Path(settings.file), leased=settings.leased)
         self._files = digests(Path(settings.file), began_s)
         connection = broker_of(self.app, settings.kafka)
         self.slots = slots_to_have(self.app, Topics(connection))
@@ -101,18 +101,6 @@ class Prepared:
 
     def _tell(self, state: str) -> None:
         write_atomically(self._folder / STATE, state)
-
-
-def loaded(settings: HostSettings) -> Application:
-    """Return the application of a host. With a lease, its outputs are fenced unless it decides otherwise.
-
-    A former owner may be suspended on another machine when its lease is over. Only the broker refuses what it sends
-    when it resumes.
-    """
-    app = load_application(Path(settings.file))
-    if settings.leased and app.fenced is None:
-        app.fenced = True
-    return app
 
 
 def application_session(

@@ -21,7 +21,7 @@ from typing import NoReturn
 import psutil
 
 from falkirk.declare.application import Application
-from falkirk.declare.load import broker_of
+from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
@@ -31,7 +31,7 @@ from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
 from falkirk.host.once import OnceStatus
-from falkirk.host.prepared import Prepared, application_session, loaded
+from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
 from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
 from falkirk.kafka.topics import Topics
@@ -157,7 +157,7 @@ def _run(
     prepared: Prepared | None = None, *, began_s: float,
 ) -> int:  # fmt: skip
     add_py_files(settings.conf)
-    app = loaded(settings) if prepared is None else prepared.app
+    app = load_application(Path(settings.file), leased=settings.leased) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
     home = _attach(app, settings, stopping)
     topics = Topics(connection)

@@ -15,12 +15,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests import joined
-from tests.chaos.harness import APPS, Application, Load, strike
-from tests.chaos.test_live_event_time import rows
+from tests.chaos.harness import Load
+from tests.chaos.regions import running
 from tests.duplicates import BEGAN
 
 pytestmark = pytest.mark.skipif(
@@ -39,41 +37,20 @@ class Side(Load):
 
 @pytest.mark.parametrize("barrier", ["set", "greatest"])
 def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str) -> None:
-    shown, clicks, seen = (f"{name}-{tag}" for name in ("shown", "clicks", "seen"))
-    topics = Topics(Connection.of(broker.bootstrap))
-    for topic in (shown, clicks, seen):
-        topics.create(topic, 2, {})
-    env = {"SHOWN": shown, "CLICKS": clicks, "SEEN": seen}
-    application = Application(APPS / "joins.py", broker.bootstrap, home, env)
-    application.start()
-
-    def count() -> int:
-        return sum(topics.end_positions(seen).values())
-
-    try:
-        application.wait_committed(-1)
+    with running(broker, home, tag, "joins.py", sources=["shown", "clicks"], names=["seen"]) as regions:
+        shown, clicks = (regions.topics[name] for name in ("shown", "clicks"))
         with (
             Side(broker.bootstrap, shown, rate=50, seed=1) as left,
             Side(broker.bootstrap, clicks, rate=50, seed=2) as right,
         ):
-            suppressed = strike(
-                application,
-                lambda: application.wait_results_behind({"seen": count}),
-                lambda: application.kill_everything(BARRIER=barrier),
-                lambda suppressed: bool(suppressed["seen"]),
-                again=2,
-            )
+            suppressed = regions.strike(again=2, BARRIER=barrier)
         _end(broker, {shown: left.sent, clicks: right.sent})
-        due = joined.expected(rows(broker, shown), rows(broker, clicks))
-        if barrier == "set":
-            application.wait(lambda: count() >= len(due.of("full")), 180, f"results of {left.sent}")
-        application.wait_next_commit()
-        application.wait_next_commit()
-    finally:
-        application.stop()
-    found = Counter(joined.results(_all(broker, seen)))
+        due = joined.expected(regions.rows("shown"), regions.rows("clicks"))
+        regions.settle({"seen": len(due.of("full"))} if barrier == "set" else {})
+        regions.application.wait_next_commit()
+    found = Counter(joined.results(regions.results("seen")))
     wanted = Counter(due.of("full"))
-    letters = Counter(row["reason"] for row in _all(broker, f"{seen}.dead-letters"))
+    letters = Counter(row["reason"] for row in regions.letters("seen"))
     print(
         f"{left.sent} and {right.sent} records, {len(due.pairs)} pairs, {len(due.lefts)} and {len(due.rights)} alone, "
         f"{len(due.letters)} late, {suppressed} suppressed, {sum((wanted - found).values())} lost, "
@@ -95,7 +72,3 @@ def _end(broker: Broker, sent: dict[str, int]) -> None:
             for record in records:
                 producer.produce(topic, value=json.dumps(record), partition=partition)
     assert producer.flush(60) == 0
-
-
-def _all(broker: Broker, topic: str) -> list[dict[str, Any]]:
-    return [row for mine in rows(broker, topic).values() for row in mine]

@@ -3,7 +3,8 @@ once. They share a home, and neither sees processes of the other, as two machine
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -32,12 +33,29 @@ WARM_S = 5.0
 
 
 class Pair:
-    """Two coordinators of one application: `one` owns it, and `other` waits."""
+    """Two coordinators of one application: `one` owns it, and `other` waits.
 
-    def __init__(self, run: Counting, one: Application, other: Application, store: str) -> None:
-        self.run, self.one, self.other, self._store = run, one, other, store
+    Args: make: returns a coordinator on the machine with this name, given options and variables of its environment.
+    """
+
+    def __init__(self, run: Counting, one: Application, make: Callable[..., Application], store: str) -> None:
+        self.run, self.one, self.other, self._make, self._store = run, one, run.application, make, store
         self._reader, self._results = Consumer({"bootstrap.servers": run.bootstrap, "group.id": "pair"}), 0
         self._reader.assign([TopicPartition(run.counts, partition, OFFSET_BEGINNING) for partition in range(2)])
+        self._generation = 1
+
+    def wait_as_next(self, *options: str, **env: str) -> None:
+        """Start a coordinator that waits for the present owner, on the machine of the former one."""
+        self.one, self.other = self.other, self._make(self.one.output_file.removesuffix(".log"), *options, **env)
+        self.run = replace(self.run, application=self.other)
+        self.start_waiting(is_warm="--standby" in options)
+
+    def start_waiting(self, *, is_warm: bool = False) -> None:
+        """Start the coordinator that waits. Args: is_warm: it has a standby."""
+        says = "waiting with a warm Spark application" if is_warm else "waiting: "
+        before = len(self.other.output()) if (self.other.home / self.other.output_file).exists() else 0
+        self.other.start()
+        wait_until(lambda: says in self.other.output()[before:], 60, self.other.output)
 
     def lease(self) -> Lease:
         """Return the present lease."""
@@ -69,7 +87,8 @@ class Pair:
 
     def await_takeover(self, since_s: float) -> float:
         """Wait for the first result of the other coordinator; return the seconds since `since_s`."""
-        wait_until(lambda: self.lease().generation == 2, LEASE_S + 5, self.other.output)
+        self._generation += 1
+        wait_until(lambda: self.lease().generation == self._generation, LEASE_S + 5, self.other.output)
         taken_s = time.monotonic() - since_s
         self._drain()  # the former owner has ended, or stands still
         before = self._results
@@ -80,12 +99,9 @@ class Pair:
         assert took_s < (LEASE_S + START_S) * PATIENCE
         return took_s
 
-    def assert_exactly_once(self, load: Load) -> None:
-        """End the load, and let the checker judge all results."""
-        # A former owner that was resumed may have written one more status.
+    def await_suppressed(self) -> None:
+        """Wait until the new owner says that its barrier drops results. One that resumes may have written a status."""
         self.other.wait(lambda: self.other.suppressed().total() > 0, 30, "results that no checkpoint had covered")
-        load.__exit__()
-        assert_exactly_once(self.run, load.sent)
 
     def close(self) -> None:
         """Stop both."""
@@ -97,35 +113,32 @@ class Pair:
 
 @contextlib.contextmanager
 def pair(
-    broker: Broker, home: Path, tag: str, store: str, *, one_store: str | None = None, is_warm: bool = False, **env: str
+    broker: Broker, home: Path, tag: str, store: str, *, owner: Mapping[str, str] | None = None, **env: str
 ) -> Iterator[Pair]:
     """Run two coordinators until the end of the block.
 
-    Args: one_store: the store's address for the owner. is_warm: the one that waits has a standby.
+    Args: env: further variables of the environment of both. owner: those of the first owner alone.
     """
     events, counts = f"events-{tag}", f"counts-{tag}"
     topics = Topics(Connection.of(broker.bootstrap))
     for topic in (events, counts):
         topics.create(topic, 2, {})
 
-    def coordinator(name: str, address: str, *options: str) -> Application:
-        names = {"EVENTS": events, "COUNTS": counts, "INTERVAL": "5 seconds", "MACHINE": name, "STORE": address}
+    def coordinator(name: str, *options: str, **more: str) -> Application:
+        names = {"EVENTS": events, "COUNTS": counts, "INTERVAL": "5 seconds", "MACHINE": name, "STORE": store}
         options = ("--wait", "--lease", str(LEASE_S), *options)
-        made = Application(APPS / "machines.py", broker.bootstrap, home, {**names, **env}, *options)
+        made = Application(APPS / "machines.py", broker.bootstrap, home, {**names, **env, **more}, *options)
         made.output_file = f"{name}.log"
         return made
 
-    one = coordinator("one", one_store or store)
-    other = coordinator("other", store, *(["--standby"] if is_warm else []))
+    one, other = coordinator("one", **owner or {}), coordinator("other")
     run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=("counts",), application=other)
     one.start()
     try:
         one.wait_committed(0)
-        other.start()
-        both = Pair(run, one, other, store)
+        both = Pair(run, one, coordinator, store)
         try:
-            says = "waiting with a warm Spark application" if is_warm else "waiting: "
-            wait_until(lambda: says in other.output(), 60, other.output)
+            both.start_waiting()
             yield both
         finally:
             both.close()
@@ -134,66 +147,72 @@ def pair(
             one.kill()
 
 
-def test_a_killed_owner_is_replaced_by_a_warm_one(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
-    with (
-        pair(broker, home, tag, postgres.url(), is_warm=True) as both,
-        Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
-    ):
-        both.await_results_behind_a_commit()
-        both.other.forget_status()
-        killed_s = time.monotonic()
-        both.one.kill()
-        took_s = both.await_takeover(killed_s)
-        assert took_s < (LEASE_S + WARM_S) * PATIENCE
-        assert both.other.status()["start"]["standby"]
-        both.assert_exactly_once(load)
-
-
-def test_a_suspended_owner_publishes_nothing_more(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
-    with (
-        pair(broker, home, tag, postgres.url()) as both,
-        Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
-    ):
-        both.await_results_behind_a_commit()
-        both.other.forget_status()
-        suspended_s, stopped = time.monotonic(), both.one.processes()
-        for process in stopped:
-            suspend(process)
-        both.await_takeover(suspended_s)
-        for process in stopped:
-            process.resume()
-        _assert_ended(both.one, stopped)
-        both.assert_exactly_once(load)
-
-
-def test_an_owner_that_is_cut_from_the_store_ends_before_another_starts(
-    broker: Broker, home: Path, tag: str, postgres: Postgres
-) -> None:
-    """Its outputs are not fenced, so nothing but its end keeps them from being published twice.
-
-    It ends about five seconds after a checkpoint. The next one comes later, or there would be nothing to suppress.
-    """
+def test_each_takes_over_from_the_other(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
+    """The owner is cut from the store, the next one is suspended and resumes, and the next one is killed."""
     with (
         Proxy(postgres) as proxy,
-        pair(
-            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no",
-            INTERVAL="10 seconds",
-        ) as both,
+        pair(broker, home, tag, postgres.url(), owner=cut_off_by(proxy, postgres, INTERVAL="10 seconds")) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
-    ):  # fmt: skip
-        both.await_results_behind_a_commit()
-        both.other.forget_status()
-        processes, cut_s = both.one.processes(), time.monotonic()
-        proxy.cut()
+    ):
+        cut_from_the_store(both, proxy)
+        both.wait_as_next()
+        suspended_and_resumed(both)
+        both.wait_as_next("--standby")
+        killed(both)
+        load.__exit__()
+        assert_exactly_once(both.run, load.sent)
 
-        def has_ended() -> bool:
-            assert both.lease().generation == 1 or not any(map(is_alive, processes)), both.one.output()
-            return not any(map(is_alive, processes))
 
-        wait_until(has_ended, LEASE_S + 5, both.one.output)
-        _assert_ended(both.one, processes)
-        both.await_takeover(cut_s)
-        both.assert_exactly_once(load)
+def cut_off_by(proxy: Proxy, postgres: Postgres, **env: str) -> dict[str, str]:
+    """Return the environment of an owner whose link to the store a test cuts, and whose outputs are not fenced."""
+    return {"STORE": postgres.url(host=str(proxy.folder)), "OUTPUTS_FENCED": "no", **env}
+
+
+def cut_from_the_store(both: Pair, proxy: Proxy) -> None:
+    """The owner ends before another one starts.
+
+    Its outputs are not fenced, so nothing but its end keeps them from being published twice. It ends about five seconds
+    after a checkpoint. The next one comes later, or there would be nothing to suppress.
+    """
+    both.await_results_behind_a_commit()
+    both.other.forget_status()
+    processes, cut_s = both.one.processes(), time.monotonic()
+    proxy.cut()
+
+    def has_ended() -> bool:
+        assert both.lease().generation == 1 or not any(map(is_alive, processes)), both.one.output()
+        return not any(map(is_alive, processes))
+
+    wait_until(has_ended, LEASE_S + 5, both.one.output)
+    _assert_ended(both.one, processes)
+    both.await_takeover(cut_s)
+    both.await_suppressed()
+
+
+def suspended_and_resumed(both: Pair) -> None:
+    """The owner publishes nothing when it resumes: the broker refuses it, and it ends."""
+    both.await_results_behind_a_commit()
+    both.other.forget_status()
+    suspended_s, stopped = time.monotonic(), both.one.processes()
+    for process in stopped:
+        suspend(process)
+    both.await_takeover(suspended_s)
+    for process in stopped:
+        process.resume()
+    _assert_ended(both.one, stopped)
+    both.await_suppressed()
+
+
+def killed(both: Pair) -> None:
+    """A warm standby of the one that waits takes over from a killed owner."""
+    both.await_results_behind_a_commit()
+    both.other.forget_status()
+    killed_s = time.monotonic()
+    both.one.kill()
+    took_s = both.await_takeover(killed_s)
+    assert took_s < (LEASE_S + WARM_S) * PATIENCE
+    assert both.other.status()["start"]["standby"]
+    both.await_suppressed()
 
 
 def _assert_ended(owner: Application, processes: list[psutil.Process]) -> None:

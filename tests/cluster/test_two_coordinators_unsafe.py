@@ -8,7 +8,7 @@ import pytest
 from falkirk.check import Guarantee
 from falkirk.local.broker import Broker
 from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, settle
-from tests.chaos.test_two_coordinators import LEASE_S, pair
+from tests.chaos.test_two_coordinators import LEASE_S, cut_off_by, pair
 from tests.postgres import Postgres
 from tests.proxy import Proxy
 from tests.support import suspend, wait_until
@@ -21,12 +21,9 @@ def test_an_owner_that_does_not_check_its_lease_lives_when_another_starts(
 ) -> None:
     with (
         Proxy(postgres) as proxy,
-        pair(
-            broker, home, tag, postgres.url(), one_store=postgres.url(host=str(proxy.folder)), OUTPUTS_FENCED="no",
-            OFF="lease",
-        ) as both,
+        pair(broker, home, tag, postgres.url(), owner=cut_off_by(proxy, postgres), OFF="lease") as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT),
-    ):  # fmt: skip
+    ):
         both.await_results_behind_a_commit()
         processes = both.one.processes()
         proxy.cut()

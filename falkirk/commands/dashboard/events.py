@@ -61,6 +61,8 @@ class Events:
             self.note(f"failed for good and stays down: {unit.get('detail')}", "failure", name)
         elif unit.get("state") != before.get("state"):
             self.note(f"{before.get('state')} → {unit.get('state')}", "state", name)
+        if unit.get("twin") is not None and unit["twin"] != before.get("twin"):
+            self.note("both queries run" if unit["twin"] else "one of its two queries runs", "state", name)
         known = self._letters.setdefault(name, before.get("dead_letters", 0))
         if (letters := unit.get("dead_letters", 0) - known) > 0:
             self._letters[name] = unit["dead_letters"]

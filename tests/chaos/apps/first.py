@@ -5,11 +5,10 @@ published. With `FAULT=expiry` states do not expire, and with `FAULT=timers` tim
 """
 
 import os
-from dataclasses import replace
 
 import falkirk as fk
 from falkirk.frames.python_steps import PythonStep
-from falkirk.runtime.live import query
+from tests.chaos.apps import barrier
 from tests.timers import remembered, without
 
 app = fk.App("first")
@@ -33,13 +32,4 @@ app.sink("reminders", reminders, fk.Kafka(os.environ["REMINDERS"], key="id"))
 if "FAULT" in os.environ:
     PythonStep.state_times = without(os.environ["FAULT"])  # type: ignore[method-assign]
 
-if os.environ.get("BARRIER") == "off":
-    made = query.LiveQuery
-
-    def without_barrier(**options: object) -> query.LiveQuery:
-        found = made(**options)  # type: ignore[arg-type]
-        return replace(found, release=replace(found.release, barrier=None))
-
-    from falkirk.runtime.live import region
-
-    region.LiveQuery = without_barrier  # type: ignore[assignment,misc]
+barrier.off_if_asked()

@@ -1,12 +1,11 @@
 """The application that `test_live_udfs.py` runs and kills. BARRIER=off switches the barrier off."""
 
 import os
-from dataclasses import replace
 
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.runtime.live import query
+from tests.chaos.apps import barrier
 
 app = fk.App("udfs")
 app.source("clicks", fk.Kafka(os.environ["CLICKS"], schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
@@ -39,13 +38,4 @@ def summed(clicks: fk.Stream) -> fk.Stream:
 app.sink("chosen", chosen, fk.Kafka(os.environ["CHOSEN"]))
 app.sink("summed", summed, fk.Kafka(os.environ["SUMMED"], key="id"))
 
-if os.environ.get("BARRIER") == "off":
-    made = query.LiveQuery
-
-    def without_barrier(**options: object) -> query.LiveQuery:
-        found = made(**options)  # type: ignore[arg-type]
-        return replace(found, release=replace(found.release, barrier=None))
-
-    from falkirk.runtime.live import region
-
-    region.LiveQuery = without_barrier  # type: ignore[assignment,misc]
+barrier.off_if_asked()

@@ -74,12 +74,16 @@ def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, fenc
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("fenced", [True, False])
-def test_the_plan_says_that_an_output_is_fenced_and_what_it_costs(tmp_path: Path, *, fenced: bool) -> None:
+@pytest.mark.parametrize(
+    ("declared", "options", "fenced"), [(True, [], True), (False, [], False), (None, ["--wait"], True)]
+)
+def test_the_plan_says_that_an_output_is_fenced_and_what_it_costs(
+    tmp_path: Path, *, declared: bool | None, options: list[str], fenced: bool
+) -> None:
     file = tmp_path / "shop.py"
-    file.write_text(textwrap.dedent(PROGRAM).format(fenced=fenced))
-    screen = CliRunner().invoke(main, ["plan", str(file)]).stdout
-    why = CliRunner().invoke(main, ["plan", str(file), "--why", "out"]).stdout
+    file.write_text(textwrap.dedent(PROGRAM).format(fenced=declared))
+    screen = CliRunner().invoke(main, ["plan", str(file), *options]).stdout
+    why = CliRunner().invoke(main, ["plan", str(file), "--why", "out", *options]).stdout
     assert ("live, transactional, checkpoint every 10 s" in screen) == fenced
     assert ("isolation.level=read_committed" in why) == fenced
 

@@ -134,10 +134,13 @@ def test_events_are_the_differences_between_statuses(stage: Stage) -> None:
     stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2), pid=2)
     failed = {"state": "failed", "condition": "REGION_KEEPS_FAILING", "detail": "x" * 9000}
     stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2, **failed), pid=2)
+    stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2, **failed, twin=False), pid=2)
+    stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2, **failed, twin=True), pid=2)
     texts = stage.texts()
     assert texts[-1] == "checkpoint 4"
     assert f"restarted: it died: {HOSTILE}\\n[2J" in texts
     assert texts.count("2 dead letters") == 1
+    assert [text for text in texts if "queries" in text] == ["both queries run", "one of its two queries runs"]
     assert "another Spark application runs (process 2); process 1 has ended" in texts
     assert [len(text) for text in texts if text.startswith("failed for good")] == [501]
     stage.watch.note("the Spark application ended (killed by signal 9); starting it again")

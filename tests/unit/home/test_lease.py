@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
+from falkirk.declare.load import load_application
 from falkirk.errors import DefinitionError, HomeError, StoreError
 from falkirk.home.folder import Home, ProcessRecord, waiting_home
 from falkirk.home.lease import MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
 from falkirk.host.coordinator import Coordinator
-from falkirk.host.prepared import loaded
-from falkirk.host.settings import HostSettings, RunSettings
+from falkirk.host.settings import RunSettings
 from falkirk.store import Lease
 from tests.postgres import Postgres
 from tests.stores import Place
@@ -281,17 +281,13 @@ def test_a_killed_owner_is_replaced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("declared", "leased", "found"), [(None, True, True), (None, False, None), (False, True, False)]
 )
-def test_outputs_of_a_host_with_a_lease_are_fenced_unless_the_application_decides(
+def test_outputs_under_a_lease_are_fenced_unless_the_application_decides(
     declared: bool | None, leased: bool, found: bool | None, tmp_path: Path
 ) -> None:
     """An owner on another machine may be suspended when its lease is over, and only the broker refuses its results."""
     file = tmp_path / "shop.py"
     file.write_text(f"import falkirk as fk\napp = fk.App('shop', kafka='127.0.0.1:1', fenced={declared})\n")
-    settings = HostSettings(
-        coordinator=1, generation=1, file=str(file), home="", kafka=None, master=None, create_topics=False,
-        leased=leased,
-    )  # fmt: skip
-    assert loaded(settings).fenced is found
+    assert load_application(file, leased=leased).fenced is found
 
 
 PROGRAM = """

@@ -70,6 +70,7 @@ function UnitFacts({ state, id }) {
     now.detail && ["detail", html`<span class=${now.condition ? "bad" : ""}>${now.detail}</span>`],
     now.last_commit >= 0 && ["checkpoint", `${now.last_commit}, ${seconds(now.checkpoint_age_s)} ago`],
     now.incarnation > 0 && ["incarnation", count(now.incarnation)],
+    now.twin != null && ["queries", now.twin ? "both run" : "one of the two runs"],
     now.rows != null && ["state", `${count(now.rows)} rows`],
     now.suppressed > 0 && ["replay", `${count(now.suppressed)} results were published before, and were dropped`],
     now.dead_letters > 0 && ["dead letters", count(now.dead_letters)],

@@ -1,0 +1,99 @@
+"""Live regions of an application of apps/ under test: run, killed, and read. Each has its own output topic."""
+
+import contextlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from falkirk.check import read_topic
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.local.broker import Broker
+from tests.chaos.harness import APPS, Application, Load, strike
+from tests.duplicates import BEGAN, DELAY_S
+
+
+class Clicks(Load):
+    """Clicks with times that go back by up to 13 seconds; all clicks of an id are in one partition."""
+
+    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        name = f"i{self._random.randrange(200)}"
+        back_s = self._random.choice([0, 0, 0, 2, DELAY_S, DELAY_S + 3])
+        at = BEGAN + timedelta(seconds=number / 20 - back_s)
+        return name, {"id": name, "at": at.isoformat(), "n": number + 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """Live regions under test. Args: topics: of each source and region. names: of the regions."""
+
+    bootstrap: str
+    application: Application
+    topics: Mapping[str, str]
+    names: Sequence[str]
+
+    def count(self, name: str) -> int:
+        """Return the number of records in the topic of a source or a region."""
+        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+
+    def rows(self, name: str) -> dict[int, list[dict[str, Any]]]:
+        """Return the values in the topic of a source or a region, by partition and in order."""
+        return self._read(self.topics[name])
+
+    def results(self, name: str) -> list[dict[str, Any]]:
+        """Return all values in the topic of a source or a region."""
+        return [row for mine in self.rows(name).values() for row in mine]
+
+    def letters(self, name: str) -> list[dict[str, Any]]:
+        """Return all dead letters of a region."""
+        return [row for mine in self._read(f"{self.topics[name]}.dead-letters").values() for row in mine]
+
+    def strike(self, *, again: int, is_barred: bool = True, **env: str) -> Counter[str]:
+        """Kill everything while each region has results behind a checkpoint; return the numbers of `strike`.
+
+        Args: again: how often, at least. is_barred: kill until each region has dropped results that were published.
+            env: further variables of the environment, from the first kill on.
+        """
+        return strike(
+            self.application,
+            lambda: self.application.wait_results_behind({name: partial(self.count, name) for name in self.names}),
+            lambda: self.application.kill_everything(**env),
+            lambda suppressed: not is_barred or all(suppressed[name] for name in self.names),
+            again=again,
+        )
+
+    def settle(self, due: Mapping[str, int]) -> None:
+        """Wait until each of these regions has this number of results, and for another checkpoint then."""
+        for name, number in due.items():
+            self.application.wait(lambda: self.count(name) >= number, 180, f"{number} results of {name}")  # noqa: B023
+        self.application.wait_next_commit()
+
+    def _read(self, topic: str) -> dict[int, list[dict[str, Any]]]:
+        found = defaultdict(list)
+        for record in read_topic({"bootstrap.servers": self.bootstrap}, topic):
+            found[record.partition].append((record.offset, json.loads(record.value or b"{}")))
+        return {p: [row for _, row in sorted(mine, key=lambda each: each[0])] for p, mine in found.items()}
+
+
+@contextlib.contextmanager
+def running(
+    broker: Broker, home: Path, tag: str, file: str, *, sources: Sequence[str], names: Sequence[str], **env: str
+) -> Iterator[Regions]:
+    """Run an application of apps/ on fresh topics until the end of the block.
+
+    Args: sources, names: of the sources and the live regions; in capitals, they name their topics in the environment.
+    """
+    topics = {name: f"{name}-{tag}" for name in (*sources, *names)}
+    known = Topics(Connection.of(broker.bootstrap))
+    for topic in topics.values():
+        known.create(topic, 2, {})
+    env |= {name.upper(): topic for name, topic in topics.items()}
+    application = Application(APPS / file, broker.bootstrap, home, env)
+    with application:
+        application.wait_committed(-1)
+        yield Regions(bootstrap=broker.bootstrap, application=application, topics=topics, names=names)
