@@ -9,7 +9,7 @@ import click
 from benchmarks.charts import draw_guarantees, draw_iterate, draw_overhead, draw_peers, draw_pressure, draw_regimes
 from benchmarks.guarantees import GuaranteesSettings, all_seen, guarantees_table, run_guarantees
 from benchmarks.iterate import IterateSettings, iterate_table, run_iterate
-from benchmarks.jobs import JOBS
+from benchmarks.jobs import JOBS, MAIN, OPERATORS
 from benchmarks.latency import VARIANTS, LatencySettings, figure_name, run_latency
 from benchmarks.mechanisms import JOBS as GUARANTEES_JOBS
 from benchmarks.mechanisms import MECHANISMS
@@ -47,18 +47,19 @@ _plots = click.option(
 @click.option("--quick", is_flag=True, help="One interval, two variants, short windows: less than four minutes.")
 @click.option("--input", "source", type=click.Path(path_type=Path, exists=True), help="Text for the word index.")
 @click.option("--job", "jobs", multiple=True, type=click.Choice(tuple(JOBS)), help="Measure this job alone.")
+@click.option("--operators", is_flag=True, help="Measure windows, a join, and what calls Python, one after the other.")
 @click.option("--variant", "variants", multiple=True, type=click.Choice(VARIANTS), help="Measure this variant alone.")
 @click.option("--interval", "intervals_s", multiple=True, type=float, help="Seconds between checkpoints.")
 @click.option("--no-kill", is_flag=True, help="Leave out the run with a kill.")
 @_json
 @_plots
 def latency(
-    quick: bool, source: Path | None, jobs: tuple[str, ...], variants: tuple[str, ...], intervals_s: tuple[float, ...],
-    no_kill: bool, file: Path | None, plots: Path | None,
+    quick: bool, source: Path | None, jobs: tuple[str, ...], operators: bool, variants: tuple[str, ...],
+    intervals_s: tuple[float, ...], no_kill: bool, file: Path | None, plots: Path | None,
 ) -> None:  # fmt: skip
     """Measure the latency of exactly-once and repeated delivery, and of plain Real-time Mode."""
     console = Terminal()
-    chosen = jobs or tuple(JOBS)
+    chosen = jobs or tuple(job.name for job in (OPERATORS if operators else MAIN))
     settings = LatencySettings.quick(source, chosen) if quick else LatencySettings(source=source, jobs=chosen)
     settings = replace(
         settings, variants=variants or settings.variants, intervals_s=intervals_s or settings.intervals_s,

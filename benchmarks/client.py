@@ -25,13 +25,14 @@ class Measurement:
     """The records to send, and the topic to read. Each record is (identity, key, value, number of outputs).
 
     Args:
+        sources: the topics to write; they take turns.
         identity_field: the field of an output that names the record that caused it. warm_up_s: the time at the
             beginning whose records are not counted. silence_s: the longest time without a result after the
             last record.
     """
 
     bootstrap: str
-    source: str
+    sources: Sequence[str]
     sink: str
     identity_field: str
     records: Sequence[tuple[str, str, str, int]]
@@ -93,7 +94,7 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
     admin = AdminClient({"bootstrap.servers": measurement.bootstrap, "log_level": 0})
     partitions = admin.list_topics(measurement.sink, timeout=30).topics[measurement.sink].partitions
     consumer.assign([TopicPartition(measurement.sink, p, 0) for p in partitions])
-    due = {identity: count for identity, _, _, count in measurement.records}
+    due = {identity: count for identity, _, _, count in measurement.records if count}
     sent_at_s: dict[str, float] = {}
     done = threading.Event()
     producer = threading.Thread(target=_produce, args=(measurement, sent_at_s, done), daemon=True)
@@ -118,7 +119,8 @@ def _measure(measurement: Measurement, results: "Queue[Any]") -> None:
             latency_s[identity] = now - sent_at_s[identity]
             del due[identity]
     consumer.close()
-    counted = [i for n, (i, *_) in enumerate(measurement.records) if n >= measurement.warm_up_s * measurement.rate]
+    first = measurement.warm_up_s * measurement.rate
+    counted = [i for n, (i, _, _, count) in enumerate(measurement.records) if count and n >= first]
     came = [i for i in counted if i in latency_s]
     results.put(
         Measured(
@@ -136,7 +138,7 @@ def _produce(measurement: Measurement, sent_at_s: dict[str, float], done: thread
     for number, (identity, key, value, _) in enumerate(measurement.records):
         time.sleep(max(0.0, began + number / measurement.rate - time.monotonic()))
         sent_at_s[identity] = time.monotonic()
-        producer.produce(measurement.source, key=key, value=value)
+        producer.produce(measurement.sources[number % len(measurement.sources)], key=key, value=value)
         producer.poll(0)
     producer.flush()
     done.set()

@@ -1,8 +1,10 @@
-"""Jobs: defines the measured jobs, with Falkirk and as plain Real-time Mode: keyed count, word index, Python map."""
+"""Jobs: defines the measured jobs, with Falkirk and as plain Real-time Mode: keyed count, word index, operators."""
 
 import json
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ Records = list[tuple[str, str, str, int]]
 class Job:
     """A measured job: its name, its source's schema, and the output field that names the causing record.
 
-    Args: is_plain: plain Real-time Mode can do it, too.
+    Args: body: returns the results of its sources' streams; None: the example's steps. sources: their number. is_plain:
+        plain Real-time Mode can do it, too.
     """
 
     name: str
@@ -34,7 +37,50 @@ class Job:
     key: str | None
     identity_field: str
     output_key: str
+    body: Callable[..., Stream] | None = None
+    sources: int = 1
     is_plain: bool = True
+
+
+def _counted(records: Stream) -> Stream:
+    return records.groupBy("word").agg(F.count("*").alias("version"), latest_value("n"))
+
+
+@deterministic
+def shouted(row: Any) -> dict[str, str]:
+    """Return the one result of a record of the Python map."""
+    return {"word": row.word.upper(), "n": row.n}
+
+
+@deterministic
+def _next(row: Any, state: Any) -> tuple[dict[str, Any], dict[str, int]]:
+    version = 1 if state is None else state.version + 1
+    return {"word": row.word, "version": version, "n": row.n}, {"version": version}
+
+
+def _timed(records: Stream) -> Stream:
+    return records.withWatermark("at", "2 seconds")
+
+
+def _windows(mode: str) -> Callable[[Stream], Stream]:
+    def counted(records: Stream) -> Stream:
+        grouped = _timed(records).groupBy(F.window("at", "10 seconds"), "word").outputMode(mode)
+        return grouped.agg(F.count("*").alias("version"), latest_value("n"))
+
+    return counted
+
+
+def _udf(*, arrow: bool) -> Callable[[Stream], Stream]:
+    def called(records: Stream) -> Stream:
+        shout = F.udf(deterministic(lambda word: word.upper()), "string", useArrow=arrow)
+        return records.select(shout("word").alias("word"), "n")
+
+    return called
+
+
+def _joined(left: Stream, right: Stream) -> Stream:
+    pairs = _timed(left).join(_timed(right), "word", within="0.1 seconds")
+    return pairs.select("word", F.col("right_n").alias("n"))
 
 
 KEYED_COUNT = Job(
@@ -44,6 +90,7 @@ KEYED_COUNT = Job(
     key="word",
     identity_field="n",
     output_key="word",
+    body=_counted,
 )
 WORD_INDEX = Job(
     name="word_index",
@@ -53,17 +100,58 @@ WORD_INDEX = Job(
     identity_field="page",
     output_key="word",
 )
-#: A Python function of each record, which Real-time Mode does not run by itself.
-PYTHON_MAP = Job(
-    name="python_map",
-    title="Python map",
-    schema="word STRING, n STRING",
-    key="word",
-    identity_field="n",
-    output_key="word",
-    is_plain=False,
+
+
+def _operator(name: str, title: str, body: Callable[..., Stream], *, sources: int = 1) -> Job:
+    """Return a job of one operator, which Real-time Mode does not have by itself."""
+    return Job(
+        name=name, title=title, schema="word STRING, n STRING, at TIMESTAMP", key="word" if sources == 1 else None,
+        identity_field="n", output_key="word", body=body, sources=sources, is_plain=False,
+    )  # fmt: skip
+
+
+PYTHON_MAP = _operator(
+    "python_map", "Python map", lambda records: records.map_rows(shouted, returns="word STRING, n STRING")
 )
-JOBS = {job.name: job for job in (KEYED_COUNT, WORD_INDEX, PYTHON_MAP)}
+PYTHON_COUNT = _operator(
+    "python_count",
+    "count in Python",
+    lambda records: records.stateful(
+        _next, key="word", state="version LONG", returns="word STRING, version LONG, n STRING"
+    ),
+)
+OPERATORS = (
+    _operator("windows", "windows, updates", _windows("update")),
+    _operator("duplicates", "first of each key", lambda records: _timed(records).dropDuplicates(["word", "n"])),
+    _operator("join", "join of two topics", _joined, sources=2),
+    PYTHON_MAP,
+    PYTHON_COUNT,
+    _operator("udf", "UDF", _udf(arrow=False)),
+    _operator("arrow_udf", "Arrow UDF", _udf(arrow=True)),
+)
+#: The jobs that are measured unless others are named.
+MAIN = (KEYED_COUNT, WORD_INDEX, PYTHON_MAP)
+JOBS = {job.name: job for job in (*MAIN, *OPERATORS)}
+#: The time of the first record, of those that have one.
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def timed_records(number: int, rate: float, sources: int) -> Records:
+    """Return records of an operator over 40 words, with times in order.
+
+    Of two sources, each gets every other record. The two records of a pair have the same word and time, and the pair is
+    caused by the later one.
+
+    Args: rate: in records per second of all sources.
+    """
+    chosen, found = random.Random(1), []
+    word = at = ""
+    for n in range(number):
+        if n % sources == 0:
+            word, at = f"w{chosen.randrange(40)}", (BEGAN + timedelta(seconds=n / rate)).isoformat()
+        causes = int(n % sources == sources - 1)
+        found.append((str(n), word, json.dumps({"word": word, "n": str(n), "at": at}), causes))
+    return found
 
 
 def count_records(number: int) -> Records:
@@ -86,37 +174,28 @@ def page_records(pages: list[Page], number: int) -> Records:
     return found
 
 
-@deterministic
-def shouted(row: Any) -> dict[str, str]:
-    """Return the one result of a record of the Python map."""
-    return {"word": row.word.upper(), "n": row.n}
-
-
 def application(
     job: Job, source: str, sink: str, delivery: Delivery, interval_s: float, home: Path, *, twins: bool = False
 ) -> App:
-    """Return the job as a Falkirk application."""
+    """Return the job as a Falkirk application. Args: source: the topic of its first source; see `topics_of`."""
     policy = Lazy(interval_s, twins=twins)
     app = App(job.name.replace("_", "-"), home=home)
-    app.sources["records"] = source_node("records", Kafka(source, schema=job.schema, key=job.key))
-    if job is KEYED_COUNT:
-
-        def counted(records: Stream) -> Stream:
-            return records.groupBy("word").agg(F.count("*").alias("version"), latest_value("n"))
-
-        app.add_processor("result", counted, reads=("records",), policy=policy)
-    elif job is PYTHON_MAP:
-
-        def mapped(records: Stream) -> Stream:
-            return records.map_rows(shouted, returns="word STRING, n STRING")
-
-        app.add_processor("result", mapped, reads=("records",), policy=policy)
+    topics = topics_of(job, source)
+    for name, topic in topics.items():
+        app.sources[name] = source_node(name, Kafka(topic, schema=job.schema, key=job.key))
+    if job.body is not None:
+        app.add_processor("result", job.body, reads=tuple(topics), policy=policy)
     else:
         declared = load_application(example()).processors
         app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())
         app.add_processor("result", declared["index"].body, reads=("words",), policy=policy)
     app.sink("result", "result", Kafka(sink, key=job.output_key), delivery=delivery)
     return app
+
+
+def topics_of(job: Job, source: str) -> dict[str, str]:
+    """Return the topics of a job's sources, by the names of the sources."""
+    return {"records": source} if job.sources == 1 else {"records": source, "right": f"{source}-right"}
 
 
 def plain(

@@ -1,9 +1,9 @@
 """Latency bench: measures the latency of exactly-once against the same job without it (`python -m benchmarks latency`).
 
 The experiment is that of Delivery, consistency, and determinism, §VI. It runs keyed count at 100 records/s and the word
-index at 50 pages/s, with checkpoints every 10, 30 and 60 s. The timeline around a kill is its Figure 9. A third job
-calls a Python function at 100 records/s. The variants run one after the other, each in a separate JVM: on two CPU
-cores, variants side by side would disturb each other.
+index at 50 pages/s, with checkpoints every 10, 30 and 60 s. The timeline around a kill is its Figure 9. Further jobs
+have one operator each: windows, a join, Python functions, at 100 records/s. The variants run one after the other, each
+in a separate JVM: on two CPU cores, variants side by side would disturb each other.
 """
 
 import shutil
@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.client import Measured, Measurement, start_measuring
-from benchmarks.jobs import JOBS, WORD_INDEX, Job, Records, count_records, page_records
+from benchmarks.jobs import JOBS, MAIN, WORD_INDEX, Job, Records, count_records, page_records, timed_records, topics_of
 from benchmarks.report import Report
 from benchmarks.subject import PARTITIONS, Account, Running, Subject
 from demo.pages import pages
@@ -49,11 +49,11 @@ class LatencySettings:
     window_s: float = 50.0
     timeline_s: float = 60.0
     variants: tuple[str, ...] = VARIANTS
-    jobs: tuple[str, ...] = tuple(JOBS)
+    jobs: tuple[str, ...] = tuple(job.name for job in MAIN)
     source: Path | None = None
 
     @classmethod
-    def quick(cls, source: Path | None, jobs: tuple[str, ...] = tuple(JOBS)) -> "LatencySettings":
+    def quick(cls, source: Path | None, jobs: tuple[str, ...]) -> "LatencySettings":
         """Return settings that take less than four minutes in all."""
         variants = ("none", "exactly-once")
         return cls(
@@ -183,8 +183,11 @@ class _Bench:
         )
 
     def _records(self, job: Job, total_s: float) -> tuple[Records, float]:
+        rate = self.settings.count_rate
+        if not job.is_plain:
+            return timed_records(int(rate * total_s), rate, job.sources), rate
         if job is not WORD_INDEX:
-            return count_records(int(self.settings.count_rate * total_s)), self.settings.count_rate
+            return count_records(int(rate * total_s)), rate
         number = int(self.settings.page_rate * total_s)
         return page_records(list(pages(self.settings.source)), number), self.settings.page_rate
 
@@ -192,7 +195,7 @@ class _Bench:
         tag = uuid.uuid4().hex[:6]
         source, sink = f"{job.name}-{tag}", f"{job.name}-{tag}-out"
         topics = Topics(Connection.of(self.bootstrap))
-        for topic in (source, sink):
+        for topic in (*topics_of(job, source).values(), sink):
             topics.create(topic, PARTITIONS, {})
         return Subject(
             job=job.name,
@@ -210,7 +213,7 @@ class _Bench:
         return start_measuring(
             Measurement(
                 bootstrap=self.bootstrap,
-                source=subject.source,
+                sources=tuple(topics_of(job, subject.source).values()),
                 sink=subject.sink,
                 identity_field=job.identity_field,
                 records=records,

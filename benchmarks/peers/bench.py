@@ -129,7 +129,7 @@ def _run(case: Case, settings: PeersSettings, bootstrap: str, folder: Path) -> d
         system.await_running()
         process, results = start_measuring(
             Measurement(
-                bootstrap=bootstrap, source=source, sink=sink, identity_field="n",
+                bootstrap=bootstrap, sources=(source,), sink=sink, identity_field="n",
                 records=records, rate=case.rate,
                 warm_up_s=0.0 if is_kill else settings.warm_up_s,
                 silence_s=3.0 if case.system == "spark-batch" else 30.0,

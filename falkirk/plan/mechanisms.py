@@ -174,7 +174,6 @@ def check_twins(region: Region, session: SparkSession) -> None:
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
         "it joins two streams": region.joined is not None,
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
-        "its results or dead letters leave in transactions": region.fenced or region.fenced_letters,
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
         f"checkpoints every {seconds(region.interval_s)} leave no time between those of the two queries; the least is "
         f"{seconds(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S,

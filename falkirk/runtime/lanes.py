@@ -188,14 +188,19 @@ def are_used(context: Context, region: str) -> bool:
 
 
 def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], Offset]]:
-    """Return what the twins of a region have sent since its start.
+    """Return what the twins of a region have sent since its start, in its lanes and in those for its dead letters.
 
     Returns: the number of results that one of them dropped because the other had sent them; by (source, partition), the
         greatest offset of the records whose results were handed to a producer.
     """
-    told = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, region)))
-    dropped, *numbers = map(int, told.split())
-    return dropped, {(s, p): Offset(o) for s, p, o in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)}
+    dropped, found = 0, dict[tuple[int, int], Offset]()
+    for name in (region, of_letters(region)):
+        told = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, name)))
+        count, *numbers = map(int, told.split())
+        dropped += count
+        for s, p, o in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
+            found[s, p] = max(Offset(o), found.get((s, p), Offset(o)))
+    return dropped, found
 
 
 def refuse_before(context: Context, region: str, incarnation: Incarnation) -> None:

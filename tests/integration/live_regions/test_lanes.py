@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from falkirk.check import TopicRecord, read_topic
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.fencing import take
+from falkirk.kafka.header import Header
 from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live.region_lanes import RegionLanes
+from falkirk.theory.ids import Incarnation, Offset
+from falkirk.theory.stamp import Stamp
 from tests.integration.live import Wire, await_one, settle
-from tests.support import wait_until
+from tests.support import PATIENCE, suspend, wait_until
 
 
 @cache
@@ -131,7 +135,8 @@ class _Writer:
 
     def __init__(
         self, spark: SparkSession, wire: Wire, topic: str, *, incarnation: int, token: str, jvm: str,
-        gate: str = "gate", timeout_ms: int = 60_000, fenced: bool = True,
+        gate: str = "gate", timeout_ms: int = 60_000, fenced: bool = True, letters: "_Writer | None" = None,
+        twins: bool = False,
     ) -> None:  # fmt: skip
         assert spark._jvm is not None
         self._spark, self._topic = spark, topic
@@ -141,9 +146,10 @@ class _Writer:
             options.put(name, value)
         made = spark._jvm.org.falkirk.KafkaWriter(f"{jvm}-{wire.tag}", incarnation, 1, "falkirk", options)
         self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000) if fenced else made
-
-    def with_letters(self, writer: "_Writer") -> None:
-        self._writer.withLetters(writer._topic, writer._writer)
+        if letters is not None:
+            self._writer.withLetters(letters._topic, letters._writer)
+        if twins:
+            self._writer.twins(False)
 
     def batch(self, text: str, *, number: int = 0) -> None:
         self._writer.open(0, number)
@@ -156,16 +162,23 @@ class _Writer:
     def send(self, text: str, topic: str | None = None) -> None:
         self._writer.process(_row(self._spark, topic or self._topic, text))
 
+    def send_results(self, *offsets: int, topic: str | None = None) -> None:
+        """Send the results of records with these offsets: their texts are the offsets."""
+        for offset in offsets:
+            stamp = Stamp(source=0, partition=0, offset=Offset(offset))
+            header = Header(application="deadbeef", incarnation=Incarnation(1), stamp=stamp, state_partition=0)
+            self._writer.process(_row(self._spark, topic or self._topic, str(offset), header.encode()))
+
     def close(self) -> None:
         self._writer.close(None)
 
 
-def _row(spark: SparkSession, topic: str, text: str) -> Any:
+def _row(spark: SparkSession, topic: str, text: str, header: bytes = b"header") -> Any:
     """Return a row as a region's query gives it to its writer."""
     gateway, jvm = spark.sparkContext._gateway, spark._jvm
     assert jvm is not None
     values = gateway.new_array(jvm.java.lang.Object, 5)
-    for place, value in enumerate((topic, 0, None, text.encode(), b"header")):
+    for place, value in enumerate((topic, 0, None, text.encode(), header)):
         values[place] = value
     return jvm.org.apache.spark.sql.RowFactory.create(values)
 
@@ -282,8 +295,8 @@ def test_a_lane_moves_to_another_executor_and_back(spark: SparkSession, lane_wir
 def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSession, lane_wire: Wire) -> None:
     """The lane of results is plain, and the one of dead letters is opened at the first one."""
     out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), _fence(spark, lane_wire)
-    writer = _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False)
-    writer.with_letters(_Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old"))
+    letters_to = _Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old")
+    writer = _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=letters_to)
     epochs = []
     for number, letters in enumerate((0, 1, 0, 0, 2)):
         writer.open(number)
@@ -298,6 +311,80 @@ def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSes
     assert _texts(lane_wire, out) == [f"result {number}" for number in range(5)]
     assert _texts(lane_wire, dead) == ["letter 1 0", "letter 4 0", "letter 4 1"]
     assert lane_wire.topics.end_positions(out) == {0: 5}, "there is no transaction"
+
+
+def test_twins_share_a_fenced_lane(spark: SparkSession, lane_wire: Wire) -> None:
+    """They number their batches differently. The end of a task commits what either has sent."""
+    out, token = lane_wire.topic("out", 1), _fence(spark, lane_wire)
+    first, second = (
+        _Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2)
+    )
+    first.open(5)
+    first.send_results(0, 1)
+    second.open(9)
+    second.send_results(0, 1, 2)
+    first.close()
+    assert _texts(lane_wire, out) == ["0", "1", "2"]
+    first.open(6)
+    first.send_results(2, 3)
+    second.send_results(3)
+    second.close()
+    first.close()
+    assert _texts(lane_wire, out) == ["0", "1", "2", "3"]
+
+
+def test_twins_share_the_lane_of_dead_letters(spark: SparkSession, lane_wire: Wire) -> None:
+    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), _fence(spark, lane_wire)
+    letters = [_Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old") for _ in range(2)]
+    writers = [
+        _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=each, twins=True)
+        for each in letters
+    ]
+    for number, writer in enumerate(writers):
+        writer.open(7 * number)
+        writer.send_results(0, 2)
+        writer.send_results(1, topic=dead)
+        writer.close()
+    assert (_texts(lane_wire, out), _texts(lane_wire, dead)) == (["0", "2"], ["1"])
+    assert lane_wire.topics.end_positions(out) == {0: 2}, "there is no transaction"
+
+
+def test_a_twin_that_is_stopped_while_it_waits_leaves_the_lane_to_the_other(
+    spark: SparkSession, own_broker: Broker, tag: str
+) -> None:
+    """The broker stands still, so the transaction can't end. A task that ended it itself would fail the lane."""
+    wire = Wire(bootstrap=own_broker.bootstrap, tag=tag)
+    out, token, process = wire.topic("out", 1), _fence(spark, wire), own_broker.process()
+    first, second = (_Writer(spark, wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2))
+    assert process is not None
+    first.open(5)
+    second.open(9)
+    first.send_results(0)
+    suspend(process)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            closing = pool.submit(first.close)
+            wait_until(lambda: _interrupt(spark, "org.falkirk.Lane", "finish"), 30, "the end of the task")
+            with pytest.raises(Py4JJavaError, match="its task was stopped"):
+                closing.result(30)
+    finally:
+        process.resume()
+    second.send_results(0, 1)
+    second.close()
+    assert _texts(wire, out) == ["0", "1"]
+    assert spark._jvm is not None
+    spark._jvm.org.falkirk.Lanes.close(f"new-{tag}")
+
+
+def _interrupt(spark: SparkSession, of: str, method: str) -> bool:
+    """Interrupt the thread that waits in this method, if one does."""
+    assert spark._jvm is not None
+    for thread, frames in spark._jvm.java.lang.Thread.getAllStackTraces().items():
+        calls = {(frame.getClassName(), frame.getMethodName()) for frame in frames}
+        if (of, method) in calls and str(thread.getState()) in ("WAITING", "TIMED_WAITING"):
+            thread.interrupt()
+            return True
+    return False
 
 
 def test_readers_wait_for_a_dead_writer_only_until_its_transaction_times_out(
@@ -317,7 +404,7 @@ def test_readers_wait_for_a_dead_writer_only_until_its_transaction_times_out(
         return lane_wire.topics.readable_positions(out) == lane_wire.topics.end_positions(out)
 
     wait_until(is_readable, 30, "the end of the transaction")
-    assert time.monotonic() - began_s < 1 + 10 + 5, "the broker looks every ten seconds"
+    assert time.monotonic() - began_s < (1 + 10) * PATIENCE, "the broker looks every ten seconds"
     with pytest.raises(Py4JJavaError, match=_REFUSED):
         old.close()
     assert _texts(lane_wire, out) == ["committed"]

@@ -1,6 +1,7 @@
 """Arithmetic of the benches: percentiles, pauses, and figures with stable names."""
 
 import json
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.client import Measured
-from benchmarks.jobs import count_records, page_records
+from benchmarks.jobs import count_records, page_records, timed_records
 from benchmarks.latency import LatencySettings, figure_name
 from benchmarks.report import POINTS, Report, percentile
 from demo.pages import Page
@@ -59,6 +60,17 @@ def test_records_are_the_same_each_time_and_say_what_they_cause() -> None:
     records = page_records(pages, 3)
     assert [causes for _, _, _, causes in records] == [2, 1, 2]
     assert len({identity for identity, _, _, _ in records}) == 3
+
+
+def test_of_two_sources_the_later_record_of_a_pair_causes_the_result() -> None:
+    records = timed_records(8, 100.0, 2)
+    assert [causes for *_, causes in records] == [0, 1] * 4
+    values = [json.loads(value) for _, _, value, _ in records]
+    pairs = list(zip(values[::2], values[1::2], strict=True))
+    assert all((left["word"], left["at"]) == (right["word"], right["at"]) for left, right in pairs)
+    times = [datetime.fromisoformat(left["at"]) for left, _ in pairs]
+    assert [(later - times[0]).total_seconds() for later in times] == [0.0, 0.02, 0.04, 0.06]
+    assert [causes for *_, causes in timed_records(3, 100.0, 1)] == [1, 1, 1]
 
 
 def test_a_window_holds_two_checkpoints() -> None:

@@ -1,6 +1,8 @@
 package org.falkirk;
 
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.spark.sql.ForeachWriter;
@@ -24,9 +26,11 @@ public final class KafkaWriter extends ForeachWriter<Row> {
 
   private transient int number;
   private transient long batch;
-  private transient Lane lane, lettersLane;
-  /** Twins without a state: the lanes that this task has taken, by the source partition of its records. */
-  private transient Map<Integer, Lane> taken;
+  /**
+   * The lanes that this task has taken, by their number: its own or, of twins without a state, that of the record's source
+   * partition.
+   */
+  private transient Map<Integer, Lane> taken, takenForLetters;
   private transient Figures figures;
 
   /**
@@ -64,13 +68,14 @@ public final class KafkaWriter extends ForeachWriter<Row> {
   }
 
   /**
-   * Send each result once, although two queries compute it.
+   * Send each result once, although two queries compute it. Call it last.
    *
    * @param bySource a lane belongs to a source partition. Without a shuffle, the two queries may number their tasks
    *     differently.
    */
   public KafkaWriter twins(boolean bySource) {
     settings.twins = true;
+    if (letters != null) letters.twins = true;
     this.bySource = bySource;
     return this;
   }
@@ -80,7 +85,8 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     number = (int) partition;
     batch = epoch;
     taken = new HashMap<>();
-    if (!bySource) lane = Lanes.take(settings, number, batch);
+    takenForLetters = new HashMap<>();
+    if (!bySource) taken.put(number, Lanes.take(settings, number, batch));
     if (letters != null) Lanes.visit(letters, number, batch);
     figures = Figures.of(settings.region);
     return true;
@@ -94,34 +100,30 @@ public final class KafkaWriter extends ForeachWriter<Row> {
     record.headers().add(settings.headerKey, header);
     if (settings.twins) {
       Stamp stamp = Header.decode(header).stamp();
-      Lane own = bySource ? laneOf((int) stamp.partition()) : lane;
-      own.sendOnce(record, stamp, figures.arrivedMs(header));
+      Lane lane = laneOf(record.topic(), bySource ? (int) stamp.partition() : number);
+      lane.sendOnce(record, stamp, figures.arrivedMs(header));
     } else {
-      laneOf(record.topic()).send(record, figures.arrivedMs(header));
+      laneOf(record.topic(), number).send(record, figures.arrivedMs(header));
     }
   }
 
-  private Lane laneOf(int partition) {
-    return taken.computeIfAbsent(partition, of -> Lanes.take(settings, of, batch));
-  }
-
-  private Lane laneOf(String topic) {
-    if (letters == null || !topic.equals(lettersTopic)) return lane;
-    if (lettersLane == null) lettersLane = Lanes.take(letters, number, batch);
-    return lettersLane;
+  private Lane laneOf(String topic, int of) {
+    if (letters == null || !topic.equals(lettersTopic)) {
+      return taken.computeIfAbsent(of, each -> Lanes.take(settings, each, batch));
+    }
+    return takenForLetters.computeIfAbsent(of, each -> Lanes.take(letters, each, batch));
   }
 
   @Override
   public void close(Throwable error) {
     if (taken == null) return; // it was not opened
-    if (lane != null) taken.put(-1, lane);
-    if (lettersLane != null) taken.put(-2, lettersLane);
+    List<Lane> lanes = new ArrayList<>(taken.values());
+    lanes.addAll(takenForLetters.values());
     try {
-      if (error == null) taken.values().forEach(Lane::finish);
+      if (error == null) lanes.forEach(Lane::finish);
     } finally {
-      taken.values().forEach(Lane::leave);
-      lane = lettersLane = null;
-      taken = null;
+      lanes.forEach(Lane::leave);
+      taken = takenForLetters = null;
     }
   }
 }

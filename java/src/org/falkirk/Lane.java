@@ -43,7 +43,13 @@ final class Lane {
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private boolean isOpen;
+  /** A thread ends the open transaction, without the lock: those who wait for the end can be stopped. */
+  private boolean isEnding;
+  /** A twin waits for the end of the open transaction. */
+  private boolean isDue;
   private boolean isClosed;
+  /** How many transactions have begun. */
+  private long begun;
   private long begunNs;
   /** The records that the open transaction has sent. */
   private final List<Sent> sent = new ArrayList<>();
@@ -107,9 +113,12 @@ final class Lane {
     if (batch == Math.max(this.batch, visited) + 1) visited = batch;
   }
 
-  /** Returns whether another JVM may have taken this lane's id since its last batch here. */
+  /**
+   * Returns whether another JVM may have taken this lane's id since its last batch here. Twins run in one JVM, and number
+   * their batches differently.
+   */
   boolean isElsewhereBefore(long batch) {
-    return fence != null && failure == null && batch != this.batch + 1 && batch != visited;
+    return fence != null && !twins && failure == null && batch != this.batch + 1 && batch != visited;
   }
 
   void leave() {
@@ -125,26 +134,13 @@ final class Lane {
     check();
     try {
       if (fence == null) {
-        String topic = record.topic();
-        producer.send(record, (accepted, error) -> {
-          if (error != null) failed(error);
-          else figures.published(topic, arrivedMs, System.currentTimeMillis());
-        });
+        sendPlain(record, arrivedMs);
         return;
       }
       lock.lockInterruptibly();
       try {
-        check();
-        if (!isOpen) {
-          producer.beginTransaction();
-          isOpen = true;
-          begunNs = System.nanoTime();
-          changed.signal();
-        }
-        producer.send(record, (accepted, error) -> {
-          if (error != null) failed(error);
-        });
-        sent.add(new Sent(record.topic(), arrivedMs));
+        awaitEnded();
+        sendInTransaction(record, arrivedMs);
       } finally {
         lock.unlock();
       }
@@ -153,26 +149,53 @@ final class Lane {
     }
   }
 
+  /** Waits, with the lock, while a transaction ends. */
+  private void awaitEnded() throws InterruptedException {
+    while (isEnding) changed.await();
+    check();
+  }
+
+  private void sendPlain(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
+    String topic = record.topic();
+    producer.send(record, (accepted, error) -> {
+      if (error != null) failed(error);
+      else figures.published(topic, arrivedMs, System.currentTimeMillis());
+    });
+  }
+
+  /** Sends a record in the open transaction, or in a new one. Called with the lock. */
+  private void sendInTransaction(ProducerRecord<byte[], byte[]> record, long arrivedMs) {
+    if (!isOpen) {
+      producer.beginTransaction();
+      isOpen = true;
+      begun++;
+      begunNs = System.nanoTime();
+      changed.signalAll();
+    }
+    producer.send(record, (accepted, error) -> {
+      if (error != null) failed(error);
+    });
+    sent.add(new Sent(record.topic(), arrivedMs));
+  }
+
   /**
    * Sends a record unless the other twin has sent it. Two queries call this with the same records.
    *
    * <p>The mark is raised after the producer has the record. A task that is stopped in {@code send} has handed nothing
-   * over, and the other twin sends its own record. A failed producer ends both.
+   * over, and the other twin sends its own record. A failed producer or transaction ends both.
    */
   void sendOnce(ProducerRecord<byte[], byte[]> record, Stamp stamp, long arrivedMs) {
     String topic = record.topic();
     try {
       lock.lockInterruptibly();
       try {
-        check();
+        awaitEnded();
         if (!marks.isNew(topic, record.partition(), stamp)) {
           dropped++;
           return;
         }
-        producer.send(record, (accepted, error) -> {
-          if (error != null) failed(error);
-          else figures.published(topic, arrivedMs, System.currentTimeMillis());
-        });
+        if (fence == null) sendPlain(record, arrivedMs);
+        else sendInTransaction(record, arrivedMs);
         marks.raise(topic, record.partition(), stamp);
       } finally {
         lock.unlock();
@@ -200,8 +223,9 @@ final class Lane {
     check();
     try {
       if (fence == null) producer.flush();
+      else if (twins) awaitCommit();
       else commit();
-    } catch (InterruptException error) {
+    } catch (InterruptedException | InterruptException error) {
       if (twins) throw new IllegalStateException("its task was stopped", error);
       throw failed(error);
     } catch (Exception error) {
@@ -221,18 +245,56 @@ final class Lane {
     }
   }
 
+  /**
+   * Returns once the open transaction has ended. Only the lane's own thread ends one of twins: a task that is stopped
+   * meanwhile would leave a transaction in which the other twin can't send.
+   */
+  private void awaitCommit() throws InterruptedException {
+    lock.lockInterruptibly();
+    try {
+      long mine = begun;
+      isDue = isOpen;
+      changed.signalAll();
+      while (isOpen && begun == mine) {
+        changed.await(100, TimeUnit.MILLISECONDS); // a failure is noted without the lock
+        check();
+      }
+    } finally {
+      lock.unlock();
+    }
+  }
+
   private void commit() throws InterruptedException {
     lock.lockInterruptibly();
     try {
-      check();
+      awaitEnded();
       if (!isOpen) return;
+      isEnding = true;
+    } finally {
+      lock.unlock();
+    }
+    boolean ended = false;
+    try {
       producer.commitTransaction();
-      isOpen = false;
-      long nowMs = System.currentTimeMillis();
-      sent.forEach(each -> figures.published(each.topic, each.arrivedMs, nowMs));
-      sent.clear();
+      ended = true;
     } catch (RuntimeException error) {
-      throw failed(error); // before the lock is free, so that nothing follows
+      throw failed(error); // before anything can follow
+    } finally {
+      ended(ended);
+    }
+  }
+
+  private void ended(boolean committed) {
+    lock.lock();
+    try {
+      isEnding = false;
+      if (committed) {
+        isOpen = isDue = false;
+        long nowMs = System.currentTimeMillis();
+        sent.forEach(each -> figures.published(each.topic, each.arrivedMs, nowMs));
+        sent.clear();
+      }
+      changed.signalAll();
     } finally {
       lock.unlock();
     }
@@ -253,7 +315,7 @@ final class Lane {
       while (!isClosed) {
         long waitNs = begunNs + TimeUnit.MILLISECONDS.toNanos(fence.commitMs()) - System.nanoTime();
         if (!isOpen) changed.await();
-        else if (waitNs > 0) changed.awaitNanos(waitNs);
+        else if (waitNs > 0 && !isDue) changed.awaitNanos(waitNs);
         else return true;
       }
       return false;
