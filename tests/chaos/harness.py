@@ -148,7 +148,7 @@ class Application:
         """Wait until each region has written another checkpoint and published results after its last one.
 
         All have them at the same moment, so a kill at that moment lets each region compute published results again,
-        unless one has just written a checkpoint that is not reported yet: `strike` kills once more then.
+        unless one has just written a checkpoint that is not reported yet. In that case `strike` repeats the kill.
 
         Args: results: the number of published results of each region. least: how many results must follow a
             checkpoint, if not `BEHIND_LEAST`.

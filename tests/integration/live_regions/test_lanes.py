@@ -14,16 +14,22 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import TopicRecord, read_topic
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.fencing import take
-from falkirk.kafka.header import Header
 from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live.region_lanes import RegionLanes
-from falkirk.theory.ids import Incarnation, Offset
-from falkirk.theory.stamp import Stamp
+from tests.integration.lane_writers import (
+    REFUSED,
+    Writer,
+    epoch_of,
+    fence_lane,
+    records,
+    row_of,
+    take_ids,
+    texts,
+    token_of,
+)
 from tests.integration.live import Wire, await_one, settle
 from tests.support import PATIENCE, suspend, wait_until
 
@@ -42,13 +48,8 @@ def _app(events: str, out: str, home: Path, *, fenced: bool | None) -> fk.App:
     return app
 
 
-def _records(wire: Wire, topic: str) -> list[TopicRecord]:
-    """Return the records that a reader of committed records sees."""
-    return list(read_topic({"bootstrap.servers": wire.bootstrap}, topic))
-
-
 def _committed(wire: Wire, topic: str) -> list[dict[str, object]]:
-    return [json.loads(record.value or b"") for record in _records(wire, topic)]
+    return [json.loads(record.value or b"") for record in records(wire, topic)]
 
 
 def _has(wire: Wire, topic: str, count: int) -> bool:
@@ -83,7 +84,7 @@ class _LateTask:
 
     def bury(self, region: str, topic: str, text: str) -> None:
         """Send a dead letter, and end the task."""
-        self._writers[region].process(_row(self._spark, topic, text))
+        self._writers[region].process(row_of(self._spark, topic, text))
         self._writers[region].close(None)
 
 
@@ -105,14 +106,14 @@ def test_each_result_is_there_once(
         await_one(query, partial(_counts_dead_letters, query, turn), f"{turn} dead letters")
         if kind == "fenced":
             lane = f"falkirk.lanes.{query._home.identity}.out.lane-0"
-            epoch = _epoch_of(spark, wire, lane)
+            epoch = epoch_of(spark, wire, lane)
             settle(query)
-            assert _epoch_of(spark, wire, lane) == epoch, "a lane stays open between batches"
+            assert epoch_of(spark, wire, lane) == epoch, "a lane stays open between batches"
             if turn == 2:
                 with pytest.raises(Py4JJavaError, match="FALKIRK_FENCED"):
                     late.bury(region, dead, "late")
                 settle(query)
-                assert [(record.value or b"")[:4] for record in _records(wire, dead)].count(b"late") == 0
+                assert [(record.value or b"")[:4] for record in records(wire, dead)].count(b"late") == 0
                 assert _counts_dead_letters(query, turn)
         published = query._host.figures()[-1]["outputs"][out]  # of this JVM, over both incarnations
         assert (published["records"], sum(published["counts"])) == (turn * 50, turn * 50)
@@ -126,63 +127,6 @@ def test_each_result_is_there_once(
     )
 
 
-#: The errors by which the broker refuses a producer whose id another one has taken.
-_REFUSED = r"ProducerFenced|InvalidProducerEpoch"
-
-
-class _Writer:
-    """One task's writer of a region, as Spark calls it. Args: name: a name per JVM, because each has its lanes."""
-
-    def __init__(
-        self, spark: SparkSession, wire: Wire, topic: str, *, incarnation: int, token: str, jvm: str,
-        gate: str = "gate", timeout_ms: int = 60_000, fenced: bool = True, letters: "_Writer | None" = None,
-        twins: bool = False,
-    ) -> None:  # fmt: skip
-        assert spark._jvm is not None
-        self._spark, self._topic = spark, topic
-        options = spark._jvm.java.util.HashMap()
-        settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0", "retry.backoff.ms": "1"}
-        for name, value in {"bootstrap.servers": wire.bootstrap, "acks": "all", **settings}.items():
-            options.put(name, value)
-        made = spark._jvm.org.falkirk.KafkaWriter(f"{jvm}-{wire.tag}", incarnation, 1, "falkirk", options)
-        self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000) if fenced else made
-        if letters is not None:
-            self._writer.withLetters(letters._topic, letters._writer)
-        if twins:
-            self._writer.twins(False)
-
-    def batch(self, text: str, *, number: int = 0) -> None:
-        self._writer.open(0, number)
-        self.send(text)
-        self.close()
-
-    def open(self, number: int = 0) -> None:
-        self._writer.open(0, number)
-
-    def send(self, text: str, topic: str | None = None) -> None:
-        self._writer.process(_row(self._spark, topic or self._topic, text))
-
-    def send_results(self, *offsets: int, topic: str | None = None) -> None:
-        """Send the results of records with these offsets: their texts are the offsets."""
-        for offset in offsets:
-            stamp = Stamp(source=0, partition=0, offset=Offset(offset))
-            header = Header(application="deadbeef", incarnation=Incarnation(1), stamp=stamp, state_partition=0)
-            self._writer.process(_row(self._spark, topic or self._topic, str(offset), header.encode()))
-
-    def close(self) -> None:
-        self._writer.close(None)
-
-
-def _row(spark: SparkSession, topic: str, text: str, header: bytes = b"header") -> Any:
-    """Return a row as a region's query gives it to its writer."""
-    gateway, jvm = spark.sparkContext._gateway, spark._jvm
-    assert jvm is not None
-    values = gateway.new_array(jvm.java.lang.Object, 5)
-    for place, value in enumerate((topic, 0, None, text.encode(), header)):
-        values[place] = value
-    return jvm.org.apache.spark.sql.RowFactory.create(values)
-
-
 @pytest.fixture
 def lane_wire(spark: SparkSession, broker: Broker, tag: str) -> Iterator[Wire]:
     yield Wire(bootstrap=broker.bootstrap, tag=tag)
@@ -191,112 +135,81 @@ def lane_wire(spark: SparkSession, broker: Broker, tag: str) -> Iterator[Wire]:
         spark._jvm.org.falkirk.Lanes.close(f"{jvm}-{tag}")
 
 
-def _take(wire: Wire, *names: str) -> None:
-    take(Connection.of(wire.bootstrap), [f"{wire.tag}.{name}" for name in names])
-
-
-def _token(spark: SparkSession, wire: Wire, gate: str = "gate") -> str:
-    return _epoch_of(spark, wire, f"{wire.tag}.{gate}")
-
-
-def _epoch_of(spark: SparkSession, wire: Wire, name: str) -> str:
-    assert spark._jvm is not None
-    options = spark._jvm.java.util.Properties()
-    options.put("bootstrap.servers", wire.bootstrap)
-    found = spark._jvm.org.falkirk.Gate(options, name)
-    try:
-        return str(found.token())
-    finally:
-        found.close()
-
-
-def _texts(wire: Wire, topic: str) -> list[str]:
-    return [(record.value or b"").decode() for record in _records(wire, topic)]
-
-
-def _fence(spark: SparkSession, wire: Wire) -> str:
-    """Fence former writers, and return the token of the next incarnation."""
-    _take(wire, "gate")
-    token = _token(spark, wire)
-    _take(wire, "lane-0")
-    return token
-
-
 def test_a_fenced_lane_sends_nothing_that_a_reader_sees(spark: SparkSession, lane_wire: Wire) -> None:
     """Readers see no record of its open transaction, and no later one."""
     out = lane_wire.topic("out", 1)
-    old = _Writer(spark, lane_wire, out, incarnation=1, token=_fence(spark, lane_wire), jvm="old")
+    old = Writer(spark, lane_wire, out, incarnation=1, token=fence_lane(spark, lane_wire), jvm="old")
     old.batch("committed")
     old.open(1)
     old.send("open")
-    token = _fence(spark, lane_wire)
-    assert _texts(lane_wire, out) == ["committed"]
+    token = fence_lane(spark, lane_wire)
+    assert texts(lane_wire, out) == ["committed"]
     assert lane_wire.topics.readable_positions(out) == lane_wire.topics.end_positions(out), "nothing blocks readers"
-    new = _Writer(spark, lane_wire, out, incarnation=2, token=token, jvm="new")
+    new = Writer(spark, lane_wire, out, incarnation=2, token=token, jvm="new")
     new.open()
-    with pytest.raises(Py4JJavaError, match=_REFUSED):
+    with pytest.raises(Py4JJavaError, match=REFUSED):
         old.close()
-    with pytest.raises(Py4JJavaError, match=_REFUSED):
+    with pytest.raises(Py4JJavaError, match=REFUSED):
         old.batch("late", number=2)
     new.send("new")
     new.close()
-    assert _texts(lane_wire, out) == ["committed", "new"]
+    assert texts(lane_wire, out) == ["committed", "new"]
 
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_an_old_task_that_opens_a_lane_after_the_fence(spark: SparkSession, lane_wire: Wire, *, checks: bool) -> None:
     """It sends nothing, and leaves its successor's lane alone. Without the check its records are visible."""
     out, gate = lane_wire.topic("out", 1), "gate" if checks else "other"
-    _take(lane_wire, "gate", "other")
-    old = _Writer(spark, lane_wire, out, incarnation=1, token=_token(spark, lane_wire, gate), jvm="old", gate=gate)
-    new = _Writer(spark, lane_wire, out, incarnation=2, token=_fence(spark, lane_wire), jvm="new")
+    take_ids(lane_wire, "gate", "other")
+    old = Writer(spark, lane_wire, out, incarnation=1, token=token_of(spark, lane_wire, gate), jvm="old", gate=gate)
+    new = Writer(spark, lane_wire, out, incarnation=2, token=fence_lane(spark, lane_wire), jvm="new")
     new.batch("new")
     if checks:
         with pytest.raises(Py4JJavaError, match="FALKIRK_FENCED"):
             old.open()
         new.batch("new too", number=1)
-        assert _texts(lane_wire, out) == ["new", "new too"]
+        assert texts(lane_wire, out) == ["new", "new too"]
         return
     old.batch("late")
-    assert _texts(lane_wire, out) == ["new", "late"]
+    assert texts(lane_wire, out) == ["new", "late"]
 
 
 def test_an_old_task_that_takes_its_successors_lane(spark: SparkSession, lane_wire: Wire) -> None:
     """It stood still after its first look at the gate. It sends nothing, and the successor has to start again."""
     out = lane_wire.topic("out", 1)
-    new = _Writer(spark, lane_wire, out, incarnation=2, token=_fence(spark, lane_wire), jvm="new")
+    new = Writer(spark, lane_wire, out, incarnation=2, token=fence_lane(spark, lane_wire), jvm="new")
     new.open()
     new.send("open")
-    _take(lane_wire, "lane-0")  # as the old task does before its second look
-    with pytest.raises(Py4JJavaError, match=_REFUSED):
+    take_ids(lane_wire, "lane-0")  # as the old task does before its second look
+    with pytest.raises(Py4JJavaError, match=REFUSED):
         new.close()
-    following = _Writer(spark, lane_wire, out, incarnation=3, token=_fence(spark, lane_wire), jvm="next")
+    following = Writer(spark, lane_wire, out, incarnation=3, token=fence_lane(spark, lane_wire), jvm="next")
     following.batch("following")
-    assert _texts(lane_wire, out) == ["following"]
+    assert texts(lane_wire, out) == ["following"]
 
 
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_lane_moves_to_another_executor_and_back(spark: SparkSession, lane_wire: Wire, *, knows: bool) -> None:
     """The first executor has to take the id again. The number of the batch tells it that it was away."""
-    out, token = lane_wire.topic("out", 1), _fence(spark, lane_wire)
-    old = _Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="old")
-    new = _Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="new")
+    out, token = lane_wire.topic("out", 1), fence_lane(spark, lane_wire)
+    old = Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="old")
+    new = Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="new")
     old.batch("a")
     new.batch("b", number=1)
     if knows:
         old.batch("c", number=2)
         old.batch("d", number=3)
-        assert _texts(lane_wire, out) == ["a", "b", "c", "d"]
+        assert texts(lane_wire, out) == ["a", "b", "c", "d"]
         return
-    with pytest.raises(Py4JJavaError, match=_REFUSED):
+    with pytest.raises(Py4JJavaError, match=REFUSED):
         old.batch("c", number=1)
 
 
 def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSession, lane_wire: Wire) -> None:
     """The lane of results is plain, and the one of dead letters is opened at the first one."""
-    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), _fence(spark, lane_wire)
-    letters_to = _Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old")
-    writer = _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=letters_to)
+    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), fence_lane(spark, lane_wire)
+    letters_to = Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old")
+    writer = Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=letters_to)
     epochs = []
     for number, letters in enumerate((0, 1, 0, 0, 2)):
         writer.open(number)
@@ -304,40 +217,38 @@ def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSes
         for letter in range(letters):
             writer.send(f"letter {number} {letter}", dead)
         writer.close()
-        epochs.append(_token(spark, lane_wire, "lane-0"))
+        epochs.append(token_of(spark, lane_wire, "lane-0"))
     taken, opened, *later = epochs
     assert opened != taken
     assert {*later} == {opened}
-    assert _texts(lane_wire, out) == [f"result {number}" for number in range(5)]
-    assert _texts(lane_wire, dead) == ["letter 1 0", "letter 4 0", "letter 4 1"]
+    assert texts(lane_wire, out) == [f"result {number}" for number in range(5)]
+    assert texts(lane_wire, dead) == ["letter 1 0", "letter 4 0", "letter 4 1"]
     assert lane_wire.topics.end_positions(out) == {0: 5}, "there is no transaction"
 
 
 def test_twins_share_a_fenced_lane(spark: SparkSession, lane_wire: Wire) -> None:
     """They number their batches differently. The end of a task commits what either has sent."""
-    out, token = lane_wire.topic("out", 1), _fence(spark, lane_wire)
-    first, second = (
-        _Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2)
-    )
+    out, token = lane_wire.topic("out", 1), fence_lane(spark, lane_wire)
+    first, second = (Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2))
     first.open(5)
     first.send_results(0, 1)
     second.open(9)
     second.send_results(0, 1, 2)
     first.close()
-    assert _texts(lane_wire, out) == ["0", "1", "2"]
+    assert texts(lane_wire, out) == ["0", "1", "2"]
     first.open(6)
     first.send_results(2, 3)
     second.send_results(3)
     second.close()
     first.close()
-    assert _texts(lane_wire, out) == ["0", "1", "2", "3"]
+    assert texts(lane_wire, out) == ["0", "1", "2", "3"]
 
 
 def test_twins_share_the_lane_of_dead_letters(spark: SparkSession, lane_wire: Wire) -> None:
-    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), _fence(spark, lane_wire)
-    letters = [_Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old") for _ in range(2)]
+    out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), fence_lane(spark, lane_wire)
+    letters = [Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old") for _ in range(2)]
     writers = [
-        _Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=each, twins=True)
+        Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=each, twins=True)
         for each in letters
     ]
     for number, writer in enumerate(writers):
@@ -345,7 +256,7 @@ def test_twins_share_the_lane_of_dead_letters(spark: SparkSession, lane_wire: Wi
         writer.send_results(0, 2)
         writer.send_results(1, topic=dead)
         writer.close()
-    assert (_texts(lane_wire, out), _texts(lane_wire, dead)) == (["0", "2"], ["1"])
+    assert (texts(lane_wire, out), texts(lane_wire, dead)) == (["0", "2"], ["1"])
     assert lane_wire.topics.end_positions(out) == {0: 2}, "there is no transaction"
 
 
@@ -354,8 +265,8 @@ def test_a_twin_that_is_stopped_while_it_waits_leaves_the_lane_to_the_other(
 ) -> None:
     """The broker stands still, so the transaction can't end. A task that ended it itself would fail the lane."""
     wire = Wire(bootstrap=own_broker.bootstrap, tag=tag)
-    out, token, process = wire.topic("out", 1), _fence(spark, wire), own_broker.process()
-    first, second = (_Writer(spark, wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2))
+    out, token, process = wire.topic("out", 1), fence_lane(spark, wire), own_broker.process()
+    first, second = (Writer(spark, wire, out, incarnation=1, token=token, jvm="new", twins=True) for _ in range(2))
     assert process is not None
     first.open(5)
     second.open(9)
@@ -371,7 +282,7 @@ def test_a_twin_that_is_stopped_while_it_waits_leaves_the_lane_to_the_other(
         process.resume()
     second.send_results(0, 1)
     second.close()
-    assert _texts(wire, out) == ["0", "1"]
+    assert texts(wire, out) == ["0", "1"]
     assert spark._jvm is not None
     spark._jvm.org.falkirk.Lanes.close(f"new-{tag}")
 
@@ -391,8 +302,8 @@ def test_readers_wait_for_a_dead_writer_only_until_its_transaction_times_out(
     spark: SparkSession, lane_wire: Wire
 ) -> None:
     out = lane_wire.topic("out", 1)
-    token = _fence(spark, lane_wire)
-    old = _Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="old", timeout_ms=1_000)
+    token = fence_lane(spark, lane_wire)
+    old = Writer(spark, lane_wire, out, incarnation=1, token=token, jvm="old", timeout_ms=1_000)
     old.batch("committed")
     old.open(1)
     old.send("open")
@@ -405,6 +316,6 @@ def test_readers_wait_for_a_dead_writer_only_until_its_transaction_times_out(
 
     wait_until(is_readable, 30, "the end of the transaction")
     assert time.monotonic() - began_s < (1 + 10) * PATIENCE, "the broker looks every ten seconds"
-    with pytest.raises(Py4JJavaError, match=_REFUSED):
+    with pytest.raises(Py4JJavaError, match=REFUSED):
         old.close()
-    assert _texts(lane_wire, out) == ["committed"]
+    assert texts(lane_wire, out) == ["committed"]

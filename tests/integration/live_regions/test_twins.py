@@ -97,6 +97,21 @@ class Run:
         before = self.dropped(name)
         self.wait(lambda: self.dropped(name) > before, f"{name}: a result that was already sent")
 
+    def fail_twin(self, name: str) -> int:
+        """End the second query of a region; return how often it was begun so far.
+
+        It may just have been stopped to be begun again, since it had come too close to the first one.
+        """
+
+        def has_failed() -> bool:
+            query = self.twin(name).query
+            if query is not None:
+                query.stop()
+            return query is not None
+
+        self.wait(has_failed, f"a twin of {name} that runs")
+        return self.twin(name).begun
+
     def wait(self, condition: Any, what: str) -> None:
         def met() -> bool:
             assert self.query.isActive, self.query.exception()
@@ -181,12 +196,9 @@ def test_each_result_once_while_queries_fail(
         with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
             for name in REGIONS:
                 run.await_twin(name)
+            begun = {name: run.fail_twin(name) for name in REGIONS}
             for name in REGIONS:
-                failed = run.twin(name).query
-                assert failed is not None
-                failed.stop()
-            for name in REGIONS:
-                run.await_twin(name, begun=2)
+                run.await_twin(name, begun[name] + 1)
             before = {r.name: r.incarnation for r in run.query.status}
             for query in run.query.queries:
                 query.stop()

@@ -1,5 +1,6 @@
 """The fence while others keep writing: their records delay a start, and do not prevent it."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -50,15 +51,12 @@ class Moving:
 
 
 class Clock:
-    """A clock that moves only while somebody sleeps."""
+    """A clock that moves only while somebody waits."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
 
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now_s += seconds
 
 
@@ -89,7 +87,7 @@ def test_what_may_hide_a_record_of_this_home_is_refused(
 def test_the_next_attempt_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile other regions run, in the same thread. No record of this home can be on its way for so long."""
     place, clock = Moving(SIGNED, followers=False), Clock()
-    monkeypatch.setattr(outputs, "time", clock)
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
     monkeypatch.setattr(outputs, "read_range", place.read_range)
     for longest_s in (outputs.SETTLE_MAX_S, outputs.AGAIN_S):
         began_s = clock.now_s
