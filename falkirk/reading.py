@@ -4,7 +4,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka, as_topic
+from falkirk.declare.endpoints import Kafka, as_output_topic, as_topic
 from falkirk.declare.nodes import SourceNode, root_of
 from falkirk.declare.policy import Delivery, Duration, Lazy
 from falkirk.declare.stream import Stream, source_node
@@ -49,12 +49,12 @@ class WritableStream(Stream):
         """
         from falkirk.host.query import start_application  # needs Spark; declarations do not
 
-        as_topic(sink, caller())
+        to = as_output_topic(sink, caller())
         if kafka is None:
             raise BROKER_MISSING_WRITE.error(where=caller())
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
         settings |= {"fenced": fenced, "kafka": kafka}
-        app = application_of(self, sink, delivery=delivery, interval=interval, **settings)
+        app = application_of(self, to, delivery=delivery, interval=interval, **settings)
         return start_application(app, kafka=None, create_topics=create_topics, once=once)
 
 
@@ -63,7 +63,7 @@ def application_of(
 ) -> Application:
     """Return the application that `WritableStream.write` starts: one source, the recorded steps, and one sink.
 
-    Args: settings: further arguments of `App`.
+    Args: sink: checked. settings: further arguments of `App`.
     """
     source = root_of(stream.node)
     assert isinstance(source, SourceNode), "`read` made it"
@@ -71,7 +71,7 @@ def application_of(
     app = Application(name, **settings)
     app.sources[source.name] = source
     app.add_processor("stream", lambda _: stream, reads=(source.name,), policy=Lazy(interval))
-    app.sink(name, "stream", sink, delivery=delivery)
+    app.add_sink(name, "stream", sink, delivery, caller())
     return app
 
 

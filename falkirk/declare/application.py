@@ -332,10 +332,11 @@ class Application:
         target = as_endpoint(to, where)
         if name in self.sinks:
             raise NAME_TAKEN.error(where=where, name=name)
-        upstream = self._upstream(name, reads, where)
-        self.sinks[name] = Output(
-            name=name, reads=upstream, to=target, delivery=as_delivery(delivery, where), where=where
-        )
+        self.add_sink(name, self._upstream(name, reads, where), target, delivery, where)
+
+    def add_sink(self, name: str, reads: str, to: Endpoint, delivery: Delivery | str, where: SourceLocation) -> None:
+        """Add a sink whose name and target were checked. Args: reads: the name of the processor."""
+        self.sinks[name] = Output(name=name, reads=reads, to=to, delivery=as_delivery(delivery, where), where=where)
 
     def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
         if isinstance(reads, str):

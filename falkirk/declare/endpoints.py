@@ -346,11 +346,9 @@ def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
 
     Raises: DefinitionError: `NOT_AN_ENDPOINT`, `SINK_INVALID`, `OPTION_UNKNOWN`.
     """
-    if isinstance(value, Kafka) and value.record_columns:
-        raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=value.topic)
-    if isinstance(value, Kafka) and value.several:
-        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
-    if isinstance(value, Kafka | Sql | Files | Console):
+    if isinstance(value, Kafka):
+        return as_output_topic(value, where)
+    if isinstance(value, Sql | Files | Console):
         return value
     if not is_sink(value):
         raise NOT_AN_ENDPOINT.error(where=where, shown=_shown(value))
@@ -386,3 +384,14 @@ def as_topic(value: object, where: SourceLocation) -> Kafka:
     if value.several:
         raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
     return value
+
+
+def as_output_topic(value: object, where: SourceLocation) -> Kafka:
+    """Return `value` if it is one topic that results can be written to.
+
+    Raises: DefinitionError: `OPTION_UNKNOWN`; as `as_topic`.
+    """
+    topic = as_topic(value, where)
+    if topic.record_columns:
+        raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=topic.topic)
+    return topic
