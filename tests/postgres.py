@@ -66,6 +66,10 @@ class Postgres:
         )
         return url.render_as_string(hide_password=False)
 
+    def patient_url(self) -> str:
+        """Return a URL for what does not retry by itself: on a slow machine, a server may take longer than 5 s."""
+        return self.url(connect_timeout="60")
+
     def start(self) -> None:
         """Start the server and wait until it answers."""
         command = [

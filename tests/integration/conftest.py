@@ -81,4 +81,4 @@ def place_of(
     wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
     with open_home(home, "targets") as opened:
         context = Context(session=spark, connection=connection, home=opened, state_partitions=2)
-        yield partial(place, context=context, wire=wire, url=postgres.url())
+        yield partial(place, context=context, wire=wire, url=postgres.patient_url())

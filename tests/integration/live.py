@@ -105,6 +105,13 @@ def await_one(query: Query, condition: Callable[[], object], what: str) -> None:
     wait_until(holds, 120, lambda: f"{what}: {query.status}")
 
 
+def ended_incarnations(query: Query) -> dict[str, list[str]]:
+    """Return why incarnations of live regions have ended so far, by region."""
+    store = query._home.store
+    found = {region.name: [str(row.ended) for row in store.incarnations(region.name)] for region in query.status}
+    return {name: reasons[:-1] for name, reasons in found.items() if reasons[:-1]}
+
+
 def failed(query: Query) -> fk.FalkirkError:
     """Wait until a query has ended for good, and return why."""
     wait_until(lambda: not query.isActive, TIMEOUT_S, f"the query to end: {query.status}")

@@ -10,7 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
 import pytest
 
 import falkirk as fk
@@ -22,6 +21,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
 from tests.integration.live import Wire, await_one
+from tests.support import children_with
 from tests.timers import Model, ended, letters, remembered, results, without
 
 if TYPE_CHECKING:
@@ -65,11 +65,6 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PythonStep, "state_times", planted)
 
 
-def _workers() -> list[psutil.Process]:
-    children = psutil.Process().children(recursive=True)
-    return [each for each in children if any("row_worker" in word for word in each.cmdline())]
-
-
 @pytest.mark.usefixtures("faults")
 def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wire, home: Path) -> None:
     records = ended(drawn(7, RECORDS, ids=10))
@@ -98,7 +93,7 @@ def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wi
     try:
         send(0, 0.3)
         await_one(query, partial(has, outs["live"], Model().read(until(0.3)).results.total()), "live results")
-        for each in _workers():
+        for each in children_with("row_worker"):
             os.kill(each.pid, signal.SIGKILL)
         send(0.3, 0.6)
         await_all(query, until(0.6))

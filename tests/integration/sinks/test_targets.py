@@ -158,7 +158,7 @@ def test_what_a_table_does_not_take_becomes_a_dead_letter_and_the_rest_is_there(
     kind: str, spark: "SparkSession", home: Path, tag: str, postgres: Postgres
 ) -> None:
     """The table would refuse this row for ever, or, in SQLite, give it a random key."""
-    url = f"sqlite:///{home}.db" if kind == "sqlite" else postgres.url()
+    url = f"sqlite:///{home}.db" if kind == "sqlite" else postgres.patient_url()
     to = fk.Sql(url, f"refused_{tag.replace('-', '_')}", key="id")
     rows = [(1, "one", 0), (None, "none", 1), (2, "t\0o", 2), (None, "none", 3), (3, "three", 4)]
     refused = {1, 3} if kind == "sqlite" else {1, 2, 3}

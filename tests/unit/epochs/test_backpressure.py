@@ -176,7 +176,7 @@ def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog) -> None:
 @pytest.fixture
 def locked(postgres: Postgres, tag: str) -> Iterator[TableTarget]:
     """A target whose marks are locked by another session."""
-    target = TableTarget(fk.Sql(postgres.url(), f"t_{tag}"), tag, "s")
+    target = TableTarget(fk.Sql(postgres.patient_url(), f"t_{tag}"), tag, "s")
     assert target.seen() == 0
     engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
     with engine.begin() as db:

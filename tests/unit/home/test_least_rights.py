@@ -46,7 +46,7 @@ def test_the_store_is_used_with_rights_on_its_tables_alone(postgres: Postgres, r
 
 def test_a_table_is_written_with_rights_on_it_and_its_marks_alone(postgres: Postgres, role: str, tag: str) -> None:
     table = f"t_{tag}"
-    mine = TableTarget(fk.Sql(postgres.url(), table), tag, "mine")
+    mine = TableTarget(fk.Sql(postgres.patient_url(), table), tag, "mine")
     assert mine.seen() == 0, "the table of marks exists now"
     postgres.execute(f"CREATE TABLE {table} (word varchar PRIMARY KEY, n bigint)")
     target = TableTarget(fk.Sql(postgres.url(role, role), table, key="word"), tag, "sink")
