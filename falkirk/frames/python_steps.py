@@ -36,7 +36,7 @@ _CALL, _ANSWER, _PLACE, _RESULT = "__falkirk_call", "__falkirk_answer", "__falki
 #: The request of a late record; the place of a call among those that a source record causes, if there are timers.
 _LATE, _TURN = "__falkirk_late", "__falkirk_turn"
 #: How long a worker may take to import what the function needs.
-_START_S = 60
+START_S = 60
 
 
 def schema_of(ddl: str, option: str, where: object) -> StructType:
@@ -199,7 +199,7 @@ def command(session: Any, calls: Callable[[bytes], bytes], timeout_s: float) -> 
     known = hashlib.sha256(setup)
     known.update(repr((words, sorted(environment.items()), timeout_s)).encode())
     return session._jvm.org.falkirk.PythonCommand(
-        known.hexdigest(), words, environment, str(private.temporary_folder()), setup, _START_S * 1000,
+        known.hexdigest(), words, environment, str(private.temporary_folder()), setup, START_S * 1000,
         max(1, round(timeout_s * 1000)),
     )  # fmt: skip
 

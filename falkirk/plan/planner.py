@@ -377,6 +377,7 @@ class _Planner:
             dead_letter_topic=dead,
             joined=draft.joined,
             keyed_by=draft.keyed_by,
+            longest_call_s=python_steps.longest_call_s(steps_of(draft.node), calls_udfs=bool(draft.called)),
             fingerprint=fingerprint(
                 [each.topic.topic for each in (draft.source, draft.joined) if each is not None],
                 output,

@@ -16,11 +16,12 @@ from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 from falkirk.declare.asserting import Word, word_of
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.declare.policy import Acknowledged, Snapshots
+from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.frames.python_steps import check_types, keys_of, schema_of
+from falkirk.frames.python_steps import START_S, check_types, keys_of, schema_of
+from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.frames.stamped import Frame
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.event_time import JOIN
@@ -55,6 +56,16 @@ def against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhe
     elif undeclared is not None and not _must_be_live(processor, operations):
         step, reason = undeclared[0], f"and {undeclared[1]}, so live results would wait"
     return None if reason is None else f"{step.operation}() calls Python, {reason} ({step.where})"
+
+
+def longest_call_s(steps: Sequence[Step], *, calls_udfs: bool) -> float:
+    """Return the longest time in seconds that a record may wait for Python in a live region; 0: it calls none.
+
+    A process that has not answered in time is replaced once (PythonCalls.java), and the next one needs time to start.
+    """
+    limits_s = [duration_s(step.arguments[1]["timeout"]) for step in steps if step.operation in STEPS]
+    limits_s += [TIMEOUT_S] if calls_udfs else []
+    return 2 * max(limits_s) + START_S if limits_s else 0.0
 
 
 def _undeclared(

@@ -129,6 +129,7 @@ class Region:
             dead letters do.
         joined: the source of the right side of its join. Then `source` is that of the left side.
         keyed_by: the columns of its log by which its keyed step groups; None: unknown.
+        longest_call_s: the longest time that a record may wait for Python; 0: it calls none.
     """
 
     name: str
@@ -156,6 +157,7 @@ class Region:
     fenced_letters: bool = False
     joined: SourceNode | None = None
     keyed_by: tuple[str, ...] | None = None
+    longest_call_s: float = 0.0
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:

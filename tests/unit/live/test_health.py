@@ -5,15 +5,20 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.frames.python_steps import START_S
+from falkirk.frames.python_udfs import TIMEOUT_S
+from falkirk.plan.python_steps import longest_call_s
 from falkirk.protocol.ports import Point
 from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
 from falkirk.theory.frontier import EMPTY
+
+CALLS = (("map_rows", "10 seconds"), ("stateful", "5 minutes"))
 
 
 def region(*points: int) -> LiveRegion:
     """A region that resumed from checkpoint 3, and has these checkpoints."""
     made = LiveRegion.__new__(LiveRegion)
-    made.region = cast(Any, SimpleNamespace(interval_s=5.0))
+    made.region = cast(Any, SimpleNamespace(interval_s=5.0, longest_call_s=0.0))
     made.query, made.opening = cast(Any, object()), cast(Any, SimpleNamespace(restored_batch=3))
     made._points = tuple(Point(number=n, read=EMPTY, sent=EMPTY, made_at_s=0.0) for n in points)
     made.progressed_at_s = made.ready_at_s = made._delay_s = 0.0
@@ -25,6 +30,19 @@ def test_until_its_first_commit_a_region_may_still_load_what_it_needs() -> None:
     assert OVERDUE_AT_START_S > OVERDUE_S
     assert region(2, 3).health().hung_after_s == 5.0 + OVERDUE_AT_START_S
     assert region(2, 3, 4).health().hung_after_s == 5.0 + OVERDUE_S
+
+
+def test_a_region_that_calls_python_may_wait_for_a_call_and_its_repetition() -> None:
+    """Before, a call of more than 30 s restarted the region. On a busy machine, a new process needed more."""
+    calls = [SimpleNamespace(operation=name, arguments=(None, {"timeout": limit})) for name, limit in CALLS]
+    plain = SimpleNamespace(operation="where", arguments=())
+    longest_s = longest_call_s([plain, *calls], calls_udfs=True)  # type: ignore[list-item]
+    assert longest_s == 2 * 300.0 + START_S
+    assert longest_call_s([plain], calls_udfs=True) == 2 * TIMEOUT_S + START_S  # type: ignore[list-item]
+    assert longest_call_s([plain], calls_udfs=False) == 0.0  # type: ignore[list-item]
+    made = region(2, 3, 4)
+    made.region = cast(Any, SimpleNamespace(interval_s=5.0, longest_call_s=longest_s))
+    assert made.health().hung_after_s == 5.0 + longest_s + OVERDUE_S
 
 
 @pytest.mark.parametrize(
