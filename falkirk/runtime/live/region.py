@@ -45,10 +45,9 @@ from falkirk.theory.positions import is_caught_up
 
 log = logging.getLogger("falkirk")
 
-#: A region hangs if its commit is overdue by this time and the broker answers. The first commit may take longer,
-#: because executors and Python workers start, and states are loaded. On a slow machine each commit takes longer, and a
-#: restart would make it slower still: a region also hangs only after `SLOWER` times its longest delay since its start.
-#: And one that calls Python hangs only after the time that a call may take.
+#: A region hangs if its commit is overdue by this time, and by the longest call of Python, and the broker answers. The
+#: first commit may take longer, because executors start, and states are loaded. On a slow machine each commit takes
+#: longer, and a restart would make it slower still: it also hangs only after `SLOWER` times its longest delay so far.
 OVERDUE_S = 30.0
 OVERDUE_AT_START_S = 150.0
 SLOWER = 3.0
@@ -136,9 +135,8 @@ class LiveRegion(RegionAtRest):
         """
         has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
         slow_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
-        slow_s = slow_s if has_committed else OVERDUE_AT_START_S
-        hung_after_s = self.region.interval_s + self.region.longest_call_s + slow_s
-        runs, last_s = self.query is not None, self.progressed_at_s
+        slow_s = self.region.longest_call_s + (slow_s if has_committed else OVERDUE_AT_START_S)
+        runs, last_s, hung_after_s = self.query is not None, self.progressed_at_s, self.region.interval_s + slow_s
         return Health(runs=runs, progressed_at_s=last_s, hung_after_s=hung_after_s, ready_at_s=self.ready_at_s)
 
     def fence(self) -> None:
