@@ -139,8 +139,8 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 def timed_records(number: int, rate: float, sources: int) -> Records:
     """Return records of an operator over 40 words, with times in order.
 
-    Of two sources, each gets every other record. The two records of a pair have the same word and time, and the pair is
-    caused by the later one.
+    Of two sources, each gets every other record. The two records of a pair alone have the same word, and the same time.
+    The pair is caused by the later one.
 
     Args: rate: in records per second of all sources.
     """
@@ -148,7 +148,8 @@ def timed_records(number: int, rate: float, sources: int) -> Records:
     word = at = ""
     for n in range(number):
         if n % sources == 0:
-            word, at = f"w{chosen.randrange(40)}", (BEGAN + timedelta(seconds=n / rate)).isoformat()
+            word = f"w{chosen.randrange(40) if sources == 1 else n}"
+            at = (BEGAN + timedelta(seconds=n / rate)).isoformat()
         causes = int(n % sources == sources - 1)
         found.append((str(n), word, json.dumps({"word": word, "n": str(n), "at": at}), causes))
     return found

@@ -68,6 +68,7 @@ def test_of_two_sources_the_later_record_of_a_pair_causes_the_result() -> None:
     values = [json.loads(value) for _, _, value, _ in records]
     pairs = list(zip(values[::2], values[1::2], strict=True))
     assert all((left["word"], left["at"]) == (right["word"], right["at"]) for left, right in pairs)
+    assert len({left["word"] for left, _ in pairs}) == len(pairs)
     times = [datetime.fromisoformat(left["at"]) for left, _ in pairs]
     assert [(later - times[0]).total_seconds() for later in times] == [0.0, 0.02, 0.04, 0.06]
     assert [causes for *_, causes in timed_records(3, 100.0, 1)] == [1, 1, 1]
