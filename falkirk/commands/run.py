@@ -17,7 +17,7 @@ from falkirk.errors.location import caller
 from falkirk.home.lease import LASTS_S, lease_s
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
-from falkirk.host.spans import EXTRA, Spans, exporting, is_wanted
+from falkirk.host.spans import Spans, exporting, hindrance, is_wanted, quiet
 from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
@@ -73,8 +73,16 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
         line.update(status_line(app, status))
         if metrics is not None:
             metrics.take(status)
+        on_end(status)
+
+    def on_end(status: dict[str, Any]) -> None:
+        nonlocal spans
         if spans is not None:
-            spans.take(status)
+            try:
+                spans.take(status)
+            except Exception as error:  # of OpenTelemetry: the application is worth more than its spans
+                spans = None
+                _say(f"no further spans are sent: {type(error).__name__}: {error}")
 
     def say(text: str) -> None:
         _say(text)
@@ -82,7 +90,7 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
             watch.note(text)
 
     with private.entered(), _console.status(f"{app.name}: starting Spark") as line, contextlib.ExitStack() as stack:
-        coordinator = Coordinator(app, settings, say=say, on_status=on_status)
+        coordinator = Coordinator(app, settings, say=say, on_status=on_status, on_end=on_end)
         sites: list[Site] = []
         if settings.metrics is not None:
             metrics, sites = _serve_metrics(coordinator, app.name, settings, stack)
@@ -120,12 +128,16 @@ def _say(text: str) -> None:
 
 
 def _export_spans(name: str, stack: contextlib.ExitStack) -> Spans | None:
-    """Send spans to the collector of the environment until the stack ends, if OpenTelemetry is installed."""
-    try:
-        return Spans(stack.enter_context(exporting(name)))
-    except ModuleNotFoundError:
-        _say(f"no spans are sent, although the environment names a collector: `pip install '{EXTRA}'` sends them")
-        return None
+    """Send spans to the collector of the environment until the stack ends, if OpenTelemetry can."""
+    reason = hindrance()
+    if not reason:
+        quiet()
+        try:
+            return Spans(stack.enter_context(exporting(name)), name)
+        except Exception as error:  # of OpenTelemetry: the application is worth more than its spans
+            reason = f"{type(error).__name__}: {error}"
+    _say(f"no spans are sent, although the environment names a collector: {reason}")
+    return None
 
 
 def _serve_metrics(

@@ -55,7 +55,8 @@ class Coordinator:
     """Runs one application until it is stopped.
 
     Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
-        takes the host's status, a dictionary as written by `falkirk.host.process.write_status`.
+        takes the host's status, a dictionary as written by `falkirk.host.process.write_status`. on_end: takes the last
+        status of a host that has ended.
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class Coordinator:
         *,
         say: Callable[[str], None] = print,
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
+        on_end: Callable[[dict[str, Any]], None] = lambda status: None,
     ) -> None:
         self._connection = broker_of(app, settings.kafka)
         if settings.once and app.pushed:
             source, pushed = next(iter(app.pushed.items()))
             raise ONCE_UNSUITABLE.error(where=pushed.where, source=source)
-        self._app, self._settings, self._say, self._on_status = app, settings, say, on_status
+        self._app, self._settings, self._say, self._on_status, self._on_end = app, settings, say, on_status, on_end
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
@@ -212,6 +214,7 @@ class Coordinator:
             if self._stopping.is_set() and self._gateway is not None:
                 self._gateway.stop()  # first, so that no client waits for a host that stops
             _end(process)
+            self._on_end(read_status(status_file) or {})
         if standby is not None and process.returncode == EXIT_UNUSABLE:
             return None
         if process.returncode == EXIT_OVER:

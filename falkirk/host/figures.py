@@ -21,8 +21,6 @@ from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offsets, Positions
 from falkirk.theory.times import TopicPartition
 
-#: How many complete epochs a status has, the newest ones.
-LAST_MAX = 20
 Published = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The counts of records that the lanes of this JVM have published: see `falkirk.runtime.figures.published`."""
 
@@ -125,7 +123,6 @@ class BatchFigures:
             "epochs": {
                 "rounds": self._rounds,
                 "duration": self._duration.describe(),
-                "last": [_described(epoch) for epoch in self._complete[-LAST_MAX:]],
                 "behind": 0 if releaser is None else releaser.behind(),
             },
         }
@@ -142,11 +139,6 @@ class BatchFigures:
                 lag = max(0, ends - read) if given.log in jobs.seen_ends else None
                 found[name] = {"records": max(0, read - _count(start, given.log)), "lag": lag}
         return found
-
-
-def _described(epoch: Epoch) -> dict[str, Any]:
-    times = {"decided_at_s": epoch.decided_at_s, "made_at_s": epoch.made_at_s or epoch.decided_at_s}
-    return {"number": epoch.number, "rows": epoch.rows, "dead": epoch.dead, **times}
 
 
 def _length(frontier: OffsetFrontier, log: LogId, partition: int) -> float:

@@ -24,11 +24,13 @@ from falkirk.host.once import Once, OnceStatus, begin_once
 from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.host.traced_recovery import TracedRecovery, traced
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
+from falkirk.protocol.ports import RegionPort
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision
 from falkirk.runtime.application.batches import batches_of
@@ -135,9 +137,13 @@ class Host:
         if self._plan.push:
             self._acceptance = Acceptance(shape.layout, logs.ends, [s.topic.log for s in self._plan.push])
         self._once = begin_once(shape.layout, logs.ends, context, self._batches.regions, is_once=self._is_once)
-        return RecoveryProtocol(
+        regions: dict[str, RegionPort] = {name: unit.port for name, unit in self._units.items()}
+        make: Callable[..., RecoveryProtocol] = RecoveryProtocol
+        if context.recorder.is_on:
+            regions, make = traced(regions), partial(TracedRecovery, recorder=context.recorder)
+        return make(
             shape.layout,
-            {name: unit.port for name, unit in self._units.items()},
+            regions,
             logs,
             context.home.store,
             time.monotonic,

@@ -34,6 +34,7 @@ from falkirk.host.once import OnceStatus
 from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
 from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
+from falkirk.host.spans import is_recorded
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
@@ -46,6 +47,7 @@ from falkirk.runtime.status import RegionStatus
 from falkirk.system.disk import is_full
 from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import log_as_text, plain
+from falkirk.system.traced import OFF, Recorder, step
 
 POLL_S = 0.5
 #: The host ended because it needs a new Spark application.
@@ -63,6 +65,7 @@ def write_status(
     figures: Sequence[object] = (),
     once: OnceStatus | None = None,
     start: dict[str, object] | None = None,
+    recorder: Recorder = OFF,
     error: FalkirkError | None = None,
 ) -> None:
     """Publish the host's status for the coordinator.
@@ -70,7 +73,7 @@ def write_status(
     Args: push: facts for the gateway. foreign: records in topics of this home that others have written. exposed:
         warnings about open ports of the Spark application. failures: counts for the next host. figures: as of
         `Host.figures`. once: as of `Host.once`. start: how long the start took, and whether a standby took over.
-        error: the error that ends the host.
+        recorder: of spans. error: the error that ends the host.
     """
     content = {
         "at_s": time.time(),
@@ -83,6 +86,7 @@ def write_status(
         "figures": figures,
         "once": None if once is None else once.describe(),
         "start": start,
+        "spans": recorder.recent(),
         "error": None if error is None else {"condition": error.condition, "text": str(error)},
     }
     try:
@@ -117,17 +121,20 @@ def main() -> int:
         prepared, settings = _stand_by(settings, lines, stopping)
         began_s = time.time()
     home_path, failures = Path(settings.home), Failures(settings.failures)
+    recorder = Recorder(is_on=is_recorded())
     try:
-        return _run(settings, home_path, stopping, failures, prepared, began_s=began_s)
+        with contextlib.ExitStack() as starting:
+            starting.enter_context(recorder.span("start", began_s=began_s, standby=prepared is not None))
+            return _run(settings, home_path, stopping, failures, recorder, starting, prepared, began_s=began_s)
     except FalkirkError as error:
         guard.end_if_replaced(error, _say)
-        write_status(home_path, (), failures=failures, error=error)
+        write_status(home_path, (), failures=failures, recorder=recorder, error=error)
         return EXIT_RESTART if error.condition in PASSING else guard.EXIT_FATAL
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
         told = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
-        write_status(home_path, (), failures=failures, error=told)
+        write_status(home_path, (), failures=failures, recorder=recorder, error=told)
         return EXIT_RESTART
 
 
@@ -153,9 +160,10 @@ def _end_unused(reason: str) -> NoReturn:
 
 
 def _run(
-    settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures,
-    prepared: Prepared | None = None, *, began_s: float,
+    settings: HostSettings, home_path: Path, stopping: threading.Event, failures: Failures, recorder: Recorder,
+    starting: contextlib.ExitStack, prepared: Prepared | None = None, *, began_s: float,
 ) -> int:  # fmt: skip
+    """Run the host to its end; return its exit code. Args: starting: is closed once the application runs."""
     add_py_files(settings.conf)
     app = load_application(Path(settings.file), leased=settings.leased) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
@@ -169,15 +177,18 @@ def _run(
     wanted = slots_to_have(app, topics)
     if prepared is not None and prepared.slots != wanted:
         _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
-    session = application_session(app, settings.master, wanted, settings.conf) if prepared is None else prepared.session
+    with step("session"):
+        session = prepared.session if prepared else application_session(app, settings.master, wanted, settings.conf)
     record_processes(home, session)
     exposed = exposure(session)
-    plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
+    with step("plan"):
+        plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,
-        fenced=plan.fenced,
+        fenced=plan.fenced, recorder=recorder,
     )  # fmt: skip
-    prepare_topics(plan, topics, create_missing=settings.create_topics)
+    with step("topics"):
+        prepare_topics(plan, topics, create_missing=settings.create_topics)
     for note in notes_on_clocks(plan, topics):
         _say(note)
     slots = slots_needed(plan, topics)
@@ -196,12 +207,13 @@ def _run(
         foreign = [*host.foreign, *claim.foreign_records()]
         write_status(
             home_path, host.status(), host.push(), foreign=foreign, exposed=exposed, failures=failures,
-            figures=host.figures(), once=host.once, start=start or None,
+            figures=host.figures(), once=host.once, start=start or None, recorder=recorder,
         )  # fmt: skip
 
     if prepared is not None:
         prepared.await_rest()
     host.start(on_progress=publish, force=settings.force)
+    starting.close()
     start |= {"took_s": round(time.time() - began_s, 2), "standby": prepared is not None}
     try:
         while not host.wait(POLL_S, stopping):
@@ -216,7 +228,7 @@ def _run(
         raise
     finally:
         host.stop()
-        write_status(home_path, host.status(), once=host.once)
+        write_status(home_path, host.status(), once=host.once, recorder=recorder)
     session.stop()
     return EXIT_OVER if host.is_over else 0
 

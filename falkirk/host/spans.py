@@ -1,119 +1,182 @@
-"""Spans: epochs and recoveries as traces of OpenTelemetry, if it is installed and its environment says where to send.
+"""Spans: sends what an application did as traces of OpenTelemetry, if it is installed and its environment says where to.
 
-The coordinator sends them, from the status that its hosts publish. It outlives Spark, so it knows when a recovery
-began, and sends the spans of a host that has died. A collector never delays the host or Spark.
+A host records spans and publishes them in its status (`falkirk/system/traced.py`), and the coordinator sends them. It
+outlives Spark, so it sends the spans of a host that has died, and knows how long its processors were away. A collector
+never delays a host or Spark, and the end of an application only for `CLOSE_S`.
 """
 
 import contextlib
 import logging
 import os
-import time
+import threading
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from falkirk.system.terminal import one_line
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
 #: OpenTelemetry's own variables. One of them names the collector.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_PROTOCOL = "http/protobuf"
 #: The packages that send spans.
 EXTRA = "falkirk[traces]"
+#: At the end, spans that are left have this long to reach the collector.
+CLOSE_S = 3.0
+#: How many epochs are remembered, because their releases belong to their traces.
+_EPOCHS_MAX = 500
 _TEXT_MAX = 500
 
 
 def is_wanted() -> bool:
-    """Return whether the environment names a collector, and does not forbid OpenTelemetry."""
-    is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    return not is_off and any(os.environ.get(name) for name in ENDPOINTS)
+    """Return whether the environment names a collector, and does not forbid OpenTelemetry or traces."""
+    is_off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporters = os.environ.get("OTEL_TRACES_EXPORTER", "").strip().lower() or "otlp"
+    return not is_off and "otlp" in exporters.split(",") and any(os.environ.get(name) for name in ENDPOINTS)
+
+
+def hindrance() -> str:
+    """Return the reason why spans can't be sent, with a remedy; empty if they can. It imports nothing."""
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+        return f"`pip install '{EXTRA}'` sends them"
+    protocol = next((found for name in _PROTOCOLS if (found := os.environ.get(name))), _PROTOCOL)
+    if protocol != _PROTOCOL:
+        return f"{_PROTOCOLS[1]} is {protocol!r}, and Falkirk speaks {_PROTOCOL!r} alone"
+    return ""
+
+
+def is_recorded() -> bool:
+    """Return whether a host should record spans: somebody wants them, and they can be sent."""
+    return is_wanted() and not hindrance()
 
 
 @contextlib.contextmanager
 def exporting(application: str) -> "Iterator[Tracer]":
-    """Send spans to the collector that the environment names; at the end, send those that are left.
+    """Send spans to the collector that the environment names; at the end, send those that are left, within `CLOSE_S`.
 
-    Raises: ModuleNotFoundError: `EXTRA` is not installed.
+    Raises: ImportError: `EXTRA` is not installed. ValueError: OpenTelemetry does not accept its variables.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # A collector that is away is reported by its own monitoring, not in each line of this terminal.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": application}
-    provider = TracerProvider(resource=Resource.create(named))
+    resource = Resource.create()
+    if not _names_a_service():
+        resource = resource.merge(Resource({"service.name": application}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # its own shutdown may take half a minute
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     try:
         yield provider.get_tracer("falkirk", version("falkirk"))
     finally:
-        provider.shutdown()
+        closing = threading.Thread(target=provider.shutdown, name="falkirk-spans", daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+
+
+def _names_a_service() -> bool:
+    attributes = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",")
+    return bool(os.environ.get("OTEL_SERVICE_NAME")) or any(a.strip().startswith("service.name=") for a in attributes)
+
+
+def quiet() -> None:
+    """Keep OpenTelemetry's messages off this terminal: the monitoring of a collector reports that it is away."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 class Spans:
-    """The spans of one application.
+    """Sends the spans of one application.
 
-    An epoch is a span from its decision until it is complete. A recovery is one from the last report of a running
-    processor until the next one: its restart, or the replacement of the Spark application.
-
-    Args: since_s: epochs that were complete before this time are left out. A former coordinator has sent them.
+    Most spans come from its hosts. The coordinator adds outages: a processor that ran is away from its last report
+    before a failure until the next report that it runs. Such a report comes after its restart, or after the replacement
+    of the Spark application.
     """
 
-    def __init__(self, tracer: "Tracer", since_s: float | None = None) -> None:
-        self._tracer, self._since_s = tracer, time.time() if since_s is None else since_s
-        #: By processor: the greatest number of an epoch that was sent.
-        self._sent: dict[str, int] = {}
+    def __init__(self, tracer: "Tracer", application: str) -> None:
+        self._tracer, self._application = tracer, application
+        self._pid: object = None
+        #: The number of the last span of the present host that was sent.
+        self._sent = 0
+        #: By processor and number: the contexts of the epochs that were sent last.
+        self._epochs: dict[tuple[object, object], Context] = {}
         #: By processor: when a host last reported that it runs, and its restarts then.
         self._ran: dict[str, tuple[float, int]] = {}
-        #: The processors that ran and have to recover, with the reason, as far as a host has reported it.
+        #: The processors that ran and are away, each with the condition of the error, as far as a host has reported it.
         self._away: dict[str, str] = {}
         #: Those of them whose Spark application was replaced.
         self._replaced: set[str] = set()
-        self._pid: object = None
+        #: The condition that ended the last host.
+        self._ended_by = ""
 
     def take(self, status: Mapping[str, Any]) -> None:
         """Take in a status that a host has published."""
+        if not status:
+            return
         if status.get("pid") != self._pid:
-            self._pid = status.get("pid")
+            self._pid, self._sent = status.get("pid"), 0
             self._replaced |= set(self._ran)
-            self._away = {name: self._away.get(name, "") for name in self._ran}
+            self._away = {name: self._away.get(name) or self._ended_by for name in self._ran}
+        self._ended_by = str((status.get("error") or {}).get("condition", ""))
         for unit in status.get("regions", ()):
             self._take_unit(unit["name"], unit, float(status["at_s"]))
-        for figures in status.get("figures", ()):
-            for epoch in (figures.get("epochs") or {}).get("last", ()):
-                self._take_epoch(figures["name"], epoch)
+        for span in status.get("spans", ()):
+            if span["number"] > self._sent:
+                self._sent = span["number"]
+                self._send_recorded(span)
 
     def _take_unit(self, name: str, unit: Mapping[str, Any], at_s: float) -> None:
         ran_at_s, restarts = self._ran.get(name, (at_s, 0))
         is_running, now = unit.get("state") == "running", int(unit.get("restarts", 0))
+        if unit.get("state") == "stopped":
+            return
         if name in self._ran and (not is_running or (name not in self._replaced and now > restarts)):
-            told = one_line(str(unit.get("condition") or unit.get("detail") or ""))[:_TEXT_MAX]
-            self._away[name] = told or self._away.get(name, "")
+            self._away[name] = str(unit.get("condition") or unit.get("error") or "") or self._away.get(name, "")
         if not is_running:
             return
         if name in self._away:
-            self._send(
-                "recovery", ran_at_s, at_s,
-                processor=name, reason=self._away.pop(name), incarnation=int(unit.get("incarnation", 0)),
-                replaced_application=name in self._replaced,
-            )  # fmt: skip
+            attributes = {
+                "processor": name, "incarnation": int(unit.get("incarnation", 0)),
+                "replaced_application": name in self._replaced,
+            }  # fmt: skip
+            self._send("outage", ran_at_s, at_s, attributes, error=self._away.pop(name))
         self._replaced.discard(name)
         self._ran[name] = at_s, now
 
-    def _take_epoch(self, processor: str, epoch: Mapping[str, Any]) -> None:
-        if epoch["made_at_s"] >= self._since_s and epoch["number"] > self._sent.get(processor, -1):
-            self._sent[processor] = epoch["number"]
-            self._send(
-                "epoch", epoch["decided_at_s"], epoch["made_at_s"],
-                processor=processor, epoch=epoch["number"], results=epoch["rows"], dead_letters=epoch["dead"],
-            )  # fmt: skip
+    def _send_recorded(self, span: Mapping[str, Any], parent: "Context | None" = None) -> None:
+        name, attributes = str(span["name"]), span["attributes"]
+        epoch = attributes.get("processor"), attributes.get("epoch")
+        if name == "release":
+            parent = self._epochs.get(epoch)
+        began_s, ended_s = float(span["began_s"]), float(span["began_s"]) + float(span["took_s"])
+        context = self._send(name, began_s, ended_s, attributes, error=span["error"] or None, parent=parent)
+        for each in span["steps"]:
+            self._send_recorded(each, context)
+        if name == "epoch":
+            self._epochs[epoch] = context
+            if len(self._epochs) > _EPOCHS_MAX:
+                del self._epochs[next(iter(self._epochs))]
 
-    def _send(self, name: str, began_s: float, ended_s: float, **attributes: Any) -> None:
-        named = {f"falkirk.{key}": value for key, value in attributes.items()}
-        span = self._tracer.start_span(f"{name} {attributes['processor']}", start_time=_ns(began_s), attributes=named)
+    def _send(
+        self, name: str, began_s: float, ended_s: float, attributes: Mapping[str, Any], *, error: str | None,
+        parent: "Context | None" = None,
+    ) -> "Context":  # fmt: skip
+        """Send a span; return the context of its steps. Args: error: None: it succeeded. Empty: an unknown error."""
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context
+
+        named = {f"falkirk.{k}": one_line(v)[:_TEXT_MAX] if isinstance(v, str) else v for k, v in attributes.items()}
+        named["falkirk.application"] = self._application
+        if error:
+            named["error.type"] = error
+        span = self._tracer.start_span(f"falkirk.{name}", parent, start_time=_ns(began_s), attributes=named)
+        if error is not None:
+            span.set_status(Status(StatusCode.ERROR, error or None))
         span.end(_ns(max(began_s, ended_s)))
+        return set_span_in_context(span)
 
 
 def _ns(seconds: float) -> int:

@@ -18,6 +18,7 @@ from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
+from falkirk.system.traced import OFF, Recorder
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
 
 log = logging.getLogger("falkirk")
@@ -176,6 +177,8 @@ class Context(Storage):
     fenced: bool = False
     #: A test moves its own; the runs of batches get the same one.
     clock: Clock = time
+    #: Records the spans of this host, if a collector wants them.
+    recorder: Recorder = OFF
     #: The present writers of each topic that jobs write (sinks/writing.py); None: the last job failed.
     writers: dict[str, Writers | None] = field(init=False, default_factory=dict)
     #: The topics whose last job failed: its tasks may still write.

@@ -28,6 +28,7 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.lanes import fenced_incarnations, is_fenced, of_jobs, of_letters
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
+from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
@@ -328,10 +329,11 @@ class Outputs:
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
             raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
-        tail = read_tail(
-            self._place.connection, topic, first, ends[topic], self.verifier(topic),
-            keep_set=True, void=self._place.void(topic), committed=self.is_transactional(topic),
-        )  # fmt: skip
+        with step("tail", topic=topic):
+            tail = read_tail(
+                self._place.connection, topic, first, ends[topic], self.verifier(topic),
+                keep_set=True, void=self._place.void(topic), committed=self.is_transactional(topic),
+            )  # fmt: skip
         self._place.note_foreign(topic, tail.foreign)
         return tail
 

@@ -62,6 +62,7 @@ class EpochJobs:
 
     def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: ReleaserPort | None) -> None:
         self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
+        self.recorder = context.recorder
         self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
         self._releaser, epochs = releaser, self.epochs
         self.session: SparkSession = observing(context.session)

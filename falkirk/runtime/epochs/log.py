@@ -96,7 +96,7 @@ class EpochLog:
 
     def __init__(self, name: LogId, region: str, folder: Path, store: Store) -> None:
         self.name, self.folder = name, folder
-        self._region, self._store = region, store
+        self.region, self._store = region, store
         self._results_from = self._states_from = EpochNumber(0)
         #: The synced folders that are in no record yet, and the folders whose contents were checked.
         self._synced: dict[str, Manifest] = {}
@@ -128,8 +128,8 @@ class EpochLog:
 
         Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
         """
-        made = {c.point: c for c in self._store.checkpoints(self._region, first)}
-        decided = self._store.decisions(DECISION, self._region, first)
+        made = {c.point: c for c in self._store.checkpoints(self.region, first)}
+        decided = self._store.decisions(DECISION, self.region, first)
         return tuple(self._epoch(d, made.get(EpochNumber(d.number))) for d in decided)
 
     def _epoch(self, decided: Decision, made: CheckpointRecord | None) -> Epoch:
@@ -137,7 +137,7 @@ class EpochLog:
         try:
             return _epoch(decided, made)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            text = f"the record of epoch {decided.number} of {self._region!r} is not what Falkirk writes: {error!r}."
+            text = f"the record of epoch {decided.number} of {self.region!r} is not what Falkirk writes: {error!r}."
             raise damaged(text, self.folder, epoch=decided.number) from error
 
     def complete(self, first: EpochNumber, last: EpochNumber) -> tuple[Epoch, ...]:
@@ -208,7 +208,7 @@ class EpochLog:
 
     def next_number(self) -> EpochNumber:
         """Return the number of the next epoch to decide. It was never used before."""
-        newest = self._store.newest_decision(DECISION, self._region)
+        newest = self._store.newest_decision(DECISION, self.region)
         return EpochNumber(0 if newest is None else newest.number + 1)
 
     def decide(
@@ -222,7 +222,7 @@ class EpochLog:
             content |= {"slice": slice_, "then": _text(then)}
         if may_be_out:
             content["may_be_out"] = True
-        self._store.record_decision(DECISION, self._region, number, content)
+        self._store.record_decision(DECISION, self.region, number, content)
         return number
 
     def record(
@@ -243,16 +243,16 @@ class EpochLog:
             content["direct"] = True
         if refused:
             content["refused"] = {log: list(numbers) for log, numbers in refused.items()}
-        self._store.add_checkpoint(self._region, number, content)
+        self._store.add_checkpoint(self.region, number, content)
 
     def record_state(self, number: EpochNumber, state: str) -> None:
         """Record that the state after a complete epoch was saved later. From now on the batch can go back to it."""
-        (known,) = (c.metadata for c in self._store.checkpoints(self._region) if c.point == number)
+        (known,) = (c.metadata for c in self._store.checkpoints(self.region) if c.point == number)
         assert isinstance(known, dict), "only this class records epochs"
         saved = {"state": state, "saved": True}
         if state != known["folder"]:
             saved["state_files"] = self.sync(state)
-        self._store.replace_checkpoint(self._region, number, known, {**known, **saved})
+        self._store.replace_checkpoint(self.region, number, known, {**known, **saved})
         self._settled = tuple(e for e in self._settled if e.number < number)
 
     def sync(self, folder: str) -> Manifest:
@@ -304,9 +304,9 @@ class EpochLog:
         for epoch in self.epochs():
             if not kept[0] < epoch.number < kept[-1] or epoch.number in kept or not epoch.saved:
                 continue
-            known = self._store.checkpoints(self._region, epoch.number)[0].metadata
+            known = self._store.checkpoints(self.region, epoch.number)[0].metadata
             assert isinstance(known, dict), "epochs are recorded here"
-            self._store.replace_checkpoint(self._region, epoch.number, known, {**known, "state": None, "saved": False})
+            self._store.replace_checkpoint(self.region, epoch.number, known, {**known, "state": None, "saved": False})
             self._forgotten.add(epoch.number)
             if epoch.state is not None and (epoch.state != epoch.folder or epoch.number < self._results_from):
                 self.drop(epoch.state)
@@ -321,7 +321,7 @@ class EpochLog:
             for folder in {epoch.folder, epoch.state} - needed - {None}:
                 self.drop(str(folder))
         below = min(results_from, states_from)
-        self._store.forget_epochs(DECISION, self._region, below)
+        self._store.forget_epochs(DECISION, self.region, below)
         self._settled = tuple(e for e in self._settled if e.number >= below)
 
     def new_folder(self, number: EpochNumber, what: str = "") -> str:

@@ -11,6 +11,7 @@ from itertools import takewhile
 from falkirk.declare.cut import ByTime, OnArrival
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, told, waits_for
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
@@ -171,6 +172,20 @@ class Run:
         return f"{self._runner.group_of(number)}-in"
 
     def _execute(self, epoch: Epoch) -> None:
+        if not (recorder := self._jobs.recorder).is_on:
+            self._compute(epoch)
+            return
+        tries = self._tries.get(epoch.number, 0) + 1
+        with recorder.span("epoch", processor=self._batch.name, epoch=epoch.number, **{"try": tries}) as span:
+            waited_s = max(0.0, time.time() - epoch.decided_at_s)
+            span.note(records=_records(epoch, self._batch), waited_s=round(waited_s, 3))
+            try:
+                self._compute(epoch)
+            except BaseException:
+                span.note(outcome="stopped" if self._stopping.is_set() else "failed")
+                raise
+
+    def _compute(self, epoch: Epoch) -> None:
         taken = self._taken(epoch.number)
         try:
             with self._jobs.reads.ended_pipes(epoch):
@@ -227,6 +242,13 @@ class Run:
             self._runner.lose(number, error)
         self._failing[number] = told(error, number)
         self._not_before_s[number] = self._clock.monotonic() + pause_s(tries)
+
+
+def _records(epoch: Epoch, batch: Batch) -> int:
+    """Return how many records of topics an epoch reads, by their offsets."""
+    topics = {given.log for given in batch.inputs if given.topic is not None}
+    ends = [(log, p, o) for log in topics for p, o in epoch.last.get(log, {}).items()]
+    return sum(max(0, o - epoch.first.get(log, {}).get(p, 0)) for log, p, o in ends)
 
 
 def _release(taking: "Future[Inputs]") -> None:

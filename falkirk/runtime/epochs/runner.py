@@ -22,6 +22,7 @@ from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
+from falkirk.system.traced import note, step
 from falkirk.theory.ids import EpochNumber, LogId
 
 log = logging.getLogger("falkirk")
@@ -139,16 +140,19 @@ class EpochRunner:
 
     def run(self, epoch: Epoch, taken: Inputs | None = None) -> None:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""
-        computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
+        with step("compute"):
+            computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
         folder, direct = self.jobs.epochs.new_folder(epoch.number), self.jobs.direct.takes(epoch)
         state = None
         try:
-            written = self.jobs.write(epoch, folder, computed, direct=direct)
+            with step("deliver" if direct else "write"):
+                written = self.jobs.write(epoch, folder, computed, direct=direct)
             saves = self._batch.saves(epoch.number, self.clock.monotonic() - self._saved_at_s)
-            state = self._state_of(epoch, computed, folder, saves=saves)
-            marks = self.jobs.marks(computed, folder, written)
-            self.jobs.reads.check(epoch, computed.refused)  # its results and its state were computed from the files
-            self.jobs.epochs.sync(folder)
+            with step("save", saved=saves):
+                state = self._state_of(epoch, computed, folder, saves=saves)
+                marks = self.jobs.marks(computed, folder, written)
+                self.jobs.reads.check(epoch, computed.refused)  # results and state were computed from the files
+                self.jobs.epochs.sync(folder)
         except BaseException:
             self._drop(epoch.number, folder, state)
             raise
@@ -158,7 +162,10 @@ class EpochRunner:
             self.jobs.epochs.record, epoch.number, folder=folder, rows=written.rows, dead=written.dead, state=state,
             saved=saves, marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
         )  # fmt: skip
-        recorded = self._adopt(record, epoch.number, folder, state)
+        with step("record"):
+            recorded = self._adopt(record, epoch.number, folder, state)
+        outcome = "complete" if recorded else "not recorded"
+        note(outcome=outcome, results=written.rows, dead_letters=written.dead, direct=direct)
         if recorded and self._batch.notes:
             self.jobs.states.sweep(self.states.values())
         if recorded:

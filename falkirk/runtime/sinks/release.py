@@ -29,6 +29,7 @@ from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.system.traced import OFF, Recorder, step
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
 from falkirk.theory.times import TopicPartition
@@ -52,13 +53,15 @@ class EpochReleaser:
     delays the thread that watches the application.
 
     Args: targets: the targets by name of their sink. dead_letters: the target of dead letters. schema: the schema of
-        the results; without columns if nothing will be released.
+        the results; without columns if nothing will be released. recorder: of the host.
     """
 
     def __init__(
-        self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType
-    ) -> None:
+        self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType,
+        recorder: Recorder = OFF,
+    ) -> None:  # fmt: skip
         self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
+        self._recorder = recorder
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -238,7 +241,8 @@ class EpochReleaser:
                 for epoch in self.epochs.complete(self._done, last):
                     if self._stopping.is_set():
                         return
-                    self._deliver(session, epoch)
+                    with self._recorder.span("release", processor=self.epochs.region, epoch=epoch.number):
+                        self._deliver(session, epoch)
                     self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
                 self._done = last
         except Exception as error:
@@ -250,11 +254,12 @@ class EpochReleaser:
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.results(epoch), []
         is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
-        for i, target in enumerate(self._targets.values() if not epoch.direct else ()):
+        for i, (name, target) in enumerate(self._targets.items() if not epoch.direct else ()):
             if self._stopping.is_set():
                 raise RELEASE_FAILED_STOP.error()
             rows = session.read.schema(self._schema).parquet(str(folder))
-            too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
+            with step("deliver", sink=name):
+                too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
                 dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
         if epoch.dead:
@@ -301,10 +306,12 @@ def releaser_of(
     place: Storage,
     settle: Callable[[str], Offsets],
     schema: StructType,
+    recorder: Recorder = OFF,
 ) -> EpochReleaser:
     """Return the outlet of a batch.
 
-    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema: see `EpochReleaser`.
+    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema, recorder: see
+        `EpochReleaser`.
     """
     dead = logs.dead_letters
     return EpochReleaser(
@@ -312,6 +319,7 @@ def releaser_of(
         {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
         None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
         schema,
+        recorder,
     )
 
 
