@@ -17,7 +17,7 @@ from falkirk.errors.location import caller
 from falkirk.home.lease import LASTS_S, lease_s
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
-from falkirk.host.spans import Spans, exporting, hindrance, is_wanted, quiet
+from falkirk.host.spans import Spans, exported
 from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
@@ -76,13 +76,8 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
         on_end(status)
 
     def on_end(status: dict[str, Any]) -> None:
-        nonlocal spans
         if spans is not None:
-            try:
-                spans.take(status)
-            except Exception as error:  # of OpenTelemetry: the application is worth more than its spans
-                spans = None
-                _say(f"no further spans are sent: {type(error).__name__}: {error}")
+            spans.take(status)
 
     def say(text: str) -> None:
         _say(text)
@@ -94,8 +89,7 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
         sites: list[Site] = []
         if settings.metrics is not None:
             metrics, sites = _serve_metrics(coordinator, app.name, settings, stack)
-        if is_wanted():
-            spans = _export_spans(app.name, stack)
+        spans = exported(app.name, stack, _say, quiet=True)
         if settings.dashboard is not None:
             watch = _serve_dashboard(app, settings, stack, sites)
         stop_on_signals(coordinator.stop)
@@ -125,19 +119,6 @@ def _tell_end(name: str, coordinator: Coordinator, *, is_once: bool) -> bool:
 
 def _say(text: str) -> None:
     _console.print(text, soft_wrap=True)
-
-
-def _export_spans(name: str, stack: contextlib.ExitStack) -> Spans | None:
-    """Send spans to the collector of the environment until the stack ends, if OpenTelemetry can."""
-    reason = hindrance()
-    if not reason:
-        quiet()
-        try:
-            return Spans(stack.enter_context(exporting(name)), name)
-        except Exception as error:  # of OpenTelemetry: the application is worth more than its spans
-            reason = f"{type(error).__name__}: {error}"
-    _say(f"no spans are sent, although the environment names a collector: {reason}")
-    return None
 
 
 def _serve_metrics(

@@ -21,10 +21,10 @@ from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
 from falkirk.host.once import Once, OnceStatus, begin_once
+from falkirk.host.recorded import RecordedRecovery, recorded
 from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.host.traced_recovery import TracedRecovery, traced
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
@@ -140,7 +140,7 @@ class Host:
         regions: dict[str, RegionPort] = {name: unit.port for name, unit in self._units.items()}
         make: Callable[..., RecoveryProtocol] = RecoveryProtocol
         if context.recorder.is_on:
-            regions, make = traced(regions), partial(TracedRecovery, recorder=context.recorder)
+            regions, make = recorded(regions), partial(RecordedRecovery, recorder=context.recorder)
         return make(
             shape.layout,
             regions,

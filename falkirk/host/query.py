@@ -3,8 +3,12 @@
 There is no coordinator process. The regions run in the user's own session, and a thread watches them.
 """
 
+import contextlib
 import logging
+import os
 import threading
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from falkirk.home.guard import is_replaced
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
+from falkirk.host.spans import exported, is_recorded
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.planner import plan_application
@@ -29,6 +34,7 @@ from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import notes_on_clocks, prepare_topics
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
+from falkirk.system.traced import OFF, Recorder
 
 log = logging.getLogger("falkirk")
 
@@ -48,14 +54,20 @@ class Query:
         *,
         force: bool = False,
         poll_s: float = 0.5,
+        recorder: Recorder = OFF,
     ) -> None:
+        self._recorder, self._ending = recorder, contextlib.ExitStack()
+        self._spans = exported(home.application, self._ending, log.warning) if recorder.is_on else None
         self._host, self._home, self._counts, self._claim, self._poll_s = host, home, counts, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: FalkirkError | None = None
         try:
-            host.start(force=force)
+            with recorder.span("start"):
+                host.start(force=force)
         except Exception as error:
             counts.end(error)
+            self._send_spans()
+            self._ending.close()
             raise
         self._thread = threading.Thread(target=self._watch, name="falkirk-watch", daemon=True)
         self._thread.start()
@@ -64,6 +76,7 @@ class Query:
         try:
             while not self._host.wait(self._poll_s, self._stopping):
                 self._host.poll()
+                self._send_spans()
                 self._counts.write()
                 if self._claim is not None:
                     self._claim.look()
@@ -88,7 +101,15 @@ class Query:
                 if self._claim is not None:
                     self._claim.close()
                 self._home.close()
+                self._send_spans()
+                self._ending.close()
                 self._ended.set()
+
+    def _send_spans(self) -> None:
+        if self._spans is not None:
+            regions = [asdict(region) for region in self._host.status()]
+            status = {"at_s": time.time(), "pid": os.getpid(), "regions": regions, "spans": self._recorder.recent()}
+            self._spans.take(status)
 
     def _end(self, error: Exception) -> None:
         self._host.note_end(error)
@@ -187,6 +208,7 @@ def run_here(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
     opened, claim = open_home(home or app.home, app.name, app.store), None
+    recorder = Recorder(is_on=True) if is_recorded() else OFF
     try:
         stop_asked(opened.store)  # clear the stop request of a former run
         opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
@@ -195,7 +217,7 @@ def run_here(
         plan = plan_application(app, session, opened.identity)
         context = Context(
             session=session, connection=connection, home=opened, state_partitions=app.state_partitions,
-            fenced=plan.fenced,
+            fenced=plan.fenced, recorder=recorder,
         )  # fmt: skip
         claim = Claim(connection, opened)
         prepare_topics(plan, context.topics, create_missing=create_topics)
@@ -205,7 +227,7 @@ def run_here(
         claim.await_former()
         counts = KeptCounts(opened.path)
         host = Host(plan, context, history=app.history, failures=counts.failures, is_once=once)
-        return Query(host, opened, counts, claim, force=force)
+        return Query(host, opened, counts, claim, force=force, recorder=recorder)
     except BaseException:
         if claim is not None:
             claim.close()

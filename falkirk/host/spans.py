@@ -1,4 +1,4 @@
-"""Spans: sends what an application did as traces of OpenTelemetry, if it is installed and its environment says where to.
+"""Spans: sends the work of an application as traces of OpenTelemetry, if its environment names a collector.
 
 A host records spans and publishes them in its status (`falkirk/system/traced.py`), and the coordinator sends them. It
 outlives Spark, so it sends the spans of a host that has died, and knows how long its processors were away. A collector
@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,11 @@ def is_wanted() -> bool:
 
 def hindrance() -> str:
     """Return the reason why spans can't be sent, with a remedy; empty if they can. It imports nothing."""
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None:
+    try:
+        missing = find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None
+    except ModuleNotFoundError:  # of a package around it
+        missing = True
+    if missing:
         return f"`pip install '{EXTRA}'` sends them"
     protocol = next((found for name in _PROTOCOLS if (found := os.environ.get(name))), _PROTOCOL)
     if protocol != _PROTOCOL:
@@ -84,9 +88,26 @@ def _names_a_service() -> bool:
     return bool(os.environ.get("OTEL_SERVICE_NAME")) or any(a.strip().startswith("service.name=") for a in attributes)
 
 
-def quiet() -> None:
-    """Keep OpenTelemetry's messages off this terminal: the monitoring of a collector reports that it is away."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+def exported(
+    application: str, stack: contextlib.ExitStack, say: Callable[[str], None], *, quiet: bool = False
+) -> "Spans | None":
+    """Send spans until the stack ends, if the environment names a collector and OpenTelemetry can send them.
+
+    Args: say: receives the reason why none are sent. quiet: keep OpenTelemetry's messages off this process's log. The
+        monitoring of a collector reports that it is away.
+    """
+    if not is_wanted():
+        return None
+    reason = hindrance()
+    if not reason:
+        if quiet:
+            logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        try:
+            return Spans(stack.enter_context(exporting(application)), application, say)
+        except Exception as error:  # of OpenTelemetry: the application is worth more than its spans
+            reason = f"{type(error).__name__}: {error}"
+    say(f"no spans are sent, although the environment names a collector: {reason}")
+    return None
 
 
 class Spans:
@@ -95,10 +116,13 @@ class Spans:
     Most spans come from its hosts. The coordinator adds outages: a processor that ran is away from its last report
     before a failure until the next report that it runs. Such a report comes after its restart, or after the replacement
     of the Spark application.
+
+    Args: say: receives the reason if no further spans are sent.
     """
 
-    def __init__(self, tracer: "Tracer", application: str) -> None:
-        self._tracer, self._application = tracer, application
+    def __init__(self, tracer: "Tracer", application: str, say: Callable[[str], None] = lambda text: None) -> None:
+        self._tracer, self._application, self._say = tracer, application, say
+        self._is_broken = False
         self._pid: object = None
         #: The number of the last span of the present host that was sent.
         self._sent = 0
@@ -114,9 +138,15 @@ class Spans:
         self._ended_by = ""
 
     def take(self, status: Mapping[str, Any]) -> None:
-        """Take in a status that a host has published."""
-        if not status:
-            return
+        """Take in a status that a host has published. An error ends the spans, and not the application."""
+        if status and not self._is_broken:
+            try:
+                self._take(status)
+            except Exception as error:
+                self._is_broken = True
+                self._say(f"no further spans are sent: {type(error).__name__}: {error}")
+
+    def _take(self, status: Mapping[str, Any]) -> None:
         if status.get("pid") != self._pid:
             self._pid, self._sent = status.get("pid"), 0
             self._replaced |= set(self._ran)

@@ -10,12 +10,14 @@ from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
 from falkirk.host.figures import LiveFigures, Published
+from falkirk.host.recorded import checkpoint_of
 from falkirk.host.supervised import Supervised, Supervision
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.runtime.live.state_files import damage_of_state
 from falkirk.runtime.live.triage import Damage, damage_of, fatal_of, refuse_split_keys
+from falkirk.system.traced import condition_of
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition
@@ -33,6 +35,8 @@ class SupervisedRegion(Supervised):
         self._cause = Cause.OWN
         self._opening: Opening | None = None
         self._started_at_s = math.inf
+        #: The last batch of Spark whose span was recorded.
+        self._recorded: object = None
         #: The positions that the present opening must reach (`has_progressed`), once they were needed.
         self._due: Mapping[TopicPartition, Offset] | None = None
 
@@ -71,7 +75,15 @@ class SupervisedRegion(Supervised):
         if progress:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
         self._figures.look(progress)
+        if self._context.recorder.is_on and progress:
+            self._record_checkpoint(progress)
         return None
+
+    def _record_checkpoint(self, progress: Mapping[str, Any]) -> None:
+        if (batch := progress.get("batchId")) != self._recorded:
+            self._recorded = batch
+            if (span := checkpoint_of(self.name, progress)) is not None:
+                self._context.recorder.add(span)
 
     def _note_progress(self, opening: Opening) -> None:
         """Tell the counts if it has got further. After a loss, a checkpoint may cover input that was not processed."""
@@ -94,6 +106,7 @@ class SupervisedRegion(Supervised):
         """Handle the error that ended the query; return the error for which the region has to stay down."""
         live, status = self.live, self.status
         fatal = fatal_of(error, live, self._context)
+        status.error = condition_of(error if fatal is None else fatal)
         reason = str(error).split("\n")[0][:300]
         cause = cause_of(error, was_lost=self._was_lost())
         if (found := damage_of(error, self._context.home.checkpoint(self.name)) or self._damage(cause)) is not None:

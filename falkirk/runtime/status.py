@@ -20,7 +20,8 @@ class RegionStatus:
     """The state of a region, as users see it. Times in seconds.
 
     Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
-        twin: whether its second query runs; None: it has no twins.
+        error: the name of the error that ended it last, if one did. twin: whether its second query runs; None: it has
+        no twins.
     """
 
     name: str
@@ -34,6 +35,7 @@ class RegionStatus:
     input_rows_per_s: float = 0.0
     detail: str = ""
     condition: str = ""
+    error: str = ""
     twin: bool | None = None
 
     def copy(self) -> "RegionStatus":

@@ -1,4 +1,4 @@
-"""Traced: what an application did, as spans: when each operation began, how long it took, and how it ended.
+"""Traced: the work of a host as spans: when each operation began, how long it took, and how it ended.
 
 This module knows nothing of OpenTelemetry. A host records spans and publishes them in its status, and the coordinator
 sends them (`falkirk/host/spans.py`). So a collector never delays a host, and a host that died has spans too.

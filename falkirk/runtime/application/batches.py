@@ -50,9 +50,14 @@ def batches_of(
     files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
     releasers = {
         batch.log: releaser_of(
-            batch.logs(), {s.name: s for s in batch.sinks}, logs[batch.log], context, settle, batch.schema,
+            batch.logs(),
+            {s.name: s for s in batch.sinks},
+            logs[batch.log],
+            context,
+            settle,
+            batch.schema,
             context.recorder,
-        )  # fmt: skip
+        )
         for batch in batches
         if batch.is_held
     }

@@ -1,158 +1,262 @@
-"""Spans of epochs and recoveries, from the statuses of hosts, to a collector that speaks OpenTelemetry's protocol."""
+"""Spans from the statuses of hosts, to a collector that speaks OpenTelemetry's protocol, or hangs, or is away."""
 
-import gzip
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+import falkirk as fk
 from falkirk.commands import run
-from falkirk.host.spans import ENDPOINTS, Spans, exporting, is_wanted
+from falkirk.host import coordinator as supervise
+from falkirk.host import spans as sending
+from falkirk.host.coordinator import Coordinator
+from falkirk.host.settings import RunSettings
+from falkirk.host.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
+from falkirk.system.terminal import Terminal
+from falkirk.system.traced import Recorder, step
+from tests.collector import Collector, attributes, collecting
+from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
+
+VARIABLES = (
+    *ENDPOINTS, "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_SERVICE_NAME",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_EXPORTER_OTLP_TIMEOUT",
+)  # fmt: skip
 
 
-def status(
-    at_s: float, *units: dict[str, Any], pid: int = 1, epochs: tuple[dict[str, Any], ...] = ()
-) -> dict[str, Any]:
-    figures = [{"name": "rank", "epochs": {"last": list(epochs)}}, {"name": "sales", "epochs": None}]
-    return {"at_s": at_s, "pid": pid, "regions": list(units), "figures": figures}
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the variables of this machine."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector that the environment names."""
+    with collecting() as server:
+        monkeypatch.setenv(ENDPOINTS[1], server.endpoint)
+        yield server
+
+
+def status(at_s: float, *units: dict[str, Any], pid: int = 1, **more: Any) -> dict[str, Any]:
+    return {"at_s": at_s, "pid": pid, "regions": list(units), **more}
 
 
 def unit(state: str = "running", **changed: Any) -> dict[str, Any]:
     return {"name": "sales", "state": state, "restarts": 0, "incarnation": 0, "detail": "", "condition": "", **changed}
 
 
-def epoch(number: int) -> dict[str, Any]:
-    return {"number": number, "rows": 3, "dead": 1, "decided_at_s": 10.0 + number, "made_at_s": 10.5 + number}
+def recorded(number: int, name: str = "epoch", error: str = "", steps: Any = (), **noted: Any) -> dict[str, Any]:
+    """Return a span as a host publishes it."""
+    times = {"began_s": 10.0 + number, "took_s": 0.5}
+    return {"number": number, "name": name, **times, "error": error, "attributes": noted, "steps": [*steps]}
 
 
-def spans_of(*statuses: dict[str, Any]) -> list[tuple[str, float, float, dict[str, Any]]]:
-    """Return the name, the begin, the end and the attributes of each span after these statuses."""
+def sent(*statuses: dict[str, Any]) -> list[ReadableSpan]:
+    """Return the spans after these statuses, in the order of their ends."""
     kept, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(kept))
-    spans = Spans(provider.get_tracer("test"), since_s=10.2)
+    said: list[str] = []
+    spans = Spans(provider.get_tracer("test"), "shop", said.append)
     for found in statuses:
         spans.take(found)
-    return [
-        (s.name, (s.start_time or 0) / 1e9, (s.end_time or 0) / 1e9, dict(s.attributes or {}))
-        for s in kept.get_finished_spans()
+    assert not said
+    return [*kept.get_finished_spans()]
+
+
+def outages(*statuses: dict[str, Any]) -> list[tuple[float, float, dict[str, Any]]]:
+    """Return the begin, the end and the attributes of each outage after these statuses."""
+    found = [span for span in sent(*statuses) if span.name == "falkirk.outage"]
+    assert all(not span.status.is_ok for span in found)
+    return [((s.start_time or 0) / 1e9, (s.end_time or 0) / 1e9, dict(s.attributes or {})) for s in found]
+
+
+def test_each_span_of_a_host_is_sent_once_whatever_statuses_repeat() -> None:
+    first, second = recorded(1, epoch=0), recorded(2, epoch=1)
+    found = sent(
+        status(20, spans=[first]), status(21, spans=[first, second]), status(22, spans=[second]), {},
+        status(30, pid=2, spans=[recorded(1, epoch=2)]),
+    )  # fmt: skip
+    assert [(s.name, dict(s.attributes or {})["falkirk.epoch"]) for s in found] == [
+        ("falkirk.epoch", n) for n in range(3)
     ]
+    assert (found[1].start_time, found[1].end_time) == (12_000_000_000, 12_500_000_000)
+    assert dict(found[0].attributes or {})["falkirk.application"] == "shop"
+    assert all(s.status.is_unset for s in found)
 
 
-def test_each_epoch_is_one_span_whatever_statuses_repeat() -> None:
-    first, second = status(20, epochs=(epoch(0), epoch(1))), status(21, epochs=(epoch(1), epoch(2)))
-    found = spans_of(first, first, second, status(30, pid=2, epochs=(epoch(2),)))
-    assert [(name, a["falkirk.epoch"]) for name, _, _, a in found] == [("epoch rank", n) for n in range(3)]
-    assert found[1][1:3] == (11.0, 11.5)
-    assert (found[1][3]["falkirk.results"], found[1][3]["falkirk.dead_letters"]) == (3, 1)
+def test_steps_and_the_release_of_an_epoch_belong_to_its_trace() -> None:
+    steps = [recorded(0, "compute"), recorded(0, "write", steps=[recorded(0, "part")])]
+    epoch, other = {"processor": "rank", "epoch": 4}, {"processor": "rank", "epoch": 5}
+    found = sent(
+        status(20, spans=[recorded(1, steps=steps, **epoch), recorded(2, **other)]),
+        status(21, spans=[recorded(3, "release", **epoch)]),
+    )
+    by_name = {span.name: span for span in found if dict(span.attributes or {}).get("falkirk.epoch") != 5}
+    parents = {
+        name: next((n for n, s in by_name.items() if span.parent and s.context.span_id == span.parent.span_id), None)
+        for name, span in by_name.items()
+    }
+    assert parents == {
+        "falkirk.epoch": None, "falkirk.compute": "falkirk.epoch", "falkirk.write": "falkirk.epoch",
+        "falkirk.part": "falkirk.write", "falkirk.release": "falkirk.epoch",
+    }  # fmt: skip
+    assert len({span.context.trace_id for span in found}) == 2  # the other epoch has its own
 
 
-def test_epochs_of_a_former_coordinator_are_left_out() -> None:
-    assert [a["falkirk.epoch"] for *_, a in spans_of(status(20, epochs=(epoch(-1), epoch(0))))] == [0]
+def test_an_error_is_the_status_of_its_span() -> None:
+    (failed,) = sent(status(20, spans=[recorded(1, error="FUNCTION_FAILED", epoch=4, outcome="failed")]))
+    assert (failed.status.is_ok, failed.status.description) == (False, "FUNCTION_FAILED")
+    assert dict(failed.attributes or {})["error.type"] == "FUNCTION_FAILED"
 
 
-def test_a_start_is_no_recovery() -> None:
+def test_a_start_is_no_outage() -> None:
     assert (
-        spans_of(status(1, unit("starting")), status(9, unit()), status(10, unit()), status(11, unit("stopped"))) == []
+        outages(status(1, unit("starting")), status(9, unit()), status(10, unit()), status(11, unit("stopped"))) == []
     )
 
 
-def test_a_restart_is_a_span_from_the_last_report_before_it() -> None:
-    down = unit("restarting", restarts=1, detail="it lost\x1b[31m a task\nand more")
-    ((name, began_s, ended_s, attributes),) = spans_of(
+def test_a_restart_is_an_outage_from_the_last_report_before_it_without_details() -> None:
+    """Details quote records."""
+    down = unit("restarting", restarts=1, detail="the value 'secret' is no number", error="CAST_INVALID_INPUT")
+    ((began_s, ended_s, found),) = outages(
         status(1, unit()), status(2, unit()), status(3, down), status(4, unit("starting", restarts=1)),
         status(5, unit(restarts=1, incarnation=1)), status(6, unit(restarts=1, incarnation=1)),
     )  # fmt: skip
-    assert (name, began_s, ended_s) == ("recovery sales", 2.0, 5.0)
-    assert attributes["falkirk.incarnation"] == 1
-    assert not attributes["falkirk.replaced_application"]
-    assert "it lost" in attributes["falkirk.reason"]
-    assert "\x1b" not in attributes["falkirk.reason"]
+    assert (began_s, ended_s) == (2.0, 5.0)
+    assert (found["falkirk.incarnation"], found["falkirk.replaced_application"]) == (1, False)
+    assert found["error.type"] == "CAST_INVALID_INPUT"
+    assert "secret" not in str(found)
 
 
-def test_a_restart_between_two_reports_is_a_recovery() -> None:
-    ((_, began_s, ended_s, _),) = spans_of(status(1, unit()), status(2, unit(restarts=1)), status(3, unit(restarts=1)))
+def test_a_restart_between_two_reports_is_an_outage() -> None:
+    ((began_s, ended_s, _),) = outages(status(1, unit()), status(2, unit(restarts=1)), status(3, unit(restarts=1)))
     assert (began_s, ended_s) == (1.0, 2.0)
 
 
-def test_the_replacement_of_the_application_is_a_recovery_of_each_processor_that_ran() -> None:
+def test_the_replacement_of_the_application_is_an_outage_of_each_processor_that_ran() -> None:
     starting, other = unit("starting"), unit("starting", name="never ran")
-    ((name, began_s, ended_s, attributes),) = spans_of(
-        status(1, unit(restarts=3)), status(8, starting, other, pid=2), status(9, unit(), other, pid=2),
+    ((began_s, ended_s, found),) = outages(
+        status(1, unit(restarts=3)), status(2, error={"condition": "SESSION_LOST", "text": "…"}),
+        status(8, starting, other, pid=2), status(9, unit(), other, pid=2),
         status(10, unit(), unit(name="never ran"), pid=2), status(11, unit(), pid=2),
     )  # fmt: skip
-    assert (name, began_s, ended_s) == ("recovery sales", 1.0, 9.0)
-    assert attributes["falkirk.replaced_application"]
+    assert (began_s, ended_s) == (1.0, 9.0)
+    assert found["falkirk.replaced_application"]
+    assert found["error.type"] == "SESSION_LOST"
 
 
-class Collector(HTTPServer):
-    """A collector that keeps the requests of exporters."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taken)
-        self.requests: list[ExportTraceServiceRequest] = []
-
-
-class Taken(BaseHTTPRequestHandler):
-    """Takes in one request."""
-
-    server: Collector
-
-    def do_POST(self) -> None:
-        """Keep the spans of a request."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        plain = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
-        self.server.requests.append(ExportTraceServiceRequest.FromString(plain))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    """A collector that the environment names."""
-    server = Collector()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv(ENDPOINTS[1], f"http://127.0.0.1:{server.server_port}")
-    yield server
-    server.shutdown()
-    server.server_close()
+def test_the_last_status_of_a_host_that_has_ended_has_its_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path / "home", "a", commits=True)
+    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
+    app, ends = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home"), list[dict[str, Any]]()
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None, on_end=ends.append)
+    coordinator._stopping = Impatient()
+    cluster.stop = coordinator.stop
+    coordinator.run()
+    assert len(ends) == cluster.hosts > 3
+    assert [(end.get("error") or {}).get("condition") for end in ends[:-1]] == ["SESSION_LOST"] * (len(ends) - 1)
 
 
 def test_spans_reach_a_collector_before_the_end(collector: Collector) -> None:
-    assert is_wanted()
+    recorder = Recorder()
+    with recorder.span("epoch", epoch=4), step("compute"):
+        pass
+    with ExitStack() as stack:
+        spans = exported("shop", stack, pytest.fail)
+        assert spans is not None
+        spans.take(status(20, spans=recorder.recent()))
+    (epoch,) = collector.spans("falkirk.epoch")
+    assert collector.steps(epoch) == ["compute"]
+    assert collector.services() == {"shop"}
+    assert attributes(epoch) == {"epoch": 4, "application": "shop"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("OTEL_SERVICE_NAME", "till"), ("OTEL_RESOURCE_ATTRIBUTES", "a=b,service.name=till")]
+)
+def test_the_environment_names_the_service(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
     with exporting("shop") as tracer:
-        Spans(tracer, since_s=0.0).take(status(20, epochs=(epoch(4),)))
-    (sent,) = [spans for request in collector.requests for spans in request.resource_spans]
-    assert {a.key: a.value.string_value for a in sent.resource.attributes}["service.name"] == "shop"
-    (span,) = [span for scope in sent.scope_spans for span in scope.spans]
-    assert (span.name, span.end_time_unix_nano - span.start_time_unix_nano) == ("epoch rank", 500_000_000)
+        Spans(tracer, "shop").take(status(20, spans=[recorded(1)]))
+    assert collector.services() == {"till"}
+
+
+@pytest.mark.parametrize("kind", ["hangs", "is away", "refuses"])
+def test_no_collector_delays_statuses_or_the_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, a collector that hangs delayed the end by ten seconds, and longer with a longer timeout."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
+    monkeypatch.setattr(sending, "CLOSE_S", 0.3)
+    with collecting(hangs=kind == "hangs", code=503 if kind == "refuses" else 200) as server:
+        monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:1/v1/traces" if kind == "is away" else server.endpoint)
+        began_s = time.monotonic()
+        with exporting("shop") as tracer:
+            spans = Spans(tracer, "shop", pytest.fail)
+            for number in range(1, 5001):  # more than the queue has places
+                spans.take(status(20 + number, spans=[recorded(number)]))
+            taken_s = time.monotonic() - began_s
+            if kind == "hangs":
+                assert server.requests
+        ended_s = time.monotonic() - began_s - taken_s
+    assert taken_s < 5.0
+    assert ended_s < 3.0
+    left = [t for t in threading.enumerate() if t.name in ("falkirk-spans", "OtelBatchSpanRecordProcessor")]
+    assert all(thread.daemon for thread in left), "the process could not end"
 
 
 def test_nothing_is_sent_unless_the_environment_names_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENDPOINTS:
-        monkeypatch.delenv(name, raising=False)
     assert not is_wanted()
     monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:1")
     assert is_wanted()
-    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert not is_wanted()
+    assert is_recorded()
+    for name, value in {"OTEL_SDK_DISABLED": "true", "OTEL_TRACES_EXPORTER": "none"}.items():
+        monkeypatch.setenv(name, value)
+        assert not is_recorded()
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "otlp,console")
+    assert is_recorded()
 
 
-def test_without_opentelemetry_an_application_runs_and_says_so(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "'grpc'"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "ValueError"),
+        ("", "", "falkirk[traces]"),
+    ],
+)
+def test_an_application_runs_without_spans_and_says_so(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str,
+    value: str, reason: str,
+) -> None:  # fmt: skip
+    if variable:
+        monkeypatch.setenv(variable, value)
+    else:
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    monkeypatch.setattr(run, "_console", Terminal(stderr=True))
     with ExitStack() as stack:
-        assert run._export_spans("shop", stack) is None
-    assert "falkirk[traces]" in capsys.readouterr().err
+        assert exported("shop", stack, run._say) is None
+    assert reason in capsys.readouterr().err
+    assert collector.requests == []
+
+
+def test_a_status_of_another_form_ends_the_spans_and_not_the_application(collector: Collector) -> None:
+    said: list[str] = []
+    with exporting("shop") as tracer:
+        spans = Spans(tracer, "shop", said.append)
+        spans.take(status(20, spans=[{"number": 1}]))
+        spans.take(status(21, spans=[recorded(2)]))
+    assert said == ["no further spans are sent: KeyError: 'name'"]
     assert collector.requests == []

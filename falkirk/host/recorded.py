@@ -1,21 +1,22 @@
-"""Traced recovery: the recovery protocol of a host whose spans are recorded.
+"""Recorded: the recoveries and the checkpoints of a host whose spans are recorded.
 
-It wraps the protocol and its ports. So the protocol knows nothing of spans, and a host without a collector runs it
-without them.
+Classes here wrap the recovery protocol and its ports. So the protocol knows nothing of spans, and a host without a
+collector runs it without them.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, cast
 
 from falkirk.protocol.ports import RegionPort
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Points, RollbackDecision
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.system.traced import Recorder, note, step
+from falkirk.system.traced import Recorder, Span, note, step
 from falkirk.theory.ids import PointNumber
 
 
-class TracedRecovery(RecoveryProtocol):
+class RecordedRecovery(RecoveryProtocol):
     """A recovery protocol that records each recovery as a span. Args: recorder: of the host. Others: as of its base."""
 
     def __init__(self, *arguments: Any, recorder: Recorder, **named: Any) -> None:
@@ -54,7 +55,7 @@ class TracedRecovery(RecoveryProtocol):
             return super().decide(failed, asked, force=force, points=points)
 
 
-class TracedRegion:
+class RecordedRegion:
     """A RegionPort that records its slow calls as steps of a recovery. All others go to the port itself."""
 
     def __init__(self, name: str, port: RegionPort) -> None:
@@ -82,6 +83,22 @@ class TracedRegion:
                 note(incarnation=opening.incarnation, published=opening.released)
 
 
-def traced(regions: Mapping[str, RegionPort]) -> dict[str, RegionPort]:
+def recorded(regions: Mapping[str, RegionPort]) -> dict[str, RegionPort]:
     """Return the ports with their slow calls recorded."""
-    return {name: cast(RegionPort, TracedRegion(name, port)) for name, port in regions.items()}
+    return {name: cast(RegionPort, RecordedRegion(name, port)) for name, port in regions.items()}
+
+
+def checkpoint_of(processor: str, progress: Mapping[str, Any]) -> Span | None:
+    """Return the span of a live region's last checkpoint: Spark's batch from its begin until it is durable.
+
+    Args: progress: Spark's report about the batch. Returns: None: Spark does not say how long it took.
+    """
+    try:
+        began_s = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        parts = {str(part): int(ms) for part, ms in progress["durationMs"].items()}
+        span = Span(name="checkpoint", began_s=began_s, took_s=parts["triggerExecution"] / 1000)
+        span.note(processor=processor, checkpoint=int(progress["batchId"]), records=int(progress["numInputRows"] or 0))
+        span.note(**{f"{part}_ms": ms for part, ms in sorted(parts.items())})
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return span
