@@ -101,9 +101,11 @@ class Query:
                 if self._claim is not None:
                     self._claim.close()
                 self._home.close()
-                self._send_spans()
-                self._ending.close()
-                self._ended.set()
+                try:
+                    self._send_spans()
+                    self._ending.close()
+                finally:
+                    self._ended.set()
 
     def _send_spans(self) -> None:
         if self._spans is not None:
