@@ -114,8 +114,7 @@ class Spans:
     """Sends the spans of one application.
 
     Most spans come from its hosts. The coordinator adds outages: a processor that ran is away from its last report
-    before a failure until the next report that it runs. Such a report comes after its restart, or after the replacement
-    of the Spark application.
+    before a failure until the next report that it runs, after its restart or in a new Spark application.
 
     Args: say: receives the reason if no further spans are sent.
     """
