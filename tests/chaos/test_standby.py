@@ -12,6 +12,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests.chaos.counting import Counting, assert_exactly_once, await_results_behind, counting
 from tests.chaos.harness import LIGHT, Load
+from tests.collector import Collector, attributes, collecting
 
 
 def standby_of(run: Counting) -> psutil.Process:
@@ -28,7 +29,12 @@ def standby_of(run: Counting) -> psutil.Process:
 
 
 def test_the_standby_takes_over_under_load(broker: Broker, home: Path, tag: str) -> None:
-    with counting(broker, home, tag, "--standby", INTERVAL="2 seconds") as run:
+    with (
+        collecting() as collector,
+        counting(
+            broker, home, tag, "--standby", INTERVAL="2 seconds", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint
+        ) as run,
+    ):
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)
             standby = standby_of(run)
@@ -49,3 +55,17 @@ def test_the_standby_takes_over_under_load(broker: Broker, home: Path, tag: str)
             assert run.application.host() == standby
             assert run.application.suppressed().total() > 0, "results were published that no checkpoint had covered"
         assert_exactly_once(run, load.sent)
+        run.application.stop()
+        assert_spans(collector)
+
+
+def assert_spans(collector: Collector) -> None:
+    """Assert that the coordinator has sent the starts of both hosts, and what the first one did."""
+    first, second = collector.spans("falkirk.start")
+    assert [attributes(span)["standby"] for span in (first, second)] == [False, True]
+    assert collector.steps(first) == ["session", "plan", "topics", "recovery"]
+    (outage,) = collector.spans("falkirk.outage")
+    assert attributes(outage).items() >= {"processor": "counts", "replaced_application": True}.items()
+    assert outage.start_time_unix_nano < second.end_time_unix_nano < outage.end_time_unix_nano + 1_000_000_000
+    checkpoints = [span.end_time_unix_nano for span in collector.spans("falkirk.checkpoint")]
+    assert min(checkpoints) < outage.end_time_unix_nano < max(checkpoints)
