@@ -75,7 +75,7 @@ class SupervisedRegion(Supervised):
         if progress:
             status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
         self._figures.look(progress)
-        if self._context.recorder.is_on and progress:
+        if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)
         return None
 

@@ -68,7 +68,7 @@ def test_a_console_shows_hostile_text_as_text(form: str) -> None:
 class _HostileRun:
     """A coordinator whose application has a hostile record."""
 
-    def __init__(self, app: fk.App, settings: RunSettings, *, say: Any, on_status: Any) -> None:
+    def __init__(self, app: fk.App, settings: RunSettings, *, say: Any, on_status: Any, on_end: Any) -> None:
         self._say, self._on_status = say, on_status
 
     def stop(self) -> None:
