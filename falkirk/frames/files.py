@@ -6,9 +6,11 @@ A row's stamp has the number of its file as offset. A bad row's key is the name 
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Files, Kafka
@@ -16,8 +18,8 @@ from falkirk.frames.stamped import BAD, STAMP, Frame
 from falkirk.frames.topics import declared, parse, parsing
 
 _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
-#: A Parquet file with more rows than this, and more than so many per byte, is not read to its end. Some bytes can claim
-#: any number of rows with the same value, and each row costs time and space. Compressed text has no more per byte.
+#: A file with more rows than this, and more than so many per byte, is not read to its end. Some bytes can claim any
+#: number of equal rows, and each row costs time and space. Text that is compressed with gzip has no more per byte.
 ROWS_MAX, ROWS_PER_BYTE_MAX = 10_000_000, 1_000
 
 
@@ -37,14 +39,14 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
     names = [str(path) for path in paths]
     numbers = {path.name: number for path, number in paths.items()}
     if files.format == "json":
-        lines = reader.text(names).withColumn(_FILE, _name()).where(F.trim("value") != "")
+        lines = _within_bounds(reader.text(names)).withColumn(_FILE, _name()).where(F.trim("value") != "")
         raw = lines.select(
             F.encode(_FILE, "utf-8").alias("key"), F.col("value").cast("binary").alias("value"),
             F.lit(0).alias("partition"), _number(numbers).alias("offset"), _FILE,
         )  # fmt: skip
         return parse(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
     if files.format == "parquet":
-        read = reader.schema(schema).parquet(*names).where(_is_within_bounds())
+        read = _within_bounds(reader.schema(schema).parquet(*names))
         return _marked(read, schema, required, F.lit(None).cast("string"), numbers)
     options = {
         "header": "true",
@@ -53,7 +55,7 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
         "columnNameOfCorruptRecord": _CORRUPT,
     }
     with_corrupt = StructType([*schema.fields, StructField(_CORRUPT, StringType())])
-    read = reader.options(**options).schema(with_corrupt).csv(names)
+    read = _within_bounds(reader.options(**options).schema(with_corrupt).csv(names))
     return _marked(read, schema, required, F.col(_CORRUPT), numbers)
 
 
@@ -77,11 +79,13 @@ def _marked(
     return Frame(data=data.select(*kept, stamp.alias(STAMP), F.when(is_bad, bad).alias(BAD)))
 
 
-def _is_within_bounds() -> Column:
-    """Return a condition that holds for each row of a Parquet file, or fails the task if there are too many of them."""
-    most = F.greatest(F.lit(ROWS_MAX), F.col("_metadata.file_size") * ROWS_PER_BYTE_MAX)
-    text = F.concat(F.lit("the file claims more than "), most.cast("string"), F.lit(" rows, too many for its size"))
-    return F.when(F.col("_metadata.row_index") < most, F.lit(True)).otherwise(F.raise_error(text).cast("boolean"))
+def _within_bounds(read: DataFrame) -> DataFrame:
+    """Return the rows of files. The task that reads a file fails if its size does not explain so many rows."""
+    session: Any = read.sparkSession
+    file, size = F.xxhash64("_metadata.file_path"), F.col("_metadata.file_size")
+    return read.where(
+        ClassicColumn(session._jvm.org.falkirk.RowsOfFile.within(file._jc, size._jc, ROWS_MAX, ROWS_PER_BYTE_MAX))
+    )
 
 
 def _number(numbers: Mapping[str, int]) -> Column:

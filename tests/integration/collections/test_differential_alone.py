@@ -81,14 +81,26 @@ def some_rows(session: SparkSession) -> DataFrame:
     return session.createDataFrame(rows, COLUMNS).coalesce(2)  # by default there would be a task per slot
 
 
+@pytest.fixture(scope="module")
+def answers(session: SparkSession) -> tuple[pa.Table, pa.Table, DataFrame]:
+    """Return rows, Spark's answers to all of `SAME` on them, from one job, and an empty DataFrame of their columns."""
+    rows, said = some_rows(session), [F.expr(each).alias(str(number)) for number, each in enumerate(SAME)]
+    together = rows.select(*rows.columns, *said).toArrow()
+    return together.select(rows.columns), together, session.createDataFrame([], COLUMNS)
+
+
 @pytest.mark.parametrize("said", SAME)
-def test_a_step_comes_out_as_in_spark(session: SparkSession, said: str) -> None:
-    rows, given = some_rows(session), session.createDataFrame([], COLUMNS)
-    for how in (lambda r: r.selectExpr("j", "1 AS one", said), lambda r: r.withColumn("x", F.expr(said)).select("x")):
-        assert Steps.of(how(given))(rows.toArrow()).to_pylist() == how(rows).toArrow().to_pylist()
-    if given.selectExpr(f"{said} AS x").schema["x"].dataType.simpleString() == "boolean":
-        kept, like = (r.where(said).select("i", "t") for r in (rows, given))
-        assert Steps.of(like)(rows.toArrow()).to_pylist() == kept.toArrow().to_pylist()
+def test_a_step_comes_out_as_in_spark(answers: tuple[pa.Table, pa.Table, DataFrame], said: str) -> None:
+    rows, together, given = answers
+    theirs = together.column(str(SAME.index(said)))
+    ours = Steps.of(given.selectExpr("j", "1 AS one", said))(rows)
+    assert ours.column(0).to_pylist() == rows.column("j").to_pylist()
+    assert ours.column(1).to_pylist() == [1] * len(rows)
+    for result in (ours.column(2), Steps.of(given.withColumn("x", F.expr(said)).select("x"))(rows).column(0)):
+        assert (result.type, result.to_pylist()) == (theirs.type, theirs.to_pylist())
+    if pa.types.is_boolean(theirs.type):
+        kept = Steps.of(given.where(said).select("i", "t"))(rows).to_pylist()
+        assert kept == rows.select(["i", "t"]).filter(theirs).to_pylist()
 
 
 @pytest.mark.parametrize("said", SPARKS)
