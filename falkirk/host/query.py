@@ -57,7 +57,7 @@ class Query:
         recorder: Recorder = OFF,
     ) -> None:
         self._recorder, self._ending = recorder, contextlib.ExitStack()
-        self._spans = exported(home.application, self._ending, log.warning) if recorder.is_on else None
+        self._spans = exported(home.application, self._ending, log.warning)
         self._host, self._home, self._counts, self._claim, self._poll_s = host, home, counts, claim, poll_s
         self._stopping, self._ended = threading.Event(), threading.Event()
         self._error: FalkirkError | None = None
@@ -210,7 +210,7 @@ def run_here(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
     opened, claim = open_home(home or app.home, app.name, app.store), None
-    recorder = Recorder(is_on=True) if is_recorded() else OFF
+    recorder = Recorder(is_on=is_recorded())
     try:
         stop_asked(opened.store)  # clear the stop request of a former run
         opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)

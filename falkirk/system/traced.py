@@ -25,7 +25,7 @@ from typing import Any
 from falkirk.errors import FalkirkError
 
 Value = str | int | float | bool
-#: A host publishes the spans that ended within this time, and at most so many.
+#: A host publishes a span for this time, and at most so many at once.
 KEPT_S, KEPT_MAX = 10.0, 200
 #: A span has at most so many steps. Further ones are not recorded.
 STEPS_MAX = 50
@@ -127,7 +127,9 @@ class Recorder:
     def __init__(self, *, is_on: bool = True) -> None:
         self.is_on = is_on
         self._lock = threading.Lock()
-        self._ended: deque[tuple[float, int, Span]] = deque(maxlen=KEPT_MAX)
+        self._ended: deque[tuple[int, Span]] = deque(maxlen=KEPT_MAX)
+        #: By number: when a span was published first.
+        self._since_s: dict[int, float] = {}
         self._count = 0
 
     def span(
@@ -161,15 +163,18 @@ class Recorder:
         if self.is_on:
             with self._lock:
                 self._count += 1
-                self._ended.append((time.monotonic(), self._count, span))
+                self._ended.append((self._count, span))
 
     def recent(self) -> list[dict[str, Any]]:
         """Return the spans that ended last as plain values. Their numbers grow, and several calls return one span."""
         if not self.is_on:
             return []
-        since_s = time.monotonic() - KEPT_S
+        now_s = time.monotonic()
         with self._lock:
-            found = [(number, span) for at_s, number, span in self._ended if at_s >= since_s]
+            while self._ended and now_s - self._since_s.get(self._ended[0][0], now_s) > KEPT_S:
+                self._ended.popleft()
+            found = [*self._ended]
+            self._since_s = {number: self._since_s.get(number, now_s) for number, _ in found}
         return [{"number": number, **span.describe()} for number, span in found]
 
 

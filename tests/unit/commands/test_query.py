@@ -41,6 +41,8 @@ class Host:
 class Home:
     """A home that records the calls of its methods."""
 
+    application = "shop"
+
     def __init__(self) -> None:
         self.done: list[str] = []
 

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -70,8 +71,19 @@ def test_a_host_keeps_a_limited_number_for_a_limited_time(monkeypatch: pytest.Mo
     found = recorder.recent()
     assert [span["number"] for span in found] == [*range(6, KEPT_MAX + 6)]
     assert max(len(span["steps"]) for span in found) == STEPS_MAX
-    monkeypatch.setattr(traced, "KEPT_S", -1.0)
+    clock = SimpleNamespace(now_s=time.monotonic() + traced.KEPT_S - 1.0)
+    monkeypatch.setattr(traced, "time", SimpleNamespace(monotonic=lambda: clock.now_s, time=time.time))
+    with recorder.span("late"):
+        pass
+    assert len(recorder.recent()) == KEPT_MAX
+    clock.now_s += 2.0
+    assert named(recorder.recent()) == ["late"]  # it was published for two seconds, the others for longer
+    clock.now_s += traced.KEPT_S
     assert recorder.recent() == []
+    with recorder.span("unpublished"):
+        pass
+    clock.now_s += 2 * traced.KEPT_S  # the host could not publish for a while
+    assert named(recorder.recent()) == ["unpublished"]
 
 
 def test_an_error_is_recorded_by_its_name_alone() -> None:
