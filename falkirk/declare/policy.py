@@ -13,7 +13,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from falkirk.errors.conditions.declare import DURATION_MALFORMED, INTERVAL_TOO_SHORT
+from falkirk.errors.conditions.objective import OBJECTIVE_CONTRADICTED
 from falkirk.errors.location import caller
+from falkirk.theory.objective import Measurements, choose
 
 #: A number of seconds, a text such as ``"30 seconds"``, or a `timedelta`.
 Duration = str | float | timedelta
@@ -33,7 +35,7 @@ _UNITS_S = {
 }
 
 
-def duration_s(text: Duration) -> float:
+def duration_s(text: Duration | None) -> float:
     """Return a duration in seconds, given as ``"30 seconds"`` or ``"1 day"``, a `timedelta`, or a number of seconds.
 
     Raises: DefinitionError: `DURATION_MALFORMED`.
@@ -89,7 +91,7 @@ class Ephemeral(Policy):
 class Periodic(Policy):
     """A live processor saves data every `interval`, a duration such as ``"30 seconds"``."""
 
-    interval: Duration = "10 seconds"
+    interval: Duration | None = "10 seconds"
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
@@ -106,16 +108,44 @@ class Lazy(Periodic):
     """A checkpoint every `interval`. Results are published at once, unless they may differ on a replay.
 
     Args:
-        interval: a duration such as ``"30 seconds"``; a longer one means a longer replay after a failure.
+        interval: a duration such as ``"30 seconds"``, by default ``"10 seconds"``; a longer one means a longer replay
+            after a failure.
         when: for a batch with state, decides instead of `interval` whether to save the state. Called with the number of
             each complete epoch (Falkirk Wheel, §4.1).
         twins: of a live processor: two queries compute the results, with checkpoints at different times. The first one
             to compute a result publishes it, so no result waits while one of them makes a checkpoint. They take twice
             the slots and memory, and up to twice the processor time.
+        recover_within: of a live processor, instead of `interval`: the time after a death in which its region is to
+            have caught up. At each start of the region, Falkirk chooses the longest interval that allows this, from the
+            measured times of restarts and the measured rates of replay and input: falkirk/theory/objective.py.
+
+    Raises: DefinitionError: `OBJECTIVE_CONTRADICTED`, `DURATION_MALFORMED`, `INTERVAL_TOO_SHORT`.
     """
 
+    interval: Duration | None = None
     when: Callable[[int], bool] | None = None
     twins: bool = False
+    recover_within: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.recover_within is None and self.interval is None:
+            object.__setattr__(self, "interval", "10 seconds")
+        elif self.recover_within is not None and (self.interval is not None or self.when is not None):
+            other = f"interval={self.interval!r}" if self.interval is not None else "when="
+            raise OBJECTIVE_CONTRADICTED.error(where=caller(), recover_within=self.recover_within, other=other)
+        Periodic.__post_init__(self)
+
+    @property
+    def goal_s(self) -> float | None:
+        """The time in which a region is to recover; None: the interval is given instead."""
+        return None if self.recover_within is None else duration_s(self.recover_within)
+
+    @property
+    def interval_s(self) -> float:
+        """See Policy. With an objective: the interval before the first measurement."""
+        if self.goal_s is not None:
+            return choose(self.goal_s, Measurements(), standby=False).interval_s
+        return duration_s(self.interval)
 
     def saves(self, epoch: int, since_s: float) -> bool:
         """Return whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""

@@ -1,6 +1,7 @@
 """Status: the state of each region of a running application, as users see it."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from falkirk.errors import FalkirkError
 
@@ -20,7 +21,8 @@ class RegionStatus:
     """The state of a region, as users see it. Times in seconds.
 
     Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
-        twin: whether its second query runs; None: it has no twins.
+        twin: whether its second query runs; None: it has no twins. objective: the interval that was chosen at its
+        start, and from which numbers, if it has to recover within a time (falkirk/plan/objective.py).
     """
 
     name: str
@@ -35,6 +37,7 @@ class RegionStatus:
     detail: str = ""
     condition: str = ""
     twin: bool | None = None
+    objective: dict[str, Any] | None = None
 
     def copy(self) -> "RegionStatus":
         """Return the present values, which change no more."""
