@@ -35,7 +35,7 @@ _UNITS_S = {
 }
 
 
-def duration_s(text: Duration | None) -> float:
+def duration_s(text: Duration) -> float:
     """Return a duration in seconds, given as ``"30 seconds"`` or ``"1 day"``, a `timedelta`, or a number of seconds.
 
     Raises: DefinitionError: `DURATION_MALFORMED`.
@@ -87,11 +87,21 @@ class Ephemeral(Policy):
     """Nothing of the processor is saved; its steps run in the regions that read it."""
 
 
+class _Default(str):
+    """A text that is distinguished from an equal one of the user."""
+
+    __slots__ = ()
+
+
+#: The time between checkpoints of a policy without one.
+DEFAULT_INTERVAL = _Default("10 seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class Periodic(Policy):
     """A live processor saves data every `interval`, a duration such as ``"30 seconds"``."""
 
-    interval: Duration | None = "10 seconds"
+    interval: Duration = DEFAULT_INTERVAL
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
@@ -122,16 +132,13 @@ class Lazy(Periodic):
     Raises: DefinitionError: `OBJECTIVE_CONTRADICTED`, `DURATION_MALFORMED`, `INTERVAL_TOO_SHORT`.
     """
 
-    interval: Duration | None = None
     when: Callable[[int], bool] | None = None
     twins: bool = False
     recover_within: Duration | None = None
 
     def __post_init__(self) -> None:
-        if self.recover_within is None and self.interval is None:
-            object.__setattr__(self, "interval", "10 seconds")
-        elif self.recover_within is not None and (self.interval is not None or self.when is not None):
-            other = f"interval={self.interval!r}" if self.interval is not None else "when="
+        if self.recover_within is not None and (self.interval is not DEFAULT_INTERVAL or self.when is not None):
+            other = "when=" if self.interval is DEFAULT_INTERVAL else f"interval={self.interval!r}"
             raise OBJECTIVE_CONTRADICTED.error(where=caller(), recover_within=self.recover_within, other=other)
         Periodic.__post_init__(self)
 

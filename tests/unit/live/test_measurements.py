@@ -11,6 +11,7 @@ from falkirk.declare.policy import Lazy
 from falkirk.host import host, measurements
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch, RegionMeasurements, StartMeasurement
+from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.theory.ids import BatchId
 from falkirk.theory.objective import GUESSES, Measurements
 from tests.unit.regions import region_under
@@ -150,6 +151,7 @@ def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -
     known, started = {"counts": Measurements(restart_s=1.0)}, list[tuple[float, int]]()
     monkeypatch.setattr(host, "LiveRegion", lambda region, context, **given: SimpleNamespace(region=region, retain=0))
     monkeypatch.setattr(host, "batches_of", lambda *arguments: SimpleNamespace(regions={}))
+    monkeypatch.setattr(SupervisedRegion, "before_start", lambda self: True)
     for name in ("Executors", "Losses", "ForeignWatch", "judges_of"):
         monkeypatch.setattr(host, name, lambda *arguments: None)
     regions = (region_under("counts", Lazy(recover_within="20 seconds")), region_under("plain", Lazy("7 seconds")))
@@ -160,7 +162,6 @@ def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -
     context: Any = SimpleNamespace(session=None, home=SimpleNamespace(path=Path(), store=store))
     made = Host(plan, context, launch=Launch(keeps_standby=False))
     for name, unit in made._regions.items():
-        monkeypatch.setattr(unit, "before_start", lambda: True)
         assert made._before_start(name)
         started.append((unit.live.region.interval_s, unit.live.retain))
     assert GUESSES.replay_per_s / GUESSES.input_per_s == 5.0

@@ -27,7 +27,7 @@ def test_the_interval_and_the_objective_exclude_each_other() -> None:
     assert (fk.Lazy().interval, fk.Lazy() == fk.Lazy("10 seconds")) == ("10 seconds", True)
     assert fk.Lazy(recover_within="1 minute").goal_s == 60.0
     for given, other in (
-        ({"interval": "10 seconds"}, "interval='10 seconds'"),
+        ({"interval": "".join(["10 ", "seconds"])}, "interval='10 seconds'"),
         ({"when": lambda epoch: True}, "when="),
     ):
         with pytest.raises(DefinitionError) as refused:
