@@ -11,7 +11,7 @@ from typing import Any
 
 from falkirk.declare.policy import DEFAULT_POLICY, Lazy
 from falkirk.errors import GuaranteeError
-from falkirk.errors.conditions.objective import OBJECTIVE_MISSED, OBJECTIVE_MISSED_STANDBY
+from falkirk.errors.conditions.objective import OBJECTIVE_MISSED
 from falkirk.plan.mechanisms import TWINS_INTERVAL_S
 from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import seconds
@@ -51,14 +51,19 @@ def missed(region: str, choice: Choice, where: object = None) -> GuaranteeError 
     """Return the warning that the shortest interval is still too long; None: the objective is met."""
     if choice.is_met:
         return None
-    condition = OBJECTIVE_MISSED_STANDBY if choice.standby else OBJECTIVE_MISSED
     expected = "more time than there is: input arrives as fast as it is replayed"
     if choice.rates.replay_per_s > choice.rates.input_per_s:
         expected = _seconds(choice.expected_s)
-    return condition.error(
-        where=where, region=region, goal=seconds(choice.goal_s), interval=seconds(choice.interval_s),
-        expected=expected, restart=_seconds(choice.rates.restart_s),
-    )  # fmt: skip
+    restart = _seconds(choice.rates.restart_s)
+    return OBJECTIVE_MISSED.error(
+        where=where,
+        region=region,
+        goal=seconds(choice.goal_s),
+        interval=seconds(choice.interval_s),
+        expected=expected,
+        restart=f"{restart}, with a standby" if choice.standby else restart,
+        advice="Give it more processors" if choice.standby else "Keep a standby (falkirk run --standby)",
+    )
 
 
 def told(region: str, choice: Choice) -> str:

@@ -20,12 +20,5 @@ OBJECTIVE_MISSED = Condition(
     GuaranteeError,
     "{region!r} may need longer than {goal} to recover: with a checkpoint every {interval}, the shortest choice, a "
     "death at the worst moment costs {expected}. The restart alone takes {restart}.",
-    hint="Keep a standby (falkirk run --standby), or set a longer recover_within.",
-)
-OBJECTIVE_MISSED_STANDBY = Condition(
-    "OBJECTIVE_MISSED",
-    GuaranteeError,
-    "{region!r} may need longer than {goal} to recover: with a checkpoint every {interval}, the shortest choice, a "
-    "death at the worst moment costs {expected}. The restart alone takes {restart}, with a standby.",
-    hint="Set a longer recover_within, or give the application more processors.",
+    hint="{advice}, or set a longer recover_within.",
 )

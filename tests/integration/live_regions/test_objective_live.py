@@ -1,4 +1,4 @@
-"""A recovery objective in a running application: what one start measures decides the interval of the next one."""
+"""A recovery objective in a running application: one start measures, and the next one chooses its interval from that."""
 
 import dataclasses
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_a_measured_restart_changes_the_interval_at_the_next_start(
         found = measured(query)
         assert found.restart_s is not None
         assert 0.1 < found.restart_s < 120
-        assert (found.standby_restart_s, found.input_per_s) == (None, None), "no checkpoint was due"
+        assert found.standby_restart_s is None
         slow = dataclasses.replace(found, restart_s=16.1, replay_per_s=4500.0, input_per_s=500.0, checkpoint_s=0.4)
         query._home.store.record_measurements("out", slow)
     finally:
@@ -75,4 +75,5 @@ def test_a_measured_restart_changes_the_interval_at_the_next_start(
         await_one(query, lambda: measured(query) != slow, "what the second start measures")
     finally:
         query.stop()
-    assert [row["n"] for row in wire.rows(out)] == [1, 2, 3, 1, 2], "and each result came once"
+    published = sorted((row["word"], row["n"]) for row in wire.rows(out))
+    assert published == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)], "each result came once"
