@@ -1,4 +1,4 @@
-"""A recovery objective in a running application: one start measures, and the next one chooses its interval from that."""
+"""A recovery objective in a running application: one start measures, and the next one chooses its interval."""
 
 import dataclasses
 from pathlib import Path
