@@ -137,8 +137,8 @@ class Lazy(Periodic):
     recover_within: Duration | None = None
 
     def __post_init__(self) -> None:
-        if self.recover_within is not None and (self.interval is not DEFAULT_INTERVAL or self.when is not None):
-            other = "when=" if self.interval is DEFAULT_INTERVAL else f"interval={self.interval!r}"
+        if self.recover_within is not None and (not isinstance(self.interval, _Default) or self.when is not None):
+            other = "when=" if isinstance(self.interval, _Default) else f"interval={self.interval!r}"
             raise OBJECTIVE_CONTRADICTED.error(where=caller(), recover_within=self.recover_within, other=other)
         Periodic.__post_init__(self)
 

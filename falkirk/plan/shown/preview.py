@@ -33,7 +33,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
     )
     planned = plan_application(app, session, _identity(home or app.home))
-    known, unread = _measurements(app, planned, home or app.home)
+    known, unread = measurements_of(app, planned, home or app.home)
     plan = chosen_for(planned, lambda name: known.get(name, Measurements()), standby=False)
     objectives = tuple(text for region in plan.regions for text in previewed(region, known))
     connection = Connection.of(kafka) if kafka else app.kafka
@@ -57,7 +57,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     )  # fmt: skip
 
 
-def _measurements(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:
+def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:
     """Return what a home has measured about the regions with an objective, and a note if it can't be read.
 
     Nothing is measured before the first run. This takes no lock, so the application may run.

@@ -1,14 +1,17 @@
 """The choice of a planned region: its bounds, its explanation, and the warning if the objective is out of reach."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY, Lazy
 from falkirk.errors import DefinitionError, GuaranteeError
+from falkirk.home.folder import open_home
 from falkirk.plan.objective import as_json, chosen, chosen_for, missed, previewed, told
 from falkirk.plan.plan import Plan
+from falkirk.plan.shown.preview import measurements_of
 from falkirk.theory.history import History
 from falkirk.theory.objective import GREATEST_S, LEAST_S, Measurements
 from tests.unit.regions import region_under
@@ -114,6 +117,20 @@ def test_a_choice_says_what_was_measured_and_what_is_a_guess() -> None:
     assert described["rates"]["input_per_s"] == {"value": 4321.0, "measured": True}
     assert described["rates"]["checkpoint_s"] == {"value": 1.0, "measured": False}
     assert described["warning"].startswith("OBJECTIVE_MISSED: 'counts' may need longer than 30 s")
+
+
+def test_a_plan_reads_the_measurements_of_the_home_while_the_application_runs(tmp_path: Path) -> None:
+    app = fk.App("shop", home=tmp_path / "home")
+    plan = plan_of(region_under("counts", Lazy(recover_within=5)), region_under("plain", Lazy("7 seconds")))
+    assert measurements_of(app, plan, app.home) == ({}, ()), "it has never run"
+    with open_home(app.home, "shop") as home:
+        home.store.record_measurements("counts", QUICK)
+        home.store.record_measurements("plain", QUICK)
+        assert measurements_of(app, plan, app.home) == ({"counts": QUICK}, ())
+        assert measurements_of(app, plan_of(plan.regions[1]), app.home) == ({}, ()), "nothing is asked"
+    known, (note,) = measurements_of(fk.App("other", home=app.home), plan, app.home)
+    assert known == {}
+    assert "guesses take their place" in note
 
 
 def test_a_plan_shows_the_choice_without_a_standby_and_with_one() -> None:
