@@ -55,6 +55,15 @@ class SeenStatus:
             if region.get("condition"):
                 yield f"{region['name']} failed for good and stays down. {region['detail']}"
 
+    @property
+    def objectives(self) -> Iterator[str]:
+        """The intervals that regions have chosen for their objectives, and warnings about those that they miss."""
+        for region in self.status["regions"]:
+            if (objective := region.get("objective")) is not None:  # an older version's status has none
+                yield objective["text"]
+                if objective["warning"] is not None:
+                    yield f"Warning: {objective['warning']}"
+
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         return {"runs": self.runs, **self.status, **({} if self.owners is None else self.owners.as_json())}
@@ -126,7 +135,7 @@ def _print(seen: SeenStatus) -> None:
         Terminal().print(seen.line.replace(" · ", "\n  ").replace(": ", ":\n  ", 1))
     else:
         click.echo(seen.line)
-    for text in (*seen.failures, *seen.ownership):
+    for text in (*seen.failures, *seen.objectives, *seen.ownership):
         Terminal().print(text, soft_wrap=True)
 
 
@@ -196,7 +205,9 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
             f"{region['dead_letters']:,}" if region["dead_letters"] else "",
         )
     return Group(
-        Text(f"{seen.app.name}: runs"), table, *map(Text, (*seen.failures, *foreign_records(status), *seen.ownership))
+        Text(f"{seen.app.name}: runs"),
+        table,
+        *map(Text, (*seen.failures, *foreign_records(status), *seen.objectives, *seen.ownership)),
     )
 
 

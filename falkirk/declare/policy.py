@@ -13,7 +13,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from falkirk.errors.conditions.declare import DURATION_MALFORMED, INTERVAL_TOO_SHORT
+from falkirk.errors.conditions.objective import OBJECTIVE_CONTRADICTED
 from falkirk.errors.location import caller
+from falkirk.theory.objective import Measurements, choose
 
 #: A number of seconds, a text such as ``"30 seconds"``, or a `timedelta`.
 Duration = str | float | timedelta
@@ -85,11 +87,21 @@ class Ephemeral(Policy):
     """Nothing of the processor is saved; its steps run in the regions that read it."""
 
 
+class _Default(str):
+    """A text that is distinguished from an equal one of the user."""
+
+    __slots__ = ()
+
+
+#: The time between checkpoints of a policy without one.
+DEFAULT_INTERVAL = _Default("10 seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class Periodic(Policy):
     """A live processor saves data every `interval`, a duration such as ``"30 seconds"``."""
 
-    interval: Duration = "10 seconds"
+    interval: Duration = DEFAULT_INTERVAL
 
     def __post_init__(self) -> None:
         if self.interval_s < 1:
@@ -106,16 +118,41 @@ class Lazy(Periodic):
     """A checkpoint every `interval`. Results are published at once, unless they may differ on a replay.
 
     Args:
-        interval: a duration such as ``"30 seconds"``; a longer one means a longer replay after a failure.
+        interval: a duration such as ``"30 seconds"``, by default ``"10 seconds"``; a longer one means a longer replay
+            after a failure.
         when: for a batch with state, decides instead of `interval` whether to save the state. Called with the number of
             each complete epoch (Falkirk Wheel, §4.1).
         twins: of a live processor: two queries compute the results, with checkpoints at different times. The first one
             to compute a result publishes it, so no result waits while one of them makes a checkpoint. They take twice
             the slots and memory, and up to twice the processor time.
+        recover_within: of a live processor, instead of `interval`: the time after a death in which its region is to
+            have caught up. At each start of the region, Falkirk chooses the longest interval that allows this, from the
+            measured times of restarts and the measured rates of replay and input: falkirk/theory/objective.py.
+
+    Raises: DefinitionError: `OBJECTIVE_CONTRADICTED`, `DURATION_MALFORMED`, `INTERVAL_TOO_SHORT`.
     """
 
     when: Callable[[int], bool] | None = None
     twins: bool = False
+    recover_within: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.recover_within is not None and (not isinstance(self.interval, _Default) or self.when is not None):
+            other = "when=" if isinstance(self.interval, _Default) else f"interval={self.interval!r}"
+            raise OBJECTIVE_CONTRADICTED.error(where=caller(), recover_within=self.recover_within, other=other)
+        Periodic.__post_init__(self)
+
+    @property
+    def goal_s(self) -> float | None:
+        """The time in which a region is to recover; None: the interval is given instead."""
+        return None if self.recover_within is None else duration_s(self.recover_within)
+
+    @property
+    def interval_s(self) -> float:
+        """See Policy. With an objective: the interval before the first measurement."""
+        if self.goal_s is not None:
+            return choose(self.goal_s, Measurements(), standby=False).interval_s
+        return duration_s(self.interval)
 
     def saves(self, epoch: int, since_s: float) -> bool:
         """Return whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""

@@ -85,6 +85,9 @@ class Coordinator:
         self._failures: dict[str, dict[str, Any]] = {}
         #: The condition that ended the last host, if it reported one.
         self._waits_for = ""
+        #: When a host was last seen alive, and when the last one died, if the next one starts at once.
+        self._alive_at_s = 0.0
+        self._died_at_s: float | None = None
         #: The warnings about open ports of the Spark application that were already printed.
         self._warned: set[str] = set()
         #: The processors that stay down, by the last status, with their errors.
@@ -134,6 +137,7 @@ class Coordinator:
                 if reason is None:
                     self._say("the standby can't take over (host.log has the reason); starting without it")
                     continue
+                self._died_at_s = None if self._waits_for in AWAY else self._alive_at_s
                 if self._waits_for in AWAY:  # wait for it without a limit
                     self._stopping.wait(AWAY_PAUSE_S)
                 elif self._commits != before:
@@ -194,7 +198,7 @@ class Coordinator:
                     raise
             if not waited:
                 self._say(f"the disk is full: {self._path}; waiting for space")
-            waited = True
+            waited, self._died_at_s = True, None
             self._stopping.wait(1.0)
 
     def _run_host(self, home: Home) -> str | None:
@@ -261,6 +265,8 @@ class Coordinator:
             conf=dict(self._settings.conf),
             once=self._settings.once,
             leased=self._settings.lease_s is not None,
+            keeps_standby=self._standby.is_certain,
+            died_at_s=self._died_at_s,
             replaced=None if home is None else home.replaced,
         )
 
@@ -272,6 +278,7 @@ class Coordinator:
         seen_at_s, last, limit_s = time.monotonic(), 0.0, silent_at_start_s
         while process.poll() is None and not self._stopping.wait(0.2):
             self.pulse.turn()
+            self._alive_at_s = time.time()
             status = read_status(status_file)
             if status is not None and status["at_s"] != last:
                 limit_s = SILENT_AT_START_S if last == 0.0 else limit_s

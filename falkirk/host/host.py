@@ -20,12 +20,14 @@ from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
+from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.host.once import Once, OnceStatus, begin_once
 from falkirk.host.recorded import RecordedRecovery, recorded
 from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.local.spark import writes_elsewhere
+from falkirk.plan import objective
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, shape_of
 from falkirk.protocol.acceptance import Acceptance
@@ -54,6 +56,7 @@ class Host:
 
     Args: history: as of `RecoveryProtocol`. say: receives one line for the user at each event. failures: the counts of
         the host before it; this host counts on. is_once: it is over when it has processed the input of its start.
+        launch: how it was started.
     """
 
     def __init__(
@@ -65,15 +68,16 @@ class Host:
         say: Callable[[str], None] = log.info,
         failures: Failures | None = None,
         is_once: bool = False,
+        launch: Launch = UNKNOWN,
     ) -> None:
         self._plan, self._context, self._history, self._say = plan, context, history, say
-        self._is_once = is_once
+        self._is_once, self._launch = is_once, launch
         self._once: Once | None = None
         self._failures = Failures() if failures is None else failures
         self._on_progress: Callable[[], None] = lambda: None
         #: Batches that have completed an epoch since the last poll.
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
-        watch = Supervision(context=context, failures=self._failures, say=say)
+        watch = Supervision(context=context, failures=self._failures, say=say, launch=launch)
         self._batches = batches_of(plan.batches, context, partial(writing.settle, context), self._completed.put)
         self._regions = {
             region.name: SupervisedRegion(
@@ -153,9 +157,17 @@ class Host:
             spare=self._plan.spare_checkpoints,
             say=self._say,
             on_failure=self._count_failure,
-            before_start=lambda name: self._units[name].before_start(),
+            before_start=self._before_start,
             may_start=lambda name: not self._failures.waits(name),
         )
+
+    def _before_start(self, name: str) -> bool:
+        """Return whether a processor may start now. First choose the interval of a region with an objective."""
+        if name in self._regions and (live := self._regions[name].live).region.has_objective:
+            known, standby = self._context.home.store.measurements(name), self._launch.keeps_standby
+            live.region = objective.chosen(live.region, known, standby=standby)
+            live.retain = self._plan.retained_of(live.region, self._history)
+        return self._units[name].before_start()
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""

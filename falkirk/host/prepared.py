@@ -84,8 +84,9 @@ class Prepared:
         """Return the reason why a host with these settings can't use this; "" if it can."""
         mine = replace(self._settings, standby=None)
         now = replace(
-            settings, generation=mine.generation, force=mine.force, failures=mine.failures, replaced=mine.replaced
-        )
+            settings, generation=mine.generation, force=mine.force, failures=mine.failures, replaced=mine.replaced,
+            died_at_s=mine.died_at_s,
+        )  # fmt: skip
         if now != mine:
             return "it was started with other settings"
         changed = sorted(name for name, digest in self._files.items() if _digest(Path(name)) != digest)

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -30,6 +30,7 @@ from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.host import Host
+from falkirk.host.measurements import Launch
 from falkirk.host.once import OnceStatus
 from falkirk.host.prepared import Prepared, application_session
 from falkirk.host.query import record_processes
@@ -38,6 +39,7 @@ from falkirk.host.spans import is_recorded
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
+from falkirk.plan.objective import chosen_for
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
@@ -167,9 +169,15 @@ def _run(
     add_py_files(settings.conf)
     app = load_application(Path(settings.file), leased=settings.leased) if prepared is None else prepared.app
     connection = broker_of(app, settings.kafka)
-    home = _attach(app, settings, stopping)
+    outages = set[str]()
+
+    def report_waiting(waited_s: float, what: str = "broker") -> None:
+        outages.add(what)
+        _report_waiting(home_path, waited_s, what=what)
+
+    home = _attach(app, settings, stopping, report_waiting)
     topics = Topics(connection)
-    topics.await_broker(on_wait=lambda waited_s: _report_waiting(home_path, waited_s))
+    topics.await_broker(on_wait=report_waiting)
     if stopping.is_set():
         return 0  # the coordinator has stopped or died, so this host must not start anything
     claim = Claim(connection, home)
@@ -182,7 +190,8 @@ def _run(
     record_processes(home, session)
     exposed = exposure(session)
     with step("plan"):
-        plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
+        planned = plan_application(app, session, home.identity) if prepared is None else prepared.plan
+        plan = chosen_for(planned, home.store.measurements, standby=settings.keeps_standby)
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,
         fenced=plan.fenced, recorder=recorder,
@@ -194,7 +203,11 @@ def _run(
     slots = slots_needed(plan, topics)
     available = check_slots(slots, session)
     write_atomically(home_path / PLAN, json.dumps(as_json(plan, slots, available), indent=1))
-    host = Host(plan, context, history=app.history, say=_say, failures=failures, is_once=settings.once)
+    launch = Launch(  # the outage of a broker or a store is no part of a restart
+        began_s=None if outages else settings.died_at_s or began_s, standby=prepared is not None,
+        keeps_standby=settings.keeps_standby,
+    )  # fmt: skip
+    host = Host(plan, context, history=app.history, say=_say, failures=failures, is_once=settings.once, launch=launch)
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set, replaced=settings.replaced if plan.fenced else None)
     if stopping.is_set():
@@ -238,8 +251,10 @@ def _say(text: str) -> None:
         print(plain(text), flush=True)
 
 
-def _attach(app: Application, settings: HostSettings, stopping: threading.Event) -> Home:
-    """Open the home as soon as its store answers."""
+def _attach(
+    app: Application, settings: HostSettings, stopping: threading.Event, report: Callable[[float, str], None]
+) -> Home:
+    """Open the home as soon as its store answers. Args: report: receives the time waited, and for what."""
     began_s, path = time.monotonic(), Path(settings.home)
     while True:
         try:
@@ -247,7 +262,7 @@ def _attach(app: Application, settings: HostSettings, stopping: threading.Event)
         except StoreError as error:
             if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
                 raise
-            _report_waiting(path, time.monotonic() - began_s, what="store")
+            report(time.monotonic() - began_s, "store")
 
 
 def _report_waiting(home: Path, waited_s: float, *, what: str = "broker") -> None:

@@ -26,9 +26,11 @@ from falkirk.home.guard import is_replaced
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
 from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
+from falkirk.host.measurements import Launch
 from falkirk.host.spans import exported, is_recorded
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
+from falkirk.plan.objective import chosen_for
 from falkirk.plan.planner import plan_application
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import notes_on_clocks, prepare_topics
@@ -206,6 +208,7 @@ def run_here(
     """
     if app.pushed:
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
+    launch = Launch(began_s=time.time())
     session = spark_session(
         app.name, master="local[32]", buffer_timeout=app.buffer_timeout, state_partitions=app.state_partitions
     )
@@ -216,7 +219,8 @@ def run_here(
         opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
-        plan = plan_application(app, session, opened.identity)
+        planned = plan_application(app, session, opened.identity)
+        plan = chosen_for(planned, opened.store.measurements, standby=False)
         context = Context(
             session=session, connection=connection, home=opened, state_partitions=app.state_partitions,
             fenced=plan.fenced, recorder=recorder,
@@ -228,7 +232,7 @@ def run_here(
         check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
         counts = KeptCounts(opened.path)
-        host = Host(plan, context, history=app.history, failures=counts.failures, is_once=once)
+        host = Host(plan, context, history=app.history, failures=counts.failures, is_once=once, launch=launch)
         return Query(host, opened, counts, claim, force=force, recorder=recorder)
     except BaseException:
         if claim is not None:

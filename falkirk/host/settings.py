@@ -50,7 +50,8 @@ class HostSettings:
     Args: coordinator: its process id. generation: the home's generation, which the host's writes name. failures: the
         counts of the host before it. standby: the scratch folder of a host that first waits for a second line of
         settings, with which it takes charge (falkirk/host/standby.py). leased: its coordinator holds a lease, so
-        another machine may take over. replaced: as of `Home`. Others: as `RunSettings`.
+        another machine may take over. replaced: as of `Home`. keeps_standby: the coordinator is told to keep a standby.
+        died_at_s: when the host before it died, if one did. Others: as `RunSettings`.
     """
 
     coordinator: int
@@ -66,6 +67,8 @@ class HostSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     leased: bool = False
+    keeps_standby: bool = False
+    died_at_s: float | None = None
     replaced: tuple[str, int] | None = None
 
     def to_json(self) -> str:

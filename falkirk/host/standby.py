@@ -67,6 +67,8 @@ class Standby:
         told = os.environ.get(VARIABLE, "")
         self._wanted = wanted if wanted is not None or told not in ("0", "1") else told == "1"
         self._is_possible = master is None or is_local(master)
+        #: Whether one is kept without regard to memory and processors.
+        self.is_certain = self._is_possible and self._wanted is True
         self._process: subprocess.Popen[str] | None = None
         #: The home that records it.
         self._home: Home | None = None

@@ -13,6 +13,7 @@ from falkirk.errors import FalkirkError
 from falkirk.errors.location import SourceLocation
 from falkirk.host.failures import Failures
 from falkirk.host.figures import Published
+from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
@@ -24,11 +25,15 @@ WAITS = "executors died repeatedly, so processors that had made no progress star
 
 @dataclass(frozen=True, kw_only=True)
 class Supervision:
-    """The parts that all processors of a host share. Args: say: receives one line for the user at each event."""
+    """The parts that all processors of a host share.
+
+    Args: say: receives one line for the user at each event. launch: the start of the host.
+    """
 
     context: Context
     failures: Failures
     say: Callable[[str], None]
+    launch: Launch = UNKNOWN
 
 
 class Supervised(ABC):

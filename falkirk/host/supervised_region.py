@@ -10,8 +10,10 @@ from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
 from falkirk.host.figures import LiveFigures, Published
+from falkirk.host.measurements import RegionMeasurements
 from falkirk.host.recorded import checkpoint_of
 from falkirk.host.supervised import Supervised, Supervision
+from falkirk.plan import objective
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
@@ -31,6 +33,7 @@ class SupervisedRegion(Supervised):
     def __init__(self, live: LiveRegion, watch: Supervision) -> None:
         super().__init__(live.region.name, live.region.where, watch)
         self.live, self._figures = live, LiveFigures(live)
+        self._measurements = RegionMeasurements(live, watch.context, watch.launch)
         #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
@@ -68,6 +71,7 @@ class SupervisedRegion(Supervised):
         last = live.observe()
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
+        self._measurements.look(live.opening, last)
         status.dead_letters = live.dead_letters
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
@@ -153,6 +157,11 @@ class SupervisedRegion(Supervised):
         fate = "dropped" if suppresses else "published again"
         status.state, status.detail, status.incarnation = "running", "", opening.incarnation
         status.suppressed += opening.released if suppresses else 0
+        if (choice := objective.as_json(self.live.region)) is not None:
+            status.objective = choice
+            self._say(choice["text"])
+            if choice["warning"] is not None:
+                self._say(f"warning: {choice['warning']}")
         if opening.incarnation > 1:
             restored = opening.restored_batch
             source = f"resumes from checkpoint {restored}" if restored >= 0 else "begins at the start of its input"

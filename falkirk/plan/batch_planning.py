@@ -17,7 +17,7 @@ from falkirk.analysis.properties import of_batch
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Lazy
-from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY, TWINS_REFUSED
+from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
@@ -26,6 +26,7 @@ from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
+from falkirk.plan import mechanisms
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
@@ -175,8 +176,7 @@ def returned(
 
 def _check_policy(processor: DeclaredProcessor, *, stateful: bool) -> None:
     """See that a policy of states is that of a batch that has one. Raises: DefinitionError: `POLICY_MISPLACED`."""
-    if isinstance(processor.policy, Lazy) and processor.policy.twins:
-        raise TWINS_REFUSED.error(where=processor.where, name=processor.name, reason="it does not run live")
+    mechanisms.check_batched(processor, "it does not run live")
     if isinstance(processor.policy, Lazy) and not stateful:
         raise POLICY_MISPLACED_LAZY.error(where=processor.where, policy=processor.policy, processor=processor.name)
 

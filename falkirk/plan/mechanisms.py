@@ -33,6 +33,7 @@ from falkirk.declare.policy import (
     Snapshots,
 )
 from falkirk.errors import GuaranteeError
+from falkirk.errors.conditions.objective import OBJECTIVE_REFUSED
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
 from falkirk.errors.location import SourceLocation
 from falkirk.local.spark import writes_elsewhere
@@ -153,16 +154,24 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
 def check_live(processor: DeclaredProcessor, reason: str) -> None:
     """Refuse a policy that only live processors can have, on a processor in micro-batches.
 
-    Raises: DefinitionError: `POLICY_MISPLACED`, `TWINS_REFUSED`.
+    Raises: DefinitionError: `POLICY_MISPLACED`, `TWINS_REFUSED`, `OBJECTIVE_REFUSED`.
     """
-    if isinstance(processor.policy, Lazy) and processor.policy.twins:
-        raise TWINS_REFUSED.error(
-            where=processor.where, name=processor.name, reason=f"it does not run live, because {reason}"
-        )
+    check_batched(processor, f"it does not run live, because {reason}")
     if isinstance(processor.policy, Snapshots | Acknowledged):
         raise POLICY_MISPLACED_LIVE.error(
             where=processor.where, policy=processor.policy, processor=processor.name, reason=reason
         )
+
+
+def check_batched(processor: DeclaredProcessor, reason: str) -> None:
+    """Refuse options of `Lazy` that only live processors can have. Args: reason: why the processor is not live.
+
+    Raises: DefinitionError: `TWINS_REFUSED`, `OBJECTIVE_REFUSED`.
+    """
+    if isinstance(processor.policy, Lazy) and processor.policy.twins:
+        raise TWINS_REFUSED.error(where=processor.where, name=processor.name, reason=reason)
+    if isinstance(processor.policy, Lazy) and processor.policy.recover_within is not None:
+        raise OBJECTIVE_REFUSED.error(where=processor.where, name=processor.name, reason=reason)
 
 
 def check_twins(region: Region, session: SparkSession) -> None:
@@ -176,7 +185,7 @@ def check_twins(region: Region, session: SparkSession) -> None:
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
         f"checkpoints every {seconds(region.interval_s)} leave no time between those of the two queries; the least is "
-        f"{seconds(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S,
+        f"{seconds(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S and not region.has_objective,
     }
     reason = next((text for text, applies in reasons.items() if applies), None)
     if region.twins and reason is not None:

@@ -65,7 +65,7 @@ class Plan:
         A failure may need the checkpoint that matches one of the slowest region, which may be late. The files of
         older points of the history are set aside.
         """
-        slowest_s = max(each.interval_s for each in self.regions)
+        slowest_s = max(each.slowest_interval_s for each in self.regions)
         return (
             history.batches(region.interval_s)
             + self.spare_checkpoints

@@ -49,7 +49,7 @@ from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import kafka_schema, parse, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.local.spark import writes_elsewhere
-from falkirk.plan import event_time, joins, mechanisms, promises, python_steps
+from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
 from falkirk.plan.draft import Draft, Log
@@ -394,4 +394,4 @@ class _Planner:
             ),
         )
         mechanisms.check_twins(region, self.session)
-        self.regions.append(region)
+        self.regions.append(objective.chosen(region))

@@ -25,6 +25,7 @@ from falkirk.plan.reasons import (
 from falkirk.plan.step_reasons import of_step
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
+from falkirk.theory.objective import Choice
 
 #: The memory of one stamp in the barrier of a join.
 _STAMP_BYTES = 500
@@ -130,6 +131,7 @@ class Region:
         joined: the source of the right side of its join. Then `source` is that of the left side.
         keyed_by: the columns of its log by which its keyed step groups; None: unknown.
         longest_call_s: the longest time that a record may wait for Python; 0: it calls none.
+        choice: how `interval_s` was chosen, if the policy has an objective: see objective.py.
     """
 
     name: str
@@ -158,6 +160,7 @@ class Region:
     joined: SourceNode | None = None
     keyed_by: tuple[str, ...] | None = None
     longest_call_s: float = 0.0
+    choice: Choice | None = None
 
     @property
     def sources(self) -> tuple[SourceNode, ...]:
@@ -173,6 +176,16 @@ class Region:
     def twins(self) -> bool:
         """Whether two queries compute its results: see falkirk/runtime/live/twin.py."""
         return isinstance(self.policy, Lazy) and self.policy.twins
+
+    @property
+    def has_objective(self) -> bool:
+        """Whether its interval is chosen, at each start, for a time in which it is to recover."""
+        return isinstance(self.policy, Lazy) and self.policy.recover_within is not None
+
+    @property
+    def slowest_interval_s(self) -> float:
+        """The longest time between checkpoints that any start of the region may have."""
+        return self.interval_s if self.choice is None else self.choice.greatest_s
 
     def logs(self) -> RegionLogs:
         """Return the facts that are needed about it while it does not run."""

@@ -20,7 +20,8 @@ from falkirk.errors.spark import JVM_ERRORS
 from falkirk.local.spark import writes_elsewhere
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Context
-from falkirk.theory.ids import Offsets
+from falkirk.theory.delivery import SourcePartition
+from falkirk.theory.ids import Offset, Offsets
 
 #: Positions of a held log are kept at most this often, so that a release that waits for hours costs no memory.
 _HELD_KEPT = 1000
@@ -87,6 +88,19 @@ def noted(raw: DataFrame, context: Context, region: str, source: int) -> DataFra
         figures, types.DataTypes.LongType, "note", sequence, nothing, True, True, True, jvm.scala.Option.empty()
     )
     return raw.withColumn("offset", ClassicColumn(bridge.column(call)))
+
+
+def reached(context: Context, region: str) -> dict[SourcePartition, Offset]:
+    """Return the end of the records that a region has read since its query began, of each partition with any.
+
+    It is empty on a cluster: see `noted`.
+    """
+    try:
+        name = lanes.key(context.home.identity, region)
+        found = json.loads(str(context.session._jvm.org.falkirk.Figures.reached(name)))  # type: ignore[union-attr]
+    except JVM_ERRORS:  # the JVM is dead, and the next poll reports it
+        return {}
+    return {(source, partition): Offset(offset + 1) for source, partition, offset in found}
 
 
 def _java(column: Column) -> Any:

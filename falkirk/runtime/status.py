@@ -1,6 +1,7 @@
 """Status: the state of each region of a running application, as users see it."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from falkirk.errors import FalkirkError
 
@@ -21,7 +22,8 @@ class RegionStatus:
 
     Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
         error: the name of the error that ended it last, if one did. twin: whether its second query runs; None: it has
-        no twins.
+        no twins. objective: the interval that was chosen at its start, and from which numbers, if it has to recover
+        within a time (falkirk/plan/objective.py).
     """
 
     name: str
@@ -37,6 +39,7 @@ class RegionStatus:
     condition: str = ""
     error: str = ""
     twin: bool | None = None
+    objective: dict[str, Any] | None = None
 
     def copy(self) -> "RegionStatus":
         """Return the present values, which change no more."""

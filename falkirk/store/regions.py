@@ -3,6 +3,7 @@ output's tail may be read, marks, and input that is skipped."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import sqlalchemy as sql
 
@@ -17,13 +18,17 @@ from falkirk.store.values import (
     dump_positions,
     load,
     load_marks,
+    load_measurements,
     load_positions,
     printable,
 )
 from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
+from falkirk.theory.objective import Measurements
 
 #: The kind of decision that says that a checkpoint is damaged.
 _DAMAGED = "damaged"
+#: The kind of decision with the numbers that were measured about a region.
+_MEASURED = "measured"
 #: The kind of decision that records the results that a region had sent at each checkpoint.
 _MARKS = "marks"
 
@@ -194,6 +199,21 @@ class RegionStore(Part):
         with self._reading() as db:
             text = db.execute(query).scalar()
             return () if text is None else load_marks(text)
+
+    def record_measurements(self, region: str, found: Measurements) -> None:
+        """Record the numbers that were measured about a region, in place of the former ones."""
+        mine = (decisions.c.kind == _MEASURED) & (decisions.c.name == region)
+        with self._writing() as db:
+            db.execute(decisions.delete().where(mine))
+            made = {"content": dump(asdict(found)), "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(kind=_MEASURED, name=region, number=0, **made))
+
+    def measurements(self, region: str) -> Measurements:
+        """Return what `record_measurements` has recorded; without a record, no number is known."""
+        query = sql.select(decisions.c.content).where(decisions.c.kind == _MEASURED, decisions.c.name == region)
+        with self._reading() as db:
+            text = db.execute(query).scalar()
+            return Measurements() if text is None else load_measurements(text)
 
     def tails(self, region: str) -> tuple[TailRecord, ...]:
         """Return the recorded output positions of a region, oldest first."""

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
+from falkirk.theory.objective import Measurements
 
 Marked = tuple[Positions, Positions]
 """How much of its inputs a region had read, and how much it had sent by then."""
@@ -65,6 +66,17 @@ def load_marks(text: object) -> tuple[Marked, ...]:
         return tuple((_as_numbers(read), _as_numbers(sent)) for read, sent in load(text))
     except (ValueError, AttributeError, TypeError) as error:
         raise DamagedValue(f"{text!r:.80} is no marks") from error
+
+
+def load_measurements(text: object) -> Measurements:
+    """Return the measurements of a record. Numbers that only another version knows are left out.
+
+    Raises: DamagedValue: it is no record of measurements.
+    """
+    content, names = load(text), {each.name for each in fields(Measurements)}
+    if not isinstance(content, dict) or not all(isinstance(v, float | int | None) for v in content.values()):
+        raise DamagedValue(f"{text!r:.80} is no measurements")
+    return Measurements(**{name: value for name, value in content.items() if name in names})
 
 
 def _as_text(positions: Mapping[LogId, Mapping[int, Offset]]) -> dict[str, dict[str, int]]:

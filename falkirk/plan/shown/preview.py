@@ -4,17 +4,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.declare.application import Application
-from falkirk.errors import LogError
-from falkirk.home.identity import identity_of
+from falkirk.errors import HomeError, LogError, StoreError
+from falkirk.home.folder import attach_home
+from falkirk.home.identity import FILE, identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
+from falkirk.plan.objective import chosen_for, previewed
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.shown.why import IDENTITY_UNKNOWN
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
 from falkirk.plan.topics import notes_on_clocks
+from falkirk.system import locks
+from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
 PARTITIONS_ASSUMED = 2
@@ -28,7 +32,10 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
     )
-    plan = plan_application(app, session, _identity(home or app.home))
+    planned = plan_application(app, session, _identity(home or app.home))
+    known, unread = measurements_of(app, planned, home or app.home)
+    plan = chosen_for(planned, lambda name: known.get(name, Measurements()), standby=False)
+    objectives = tuple(text for region in plan.regions for text in previewed(region, known))
     connection = Connection.of(kafka) if kafka else app.kafka
     partitions: dict[str, int] = {}
     notes: tuple[str, ...] = ()
@@ -39,14 +46,30 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
             notes = notes_on_clocks(plan, topics)
     elif plan.regions:
         notes = (f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
+    notes = (*notes, *unread)
     slots = _slots(plan, partitions)
     needed = sum(s.total for s in slots)
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
     return Shown(
         plan=plan, slots=slots, available=available, is_provided=master is None, home=home or app.home,
         broker=None if connection is None else connection.bootstrap,
-        notes=notes,
+        notes=notes, objectives=objectives,
     )  # fmt: skip
+
+
+def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:
+    """Return what a home has measured about the regions with an objective, and a note if it can't be read.
+
+    Nothing is measured before the first run. This takes no lock, so the application may run.
+    """
+    names = [region.name for region in plan.regions if region.has_objective]
+    if not names or not all((home / name).exists() for name in (FILE, locks.OWNER)):
+        return {}, ()
+    try:
+        with attach_home(home, app.name, app.store) as held:
+            return {name: held.store.measurements(name) for name in names}, ()
+    except (HomeError, StoreError) as error:
+        return {}, (f"the measurements of the home can't be read ({error.condition}), so guesses take their place.",)
 
 
 def _identity(home: Path) -> str:

@@ -33,7 +33,8 @@ class Shown:
     Args:
         available: slots of the Spark application. is_provided: no Spark master is named, so `falkirk run` starts Spark
             on this machine with enough slots.
-        home: of the application. broker: its address, if one is named.
+        home: of the application. broker: its address, if one is named. objectives: sentences about the intervals that
+            regions choose to recover within a time.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class Shown:
     home: Path | None = None
     broker: str | None = None
     notes: tuple[str, ...] = ()
+    objectives: tuple[str, ...] = ()
 
     def renderable(self, width: int = WIDTH_MAX) -> RenderableType:
         """Return the overview for a terminal of that width."""
@@ -74,7 +76,8 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     regions = [(with_steps(shown.plan, r), _how(r), _source(r)) for r in shown.plan.regions]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
-    ending = [*_requests(shown.plan), *_slots(shown), *_warnings(shown, promises), f"`--why {_example(promises)}` "
+    notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
+    ending = [*notes, f"`--why {_example(promises)}` "
               "explains the promise, the time of publication, and what a failure costs."]  # fmt: skip
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),

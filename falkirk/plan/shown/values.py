@@ -1,7 +1,7 @@
 """The plan as plain values, for ``falkirk plan --json`` and its readers."""
 
 from falkirk.declare.policy import Delivery
-from falkirk.plan import mechanisms
+from falkirk.plan import mechanisms, objective
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
@@ -71,6 +71,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "consequence": mechanisms.consequence(region),
         "repeated_by": region.repeated_by,
         "interval_s": region.interval_s,
+        "objective": objective.as_json(region),
         "twins": region.twins,
         "stateful": region.stateful,
         "hop": None if region.hop is None else _hop_json(region.hop, region.record_bytes),

@@ -82,7 +82,7 @@ class LiveRegion(RegionAtRest):
         on_progress: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         super().__init__(region.logs(), context)
-        self._retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
+        self.retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._lanes = RegionLanes(region, context)
@@ -283,7 +283,7 @@ class LiveRegion(RegionAtRest):
         self.observations = Observations(losses.any) if writes_elsewhere(self._context.session) else None
         query = LiveQuery(
             region=self.region, context=self._context, release=opening.release, checkpoint=self._checkpoint,
-            retain=self._retain, lanes=self._lanes, losses=losses,
+            retain=self.retain, lanes=self._lanes, losses=losses,
         )  # fmt: skip
         discard(self._checkpoint)
         started = query.start(record.start_offsets, restored, opening.skips)
@@ -357,7 +357,7 @@ class LiveRegion(RegionAtRest):
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
         newest = BatchId(self._points[-1].number if self._points else -1)
         batches = tuple(BatchId(number) for number in numbers)
-        self._kept.set_aside(batches, newest=newest, retain=self._retain)
+        self._kept.set_aside(batches, newest=newest, retain=self.retain)
         if batches != self._only:
             super().keep_only(numbers)
             self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)

@@ -5,22 +5,28 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands.homes import homes_below
 from falkirk.commands.owners import SHOWN_S
-from falkirk.commands.status import see, watch
+from falkirk.commands.status import picture, see, watch
 from falkirk.declare.load import load_application
 from falkirk.errors import HomeError, SparkError
 from falkirk.home.folder import LEASED, open_home, this_process, waiting_home
+from falkirk.plan.objective import as_json, chosen
 from falkirk.runtime.status import RegionStatus
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
+from falkirk.theory.objective import Measurements
+from tests.unit.regions import region_under
 
 APP = """
 import falkirk as fk
@@ -51,6 +57,21 @@ def publish(shop: Path, *, state: str = "running", at_s: float | None = None) ->
 
 def ask(shop: Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["status", str(shop), *options])
+
+
+def test_the_choice_for_an_objective_is_shown_with_its_warning(shop: Path) -> None:
+    region = chosen(region_under("sales", fk.Lazy(recover_within="5 seconds")), Measurements(restart_s=11.0))
+    status = RegionStatus(name="sales", state="running", objective=as_json(region))
+    content = {"at_s": time.time(), "pid": 1, "regions": [asdict(status)], "error": None}
+    (shop.parent / "home" / "status.json").write_text(json.dumps(content))
+    shown = " ".join(ask(shop).output.split())
+    assert "sales: a checkpoint every 2 s, to recover within 5 s. Restart 11.0 s (measured), replay" in shown
+    assert "Warning: OBJECTIVE_MISSED: 'sales' may need longer than 5 s to recover" in shown
+    described = json.loads(ask(shop, "--json").output)["regions"][0]["objective"]
+    assert (described["interval_s"], described["met"]) == (2.0, False)
+    table = Console(file=io.StringIO(), width=200)
+    table.print(picture(see(load_application(shop), shop.parent / "home"), time.time()))
+    assert "to recover within 5 s" in cast(io.StringIO, table.file).getvalue()
 
 
 def test_the_owner_of_a_lease_and_those_that_wait_are_shown(shop: Path) -> None:

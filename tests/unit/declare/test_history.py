@@ -63,7 +63,9 @@ def test_a_span_of_time_names_its_day_once() -> None:
 
 
 def _region(interval_s: float, *, deterministic: bool) -> Region:
-    made = cast(Region, SimpleNamespace(interval_s=interval_s, deterministic=deterministic))
+    made = cast(
+        Region, SimpleNamespace(interval_s=interval_s, slowest_interval_s=interval_s, deterministic=deterministic)
+    )
     cast(Any, made).awaited_s = lambda spare: Region.awaited_s(made, spare)
     return made
 

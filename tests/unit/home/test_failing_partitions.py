@@ -43,7 +43,9 @@ class Live:
     read: list[int] = field(default_factory=list)
     starts: int = 0
     query: Any = None
-    region: Any = field(default_factory=lambda: SimpleNamespace(name="counts", where=None))
+    region: Any = field(
+        default_factory=lambda: SimpleNamespace(name="counts", where=None, choice=None, has_objective=False)
+    )
     observations = None
     dead_letters = 0
     ready_at_s = progressed_at_s = 0.0

@@ -123,7 +123,7 @@ def waiting(tmp_path: Path) -> Iterator[Waiting]:
 
 
 def test_it_takes_charge_with_the_settings_of_a_host(waiting: Waiting) -> None:
-    waiting.send(replace(waiting.settings, force=True, failures={"out": {"failures": 1}}))
+    waiting.send(replace(waiting.settings, force=True, failures={"out": {"failures": 1}}, died_at_s=9.5))
     wait_until(lambda: waiting.took_charge() or waiting.process.poll() is not None, 60, "it to take charge")
     assert waiting.took_charge()
     assert (waiting.folder / "stopped").exists()

@@ -57,3 +57,27 @@ def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     with open_home(app.home, app.name) as home:
         coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
     assert host.killed == hangs
+
+
+def test_the_next_host_knows_when_the_last_one_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of an outage of the broker is not that of a restart."""
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__), standby=True), say=lambda _text: None)
+    told = list[float | None]()
+
+    def run_host(home: Any) -> str:
+        settings = coordinator._host_settings(home)
+        assert settings.keeps_standby, "the command asks for one"
+        told.append(settings.died_at_s)
+        coordinator._alive_at_s, coordinator._waits_for = 100.0 + len(told), "BROKER_AWAY" if len(told) == 2 else ""
+        coordinator._commits = {"counts": len(told)}
+        if len(told) == 4:
+            coordinator.stop()
+        return "killed by signal 9"
+
+    monkeypatch.setattr(coordinator, "_run_host", run_host)
+    monkeypatch.setattr(supervise, "AWAY_PAUSE_S", 0.01)
+    coordinator.run()
+    assert told == [None, 101.0, None, 103.0]
+    by_itself = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
+    assert not by_itself._host_settings(None).keeps_standby, "memory and processors decide, so it may be missing"

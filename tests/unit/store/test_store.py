@@ -7,6 +7,8 @@ import pytest
 
 from falkirk.errors import InternalError, StoreError
 from falkirk.store import Store
+from falkirk.store.values import DamagedValue, load_measurements
+from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail
 
@@ -105,6 +107,23 @@ def test_marks_replace_those_that_were_recorded_before(store: Store) -> None:
     store.record_marks("counts", [({"hop": {0: 9}}, {"counts": {0: 5}})])
     assert store.marks("counts") == (({"hop": {0: 9}}, {"counts": {0: 5}}),)
     assert len(store.marks("other")) == 1
+
+
+def test_measurements_replace_those_that_were_recorded_before(store: Store) -> None:
+    assert store.measurements("counts") == Measurements()
+    store.record_measurements("counts", Measurements(restart_s=9.5, input_per_s=0.25, at_s=7.0))
+    found = Measurements(restart_s=8.0, standby_restart_s=1.5, replay_per_s=1e6, input_per_s=3.0, checkpoint_s=0.0)
+    store.record_measurements("counts", found)
+    store.record_measurements("other", Measurements(at_s=1.0))
+    assert (store.measurements("counts"), store.measurements("other")) == (found, Measurements(at_s=1.0))
+
+
+def test_measurements_of_another_version_are_read_as_far_as_they_are_known() -> None:
+    text = '{"restart_s": 2.0, "replay_per_s": null, "humidity": 7}'
+    assert load_measurements(text) == Measurements(restart_s=2.0)
+    for damaged in ("[]", "7", '{"restart_s": "soon"}', "{"):
+        with pytest.raises(DamagedValue):
+            load_measurements(damaged)
 
 
 def test_later_tails_are_forgotten_when_an_earlier_batch_is_restored(store: Store) -> None:

@@ -11,6 +11,7 @@ import pytest
 from falkirk.errors import StoreError
 from falkirk.store import Store, TailRecord
 from falkirk.store.part import Part
+from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents
 from tests.support import wait_until
 
@@ -25,6 +26,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "distrust": lambda s: s.distrust("counts", 1, "by the former"),
     "forget_distrust_after": lambda s: s.forget_distrust_after("counts", -2),
     "record_marks": lambda s: s.record_marks("counts", [({"hop": {0: 1}}, {"counts": {0: 2}})]),
+    "record_measurements": lambda s: s.record_measurements("counts", Measurements(restart_s=2.0)),
     "skip_input": lambda s: s.skip_input("counts", ((0, 1, 2),)),
     "void_range": lambda s: s.void_range("hop", 0, 1, 2),
     "record_release": lambda s: s.record_release("answers", "held", 0, 99, ends={"out": {0: 1}}),

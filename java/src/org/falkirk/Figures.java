@@ -4,6 +4,7 @@ import java.util.Arrays;
 import java.util.Map;
 import java.util.StringJoiner;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicLongArray;
 import java.util.concurrent.atomic.LongAdder;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -34,7 +35,7 @@ public final class Figures {
   private static final Map<UTF8String, Figures> BY_TEXT = new ConcurrentHashMap<>();
 
   private final Map<String, Written> written = new ConcurrentHashMap<>();
-  private final Map<Long, AtomicLongArray> arrivals = new ConcurrentHashMap<>();
+  private final Map<Long, Arrivals> arrivals = new ConcurrentHashMap<>();
 
   private Figures() {}
 
@@ -42,6 +43,13 @@ public final class Figures {
   private static final class Written {
     final LongAdder records = new LongAdder(), sumMs = new LongAdder();
     final AtomicLongArray counts = new AtomicLongArray(BOUNDS_MS.length + 1);
+  }
+
+  /** The records of one partition that were read. Several tasks may note at the same time. */
+  private static final class Arrivals {
+    final AtomicLongArray slots = new AtomicLongArray(KEPT);
+    /** The greatest offset. */
+    final AtomicLong reached = new AtomicLong(-1);
   }
 
   static Figures of(String region) {
@@ -60,9 +68,10 @@ public final class Figures {
   }
 
   void arrived(int source, int partition, long offset, long atMs) {
+    Arrivals to = arrivals.computeIfAbsent(place(source, partition), p -> new Arrivals());
+    if (offset > to.reached.getPlain()) to.reached.setRelease(offset);
     if (atMs < 0) return; // Kafka has no timestamp of it
-    AtomicLongArray slots = arrivals.computeIfAbsent(place(source, partition), p -> new AtomicLongArray(KEPT));
-    slots.set((int) (offset & (KEPT - 1)), lap(offset) << TIME_BITS | (atMs & TIME_MASK));
+    to.slots.set((int) (offset & (KEPT - 1)), lap(offset) << TIME_BITS | (atMs & TIME_MASK));
   }
 
   private static long place(long source, long partition) {
@@ -93,9 +102,9 @@ public final class Figures {
   }
 
   private long arrivedMs(long place, long offset) {
-    AtomicLongArray slots = arrivals.get(place);
-    if (slots == null) return -1;
-    long slot = slots.get((int) (offset & (KEPT - 1)));
+    Arrivals from = arrivals.get(place);
+    if (from == null) return -1;
+    long slot = from.slots.get((int) (offset & (KEPT - 1)));
     return slot != 0 && slot >>> TIME_BITS == lap(offset) ? slot & TIME_MASK : -1;
   }
 
@@ -114,6 +123,19 @@ public final class Figures {
   static void forgetArrivals(String region) {
     Figures figures = REGIONS.get(region);
     if (figures != null) figures.arrivals.clear();
+  }
+
+  /**
+   * Returns how far a region has read since its query began, as JSON: source, partition and greatest offset of each
+   * partition of which it has read a record.
+   */
+  public static String reached(String region) {
+    StringJoiner places = new StringJoiner(",", "[", "]");
+    Figures figures = REGIONS.get(region);
+    if (figures == null) return "[]";
+    figures.arrivals.forEach((place, from) ->
+        places.add("[" + (place >> Integer.SIZE) + "," + place.intValue() + "," + from.reached.get() + "]"));
+    return places.toString();
   }
 
   /** Returns the figures of the regions whose names begin so, as JSON: region, topic, and what is counted. */

@@ -51,6 +51,19 @@ public final class FiguresTest {
         Check.equal(figures.arrivedMs(header("0.0." + (17 + Figures.KEPT))), -1L);
     }
 
+    public void theGreatestOffsetOfEachPartitionIsToldUntilItIsForgotten() {
+        Check.equal(Figures.reached("reached"), "[]");
+        Figures figures = Figures.of("reached");
+        figures.arrived(0, 2, 40, 5_000);
+        figures.arrived(0, 2, 41, -1); // Kafka has no timestamp of it
+        figures.arrived(0, 2, 39, 5_000); // by the other one of two queries
+        Check.equal(Figures.reached("reached"), "[[0,2,41]]");
+        figures.arrived(1, 3, 0, 5_000);
+        Check.that(Figures.reached("reached").contains("[1,3,0]"), "of a join, both sources");
+        Figures.forgetArrivals("reached");
+        Check.equal(Figures.reached("reached"), "[]");
+    }
+
     public void anOtherHeaderIsNotMeasured() {
         Figures figures = Figures.of("other");
         figures.arrived(0, 0, 0, 5_000);
