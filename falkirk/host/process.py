@@ -38,6 +38,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
 from falkirk.plan.topics import notes_on_clocks, prepare_topics
@@ -172,6 +173,8 @@ def _run(
     session = application_session(app, settings.master, wanted, settings.conf) if prepared is None else prepared.session
     record_processes(home, session)
     exposed = exposure(session)
+    if prepared is None:
+        app = with_schemas(app, home.path, Use.START)
     plan = plan_application(app, session, home.identity) if prepared is None else prepared.plan
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,

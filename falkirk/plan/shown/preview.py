@@ -11,6 +11,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import with_schemas
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.shown.why import IDENTITY_UNKNOWN
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
@@ -28,6 +29,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
     )
+    app = with_schemas(app, home or app.home)
     plan = plan_application(app, session, _identity(home or app.home))
     connection = Connection.of(kafka) if kafka else app.kafka
     partitions: dict[str, int] = {}
