@@ -21,7 +21,9 @@ def test_a_url_is_a_registry() -> None:
     assert topic.schemas == fk.Registry("http://registry:8081")
     assert topic.schemas.subject_of("orders") == "orders-value"
     assert fk.Registry("https://r", subject="x").subject_of("orders") == "x"
-    assert fk.Kafka("orders", format="avro", schema=SCHEMA, registry="http://r").written_as.startswith("avro with schema")
+    assert fk.Kafka("orders", format="avro", schema=SCHEMA, registry="http://r").written_as.startswith(
+        "avro with schema"
+    )
 
 
 def test_the_password_comes_from_the_environment_and_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:

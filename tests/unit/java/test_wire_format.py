@@ -72,7 +72,7 @@ def ask(asking: Callable[..., Ask]) -> Ask:
         (of(("id", "string"), ("n", "long")), "026106"),  # a default
         (of(("id", "string"), ("n", "int")), "026106"),  # a promotion
         (of(("n", "int"), ("id", "bytes")), "060261"),  # another order
-        (of(("gone", {"type": "array", "items": "int"}), ("id", "string"), ("n", "int")), "0402040002610 6"),
+        (of(("gone", {"type": "array", "items": "int"}), ("id", "string"), ("n", "int")), "04020400026106"),
         (of(("id", ["null", "string"]), ("n", "int")), "02026106"),  # a union that has the reader's type
         (of(("id", "string"), ("n", "int"), name="other.order"), "026106"),
     ],
