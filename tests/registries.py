@@ -25,8 +25,8 @@ class FakeRegistry:
     """A registry in memory, with a server that can be stopped and started at the same port.
 
     Args: login: ``user:password`` of the only user; None: everybody may use it. Attributes: fault: ``error``: answers
-        are HTTP 500. ``silent``: none comes, until `freed` is set. ``proxy``: answers are a 404 of a proxy. ``half``: the
-        body of an answer never ends. asked: the requests by method and path.
+        are HTTP 500. ``silent``: none comes, until `freed` is set. ``proxy``: answers are a 404 of a proxy. ``half``: a
+        body never ends. asked: the requests by method and path.
     """
 
     login: str | None = None

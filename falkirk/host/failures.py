@@ -7,9 +7,9 @@ there, and the others run. A new start of the application begins without counts.
 home keeps them from one Spark application to the next (counts.py).
 
 Not counted: a full disk, a schema registry that does not answer, and a stray connection to a port of Spark's. Others
-cause them, and they say nothing about the processor. A damaged checkpoint is not counted either, and clears the count: it explains the failures before it, and the
-next start is from another checkpoint. A connection that another task has closed counts a quarter, because the failure
-of that task is the cause.
+cause them, and they say nothing about the processor. A damaged checkpoint is not counted either, and clears the count:
+it explains the failures before it, and the next start is from another checkpoint. A connection that another task has
+closed counts a quarter, because the failure of that task is the cause.
 
 An executor (or the JVM, on one machine) that dies says little: perhaps a value killed it, and perhaps its machine was
 switched off. So such an end of the Spark application counts once for each processor that was running, had input, and

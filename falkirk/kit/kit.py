@@ -31,9 +31,9 @@ from falkirk.local.spark import session as spark_session
 from falkirk.plan.event_time import JOIN, TIMED
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.schemas import without_registries
 from falkirk.plan.recordings import Recordings, node_of
 from falkirk.plan.requests import bound
+from falkirk.plan.schemas import without_registries
 from falkirk.plan.shape import layout_of
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.application.logs import AllLogs, KafkaLogs

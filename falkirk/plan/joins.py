@@ -15,6 +15,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.frames import joins
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN
+from falkirk.plan.recordings import is_declared_as
 
 #: Spark's operators of a join. The live one has another.
 _OPERATORS = {"Join"}
