@@ -44,8 +44,9 @@ def with_schemas(app: Application, home: Path | None, use: Use = Use.PLAN) -> Ap
     """
     found, schemas = copy.copy(app), _Schemas(home, use)
     found.sources = {
-        name: replace(source, topic=schemas.of_source(source.topic)) for name, source in app.sources.items()
-    } if any(_lacks(source.topic) for source in app.sources.values()) else app.sources  # fmt: skip
+        name: replace(source, topic=schemas.of_source(source.topic)) if _lacks(source.topic) else source
+        for name, source in app.sources.items()
+    }
     found.sinks = {
         name: replace(sink, to=schemas.of_sink(sink.to)) if isinstance(sink.to, Kafka) else sink
         for name, sink in app.sinks.items()
@@ -77,9 +78,9 @@ class _Schemas:
         self._before = copy.deepcopy(self._known)
 
     def of_source(self, topic: Kafka) -> Kafka:
+        """Return a source's topic with its schema, which was not given."""
         registry = topic.schemas
-        if registry is None or not _lacks(topic):
-            return topic
+        assert registry is not None
         subject = registry.subject_of(topic.topic)
         known = self._known[_READ].get(subject)
         if known is None:
@@ -88,6 +89,7 @@ class _Schemas:
         return replace(topic, schema=known["schema"])
 
     def of_sink(self, topic: Kafka) -> Kafka:
+        """Return a sink's topic with its schema, and with the id if it is known or has to be."""
         registry = topic.schemas
         if registry is None:
             return topic

@@ -63,7 +63,7 @@ def may_have_lost_state(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error passes by itself: a disk is full, or the broker, the store, a registry or a file is away."""
+    """Return whether an error passes by itself: a disk is full, or the broker, store, registry or a file is away."""
     return is_full(error) or is_away(error) or is_lost(error) or registry_away(error) is not None
 
 
