@@ -39,7 +39,7 @@ LOSSES_MAX = FAILURES_MAX
 #: the next try may show: a damaged checkpoint, for example, from which Falkirk can recover.
 CONNECTIONS_PER_FAILURE = 4
 #: Conditions that pass with a new Spark application, or once the broker is back.
-PASSING = (*AWAY, "REGISTRY_AWAY", "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
+PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 #: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
 #: How long a region waits for a schema registry before its next start. It has waited longer for each record before.
