@@ -24,10 +24,10 @@ _READ, _WRITTEN = "read", "written"
 
 
 class Use(Enum):
-    """What an application is completed for.
+    """The purpose of a completed application.
 
-    PLAN: ids stay unknown, and nothing is recorded. STANDBY: all must be recorded. START: what is missing is looked up,
-    registered and recorded.
+    PLAN: ids stay unknown, and nothing is recorded. STANDBY: all must be recorded. START: missing schemas and ids are
+    looked up, registered and recorded.
     """
 
     PLAN = "plan"
@@ -112,7 +112,7 @@ class _Schemas:
         return {"url": registry.url, "id": str(found.number), "schema": found.schema}
 
     def record(self) -> None:
-        """Record in the home what was looked up for a start."""
+        """Record in the home the schemas and ids that were looked up for a start."""
         if self._use is Use.START and self._file is not None and self._known != self._before:
             write_atomically(self._file, json.dumps(self._known, indent=1))
 

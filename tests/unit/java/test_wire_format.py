@@ -19,10 +19,10 @@ READERS = {
 }  # fmt: skip
 #: `id` "a", `n` 3, `note` null, as the reader has them.
 WANTED = "content 02610600"
-#: How long a value waits for the registry.
-WAIT_MS = 400
+#: How long a value waits for a registry that answers, and for one that does not.
+PATIENT_MS, HASTY_MS = 30_000, 300
 
-Ask = Callable[[bytes], str]
+Ask = Callable[..., str]
 
 
 def of(*fields: tuple[str, Any], name: str = "order") -> dict[str, Any]:
@@ -36,33 +36,21 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 @pytest.fixture(scope="module")
-def asking(java_tests: Command, registry: FakeRegistry) -> Iterator[Callable[..., Ask]]:
-    """Return a function that starts a JVM which reads values."""
-    running: list[subprocess.Popen[str]] = []
-
-    def start(readers: str, authorization: str = "", url: str = "") -> Ask:
-        command = java_tests("WireFormatLines", [url or registry.url, authorization, str(WAIT_MS), readers])
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        running.append(process)
+def ask(java_tests: Command, registry: FakeRegistry) -> Iterator[Ask]:
+    """Return a function that reads a value in a JVM."""
+    command = java_tests("WireFormatLines", [json.dumps(READERS)])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         to, answers = process.stdin, process.stdout
 
-        def ask(value: bytes) -> str:
-            print(value.hex(), file=to, flush=True)
+        def ask(value: bytes, *, wait_ms: int = PATIENT_MS, url: str = "", login: str = "-", kind: str = "avro") -> str:
+            print(url or registry.url, login, wait_ms, kind, f"x{value.hex()}", file=to, flush=True)
             return answers.readline().rstrip("\n")
 
-        return ask
-
-    yield start
-    for process in running:
-        process.communicate()
-        assert process.returncode == 0
-
-
-@pytest.fixture(scope="module")
-def ask(asking: Callable[..., Ask]) -> Ask:
-    return asking(json.dumps(READERS))
+        yield ask
+        process.stdin.close()
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +122,7 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_record(
 ) -> None:
     number = registry.add("orders-value", of(("id", "string"), ("n", "int"), (f"of_{fault}", "null")))
     registry.fault = fault
-    said = ask(wire(number, b"\x02a\x06"))
+    said = ask(wire(number, b"\x02a\x06"), wait_ms=HASTY_MS)
     registry.fault = None
     registry.freed.set()
     registry.freed.clear()
@@ -147,26 +135,23 @@ def test_a_registry_that_is_down_is_waited_for(ask: Ask, registry: FakeRegistry)
     number = registry.add("orders-value", of(("id", "string"), ("n", "int"), ("down", "null")))
     assert ask(wire(known, b"\x02a\x06")) == WANTED
     registry.stop()
-    assert ask(wire(number, b"\x02a\x06")).startswith("away ")
+    assert ask(wire(number, b"\x02a\x06"), wait_ms=HASTY_MS).startswith("away ")
     assert ask(wire(known, b"\x02a\x06")) == WANTED, "a schema that was fetched needs no registry"
     registry.start()
     registry.freed.clear()
     assert ask(wire(number, b"\x02a\x06")) == WANTED
 
 
-def test_the_password_is_sent_and_never_shown(asking: Callable[..., Ask]) -> None:
+def test_the_password_is_sent_and_never_shown(ask: Ask) -> None:
     with FakeRegistry(login="ann:hidden") as registry:
         number = registry.add("orders-value", READERS)
-        good, bad = (
-            asking(json.dumps(READERS), f"Basic {token}", registry.url) for token in ("YW5uOmhpZGRlbg==", "d3Jvbmc=")
-        )
-        assert good(wire(number, bytes.fromhex("02610600"))) == WANTED
-        said = bad(wire(number, bytes.fromhex("02610600")))
+        value = wire(number, bytes.fromhex("02610600"))
+        said = ask(value, url=registry.url, login="d3Jvbmc=", wait_ms=2_000)
         assert said.endswith("HTTP 401"), said
         assert "d3Jvbmc" not in said
+        assert ask(value, url=registry.url, login="YW5uOmhpZGRlbg==") == WANTED
 
 
-def test_json_only_loses_its_prefix(asking: Callable[..., Ask]) -> None:
-    ask = asking("", url="http://127.0.0.1:1")
-    assert ask(wire(7, b"{}")) == f"content {b'{}'.hex()}"
-    assert ask(b"{}").startswith("reason is not in the wire format")
+def test_json_only_loses_its_prefix(ask: Ask) -> None:
+    assert ask(wire(7, b"{}"), url="http://127.0.0.1:1", kind="json") == f"content {b'{}'.hex()}"
+    assert ask(b"{}", kind="json").startswith("reason is not in the wire format")

@@ -35,7 +35,7 @@ import org.apache.avro.Schema;
  * The schemas of one registry, as the tasks of this JVM see them.
  *
  * <p>The schema of an id never changes, so each is fetched once. That an id is unknown is believed for a minute only:
- * its producer may register it later. No answer is neither: the caller waits, and then fails with {@link RegistryAway}.
+ * its producer may register it later. If no answer comes, the caller waits, and then fails with {@link RegistryAway}.
  */
 final class SchemaRegistry {
   private static final long UNKNOWN_MS = 60_000;
@@ -48,7 +48,7 @@ final class SchemaRegistry {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * What the registry has under an id.
+   * The registry's answer for an id.
    *
    * @param schema null: there is a reason why none can be used
    * @param untilMs when the answer must be asked for again

@@ -2,27 +2,37 @@ package org.falkirk;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.util.HashMap;
 import java.util.HexFormat;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /**
- * Answers each line, a value as hexadecimal digits, with a line: `content` and the digits, or `reason`, or `away`.
+ * Answers each line with a line: {@code content} and hexadecimal digits, or {@code reason}, or {@code away}.
  *
- * <p>Arguments: the URL of the registry, the authorization (or an empty text), how long to wait in milliseconds, and the
- * reader's schema (or an empty text for JSON).
+ * <p>A line has, separated by spaces: the URL of the registry, the authorization after the word Basic (or {@code -}), how
+ * long to wait in milliseconds, {@code avro} or {@code json}, and the value as {@code x} and hexadecimal digits. The
+ * argument is the reader's schema.
  */
 public final class WireFormatLines {
     private WireFormatLines() {}
 
     public static void main(String[] given) throws Exception {
-        RegistryAddress address = new RegistryAddress(given[0], given[1].isEmpty() ? null : given[1], null);
-        WireFormat format = new WireFormat(address, given[3].isEmpty() ? null : given[3], Long.parseLong(given[2]));
+        Map<String, WireFormat> formats = new HashMap<>();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         for (String line; (line = lines.readLine()) != null; ) {
+            String[] parts = line.split(" ");
+            byte[] value = HexFormat.of().parseHex(parts[4].substring(1));
+            String authorization = parts[1].equals("-") ? null : "Basic " + parts[1];
+            WireFormat format = formats.computeIfAbsent(line.substring(0, line.lastIndexOf(' ')), each ->
+                    new WireFormat(
+                            new RegistryAddress(parts[0], authorization, null),
+                            parts[3].equals("avro") ? given[0] : null, Long.parseLong(parts[2])));
             try {
-                InternalRow row = format.call(HexFormat.of().parseHex(line));
-                String reason = row.isNullAt(1) ? null : row.getUTF8String(1).toString();
-                System.out.println(reason == null ? "content " + HexFormat.of().formatHex(row.getBinary(0)) : "reason " + reason);
+                InternalRow row = format.call(value);
+                System.out.println(row.isNullAt(1)
+                        ? "content " + HexFormat.of().formatHex(row.getBinary(0))
+                        : "reason " + row.getUTF8String(1));
             } catch (RegistryAway away) {
                 System.out.println("away " + away.getMessage());
             }
