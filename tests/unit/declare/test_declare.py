@@ -35,7 +35,7 @@ def test_public_names() -> None:
     assert fk.__all__ == [
         "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral",
         "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError",
-        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Sink", "Snapshots", "SparkError", "Sql", "Stamped",
+        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry", "Sink", "Snapshots", "SparkError", "Sql", "Stamped",
         "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch", "deterministic",
         "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
     ]  # fmt: skip
