@@ -36,8 +36,8 @@ def test_public_names() -> None:
         "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral",
         "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError",
         "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry", "Sink", "Snapshots", "SparkError", "Sql",
-        "Stamped", "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch", "deterministic",
-        "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
+        "Stamped", "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch",
+        "deterministic", "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
