@@ -72,6 +72,7 @@ def test_a_value_of_any_writer_is_read_as_the_reader_has_it(
     number = registry.add("orders-value", writers)
     assert ask(wire(number, bytes.fromhex(content))) == WANTED
     assert ask(wire(number, bytes.fromhex(content))) == WANTED
+    assert ask(wire(number, bytes.fromhex(content)), wait_ms=PATIENT_MS + 1) == WANTED, "another task"
     assert registry.asked[f"GET /schemas/ids/{number}"] == 1
 
 
