@@ -1,4 +1,4 @@
-"""Plans of topics with a schema registry: they are those of plain Avro, and ask the registry only for a missing schema."""
+"""Plans of topics with a schema registry: those of plain Avro. They ask the registry only for a missing schema."""
 
 import json
 from pathlib import Path
