@@ -12,6 +12,7 @@ from falkirk.declare.endpoints import Console, Files, Kafka, Sql
 from falkirk.declare.http import Http
 from falkirk.declare.parts import Stamped, View
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
+from falkirk.declare.registry import Registry
 from falkirk.declare.sink import Sink
 from falkirk.declare.stream import Stream, latest_value
 from falkirk.declare.tls import Tls
@@ -78,6 +79,7 @@ __all__ = [
     "LogError",
     "LogSends",
     "MachineError",
+    "Registry",
     "Sink",
     "Snapshots",
     "SparkError",

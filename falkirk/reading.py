@@ -3,8 +3,9 @@
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from falkirk.declare.accepted import as_output_topic, as_topic
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka, as_output_topic, as_topic
+from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import SourceNode, root_of
 from falkirk.declare.policy import Delivery, Duration, Lazy
 from falkirk.declare.stream import Stream, source_node

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.application import Application
-from falkirk.declare.endpoints import Kafka, as_endpoint
+from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink, Sink
 from falkirk.errors.conditions.testing import SINK_INVALID_TARGET

@@ -19,6 +19,7 @@ from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import with_schemas
 
 #: The number of differing results that are shown, for each of the two runs.
 SHOWN = 3
@@ -68,6 +69,7 @@ def audit(app: Application, connection: Connection, session: SparkSession, rows:
 
 class _Walk:
     def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
+        app = with_schemas(app, app.home)
         self._plan = plan_application(app, session, "audit")
         again = plan_application(app, session, "audit")
         #: A second plan calls the user's functions of streams again, as the next start does.

@@ -26,6 +26,7 @@ from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import with_schemas
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.log import DECISION, Epoch
 from falkirk.runtime.record import compare
@@ -39,6 +40,7 @@ class BatchJudge:
 
     def __init__(self, app: Application, context: Context, folder: Path) -> None:
         self._context = context
+        app = with_schemas(app, context.home.path)
         self._plan = plan_application(app, context.session, context.home.identity)
         self._recomputation = Recomputation(self._plan, context, folder)
         self._done: dict[str, RecomputedBatch] = {}

@@ -18,6 +18,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session
 from falkirk.plan.batch import Batch
 from falkirk.plan.recordings import Recordings
+from falkirk.plan.schemas import with_schemas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class OutputsJudge:
     def __init__(
         self, app: Application, connection: Connection, *, home: Path | None, memory_bytes: int, partial: bool
     ) -> None:
+        app = with_schemas(app, home or app.home)
         self._app, self._connection, self._home, self._partial = app, connection, home, partial
         self._session = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
         self._space, self._recordings = Space(memory_bytes=memory_bytes), Recordings()

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
+from falkirk.declare.accepted import as_endpoint, as_source
 from falkirk.declare.address import DEFAULT, as_address
 from falkirk.declare.annotations import marks_of, refuse_marks
 from falkirk.declare.checks import (
@@ -25,7 +26,7 @@ from falkirk.declare.checks import (
     policy_misplaced,
 )
 from falkirk.declare.cut import ByTime, Cut, OnArrival
-from falkirk.declare.endpoints import Endpoint, Files, Kafka, as_endpoint, as_source
+from falkirk.declare.endpoints import Endpoint, Files, Kafka
 from falkirk.declare.http import Http
 from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
 from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped, View

@@ -13,25 +13,21 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import TYPE_CHECKING, Literal, Self
 
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
-from falkirk.declare.sink import OwnSink, Sink, as_own, is_sink
+from falkirk.declare.registry import Registry
+from falkirk.declare.sink import OwnSink
 from falkirk.errors.conditions.declare import (
     DATABASE_UNKNOWN,
     KEY_INVALID,
-    NOT_A_TOPIC,
-    NOT_AN_ENDPOINT,
     OPTION_UNKNOWN_CHOICE,
     OPTION_UNKNOWN_FORMAT,
     OPTION_UNKNOWN_METADATA,
-    OPTION_UNKNOWN_METADATA_OF_SINK,
     OPTION_UNKNOWN_ROWS,
-    SCHEMA_MISSING_FILES,
     TABLE_NAME_INVALID,
     TOPIC_NAME_INVALID,
     TOPICS_INVALID,
-    TOPICS_MISPLACED,
 )
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.ids import LogId
@@ -53,7 +49,7 @@ class Kafka:
             every record: all records of one key come from one partition. For a sink the column(s) become the record's
             key.
         format: of the value: ``json`` (an object per record), ``text`` (UTF-8), ``binary`` or ``avro`` (its binary
-            encoding, without a registry's prefix). Sinks write JSON or Avro.
+            encoding; for values with the prefix of a schema registry, also give `registry`). Sinks write JSON or Avro.
         starting: where a new application starts to read, ``earliest`` or ``latest``.
         dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
             plan).
@@ -62,6 +58,9 @@ class Kafka:
             ``headers`` (ARRAY<STRUCT<key: STRING, value: BINARY>>). A replay reads the same values.
             ``["key", "timestamp"]`` gives the columns these names; ``{"timestamp": "arrived"}`` gives others, for a
             schema that has such columns itself.
+        registry: the schema registry whose ids are in the values, as a URL or a `Registry`. A source with Avro reads
+            values of each registered schema as `schema` has them, by Avro's rules; a sink registers `schema`. Without
+            `schema`, the subject's newest one is used. A source with JSON only removes the prefix.
     """
 
     topic: str
@@ -72,6 +71,7 @@ class Kafka:
     dead_letters: str | None = None
     metadata: str | Sequence[str] | Mapping[str, str] = ()
     where: SourceLocation = field(default_factory=caller, compare=False)
+    registry: Registry | str | None = None
     #: The names of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
     several: tuple[str, ...] = field(default=(), init=False)
 
@@ -87,6 +87,7 @@ class Kafka:
             dead_letters: str | None = None,
             metadata: str | Sequence[str] | Mapping[str, str] = (),
             where: SourceLocation = ...,
+            registry: Registry | str | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -108,7 +109,8 @@ class Kafka:
             known = ", ".join(RECORD_PARTS)
             raise OPTION_UNKNOWN_METADATA.error(where=self.where, value=self.metadata, known=known)
 
-        if self.format == "avro":
+        object.__setattr__(self, "registry", Registry.of(self.registry, self.format, self.where))
+        if self.format == "avro" and (self.schema or not self.registry):
             object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
 
     def _take_topics(self, given: object) -> None:
@@ -152,6 +154,12 @@ class Kafka:
         return {part: part for part in parts}
 
     @property
+    def schemas(self) -> Registry | None:
+        """The registry whose ids are in the values."""
+        assert not isinstance(self.registry, str), "made in __post_init__"
+        return self.registry
+
+    @property
     def reads_headers(self) -> bool:
         """Whether a source needs the headers of its records."""
         return "headers" in self.record_columns
@@ -166,6 +174,7 @@ class Kafka:
         """The form of results: format, schema and key."""
         schema = self.schema if self.format == "avro" else None
         digest = "" if schema is None else f" with schema {sha256(schema.encode()).hexdigest()[:16]}"
+        digest += " and the ids of a registry" if self.registry else ""
         return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"
 
     @property
@@ -339,59 +348,3 @@ Endpoint = Kafka | Sql | Files | Console | OwnSink
 
 def _key(columns: tuple[str, ...]) -> str:
     return f"key {', '.join(columns)}" if columns else "no key"
-
-
-def as_endpoint(value: object, where: SourceLocation) -> Endpoint:
-    """Return `value` if results can be written to it, and the declaration of a user's sink.
-
-    Raises: DefinitionError: `NOT_AN_ENDPOINT`, `SINK_INVALID`, `OPTION_UNKNOWN`.
-    """
-    if isinstance(value, Kafka):
-        return as_output_topic(value, where)
-    if isinstance(value, Sql | Files | Console):
-        return value
-    if not is_sink(value):
-        raise NOT_AN_ENDPOINT.error(where=where, shown=_shown(value))
-    return as_own(cast(Sink, value), where)
-
-
-def _shown(value: object) -> str:
-    """Return a value that is no target. The text of a user's object may contain a secret."""
-    return repr(value) if isinstance(value, str | type) else f"an object of class {type(value).__name__}"
-
-
-def as_source(value: object, where: SourceLocation) -> Kafka | Files:
-    """Return `value` if it can be read.
-
-    Raises: DefinitionError: `NOT_A_TOPIC`; `SCHEMA_MISSING`: a folder of files has no schema.
-    """
-    if isinstance(value, Kafka):
-        return value
-    if not isinstance(value, Files):
-        return as_topic(value, where)
-    if not value.schema:
-        raise SCHEMA_MISSING_FILES.error(where=where, path=value.path)
-    return value
-
-
-def as_topic(value: object, where: SourceLocation) -> Kafka:
-    """Return `value` if it is one topic.
-
-    Raises: DefinitionError: `NOT_A_TOPIC`, `TOPICS_MISPLACED`.
-    """
-    if not isinstance(value, Kafka):
-        raise NOT_A_TOPIC.error(where=where, value=value)
-    if value.several:
-        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
-    return value
-
-
-def as_output_topic(value: object, where: SourceLocation) -> Kafka:
-    """Return `value` if it is one topic that results can be written to.
-
-    Raises: DefinitionError: `OPTION_UNKNOWN`; as `as_topic`.
-    """
-    topic = as_topic(value, where)
-    if topic.record_columns:
-        raise OPTION_UNKNOWN_METADATA_OF_SINK.error(where=where, topic=topic.topic)
-    return topic

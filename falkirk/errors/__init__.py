@@ -101,9 +101,9 @@ class InternalError(FalkirkError):
 
 
 #: Conditions of a LogError or StoreError that has no answer yet; work continues once there is an answer.
-AWAY = ("BROKER_AWAY", "STORE_AWAY")
+AWAY = ("BROKER_AWAY", "STORE_AWAY", "REGISTRY_AWAY")
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether an error only means that the broker or the store does not answer."""
+    """Return whether an error only means that the broker, the store or a schema registry does not answer."""
     return isinstance(error, LogError | StoreError) and error.condition in AWAY

@@ -1,7 +1,4 @@
-"""Avro: values of topics in Avro's binary encoding, by a schema that their writers and readers have agreed on.
-
-A record is the encoding alone, without the prefix that schema registries put before it.
-"""
+"""Avro: values of topics in Avro's binary encoding, by a schema that their writers and readers have agreed on."""
 
 import json
 from typing import Any
@@ -15,6 +12,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.declare import SCHEMA_MISSING
 from falkirk.errors.conditions.frames import SCHEMA_INVALID_AVRO, SCHEMA_MISMATCH
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 
@@ -23,12 +21,18 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 _READ = "__falkirk_read"
 
 
-def parsed(topic: Kafka) -> tuple[Column, list[str], Column]:
-    """Return what a topic's values parse to, the names of its columns, and why a record is a bad one, or null."""
-    schema = json.loads(topic.schema or "{}")
+def parsed(topic: Kafka, value: Column) -> tuple[Column, list[str], Column]:
+    """Return what a topic's values parse to, the names of its columns, and why a record is a bad one, or null.
+
+    Args: value: the content of a value, without the prefix of a registry.
+    Raises: DefinitionError: `SCHEMA_MISSING`.
+    """
+    if not topic.schema:
+        raise SCHEMA_MISSING.error(where=topic.where, topic=topic.topic)
+    schema = json.loads(topic.schema)
     reads = {**schema, "fields": [*schema["fields"], {"name": _READ, "type": "boolean", "default": True}]}
     options = {"mode": "PERMISSIVE", "avroSchema": json.dumps(reads)}
-    fields = from_avro("value", json.dumps(schema), options)
+    fields = from_avro(value, json.dumps(schema), options)
     reason = F.when(F.col("value").isNull(), F.lit("the value is null")).when(
         F.col("__falkirk_parsed").getField(_READ).isNull(), F.lit("does not fit the schema")
     )

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.frames import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
-from falkirk.frames import avro
+from falkirk.frames import avro, wire
 from falkirk.frames.names import ARRIVED
 from falkirk.frames.stamped import BAD, STAMP, Frame, check_names
 
@@ -36,21 +36,25 @@ class Parsing:
     """How a topic's raw records become a frame. Each column costs calls to the JVM, so frequent readers keep it.
 
     Args: fields, reason: the parsed fields, and the reason why a record does not fit, or null. kept: the columns of
-        the frame.
+        the frame. prefixed: the topic, if its values have the ids of a registry.
     """
 
     fields: Column
     reason: Column
     kept: list[Column]
+    prefixed: Kafka | None = None
 
 
-def parsing(topic: Kafka) -> Parsing:
+def parsing(topic: Kafka, *, planned: bool = False) -> Parsing:
     """Return how a topic's records are parsed. If it `reads_headers`, they must have their headers.
 
     Bad is: no value, a value that does not parse as the schema or has a wrong type, a null in a NOT NULL column.
 
-    Raises: DefinitionError: `SCHEMA_INVALID`, `COLUMN_TWICE`, `COLUMN_RESERVED`.
+    Args: planned: there are no records. Then values have no prefix of a registry: the plan of steps is the same.
+    Raises: DefinitionError: `SCHEMA_INVALID`, `SCHEMA_MISSING`, `COLUMN_TWICE`, `COLUMN_RESERVED`.
     """
+    prefixed = topic if topic.schemas is not None and not planned else None
+    content = F.col("value") if prefixed is None else F.col(wire.CONTENT).getField("value")
     stamp = F.struct(F.lit(0).alias("source"), "partition", "offset").alias(STAMP)
     if topic.format == "binary":
         fields, names = F.struct("value"), ["value"]
@@ -59,15 +63,16 @@ def parsing(topic: Kafka) -> Parsing:
         fields, names = F.struct(F.col("value").cast("string").alias("value")), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
     elif topic.format == "avro":
-        fields, names, reason = avro.parsed(topic)
+        fields, names, reason = avro.parsed(topic, content)
         check_names(names, topic.where)
     else:
-        fields, names, reason = _parse_json(topic)
+        fields, names, reason = _parse_json(topic, content)
+    reason = reason if prefixed is None else wire.reason(reason)
     fits = F.col("__falkirk_reason").isNull()
     bad = F.when(~fits, F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")).alias(BAD)
     kept = [F.when(fits, F.col("__falkirk_parsed").getField(name)).alias(name) for name in names]
     kept += [F.when(fits, _part(part)).alias(column) for part, column in _record_columns(topic, names).items()]
-    return Parsing(fields=fields, reason=reason, kept=[*kept, stamp, bad])
+    return Parsing(fields=fields, reason=reason, kept=[*kept, stamp, bad], prefixed=prefixed)
 
 
 def _record_columns(topic: Kafka, names: list[str]) -> dict[str, str]:
@@ -91,6 +96,7 @@ def parse(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
 
     Args: timed: keep the timestamps of the records, with which `withWatermark` compares their times.
     """
+    raw = raw if how.prefixed is None else wire.with_content(raw, how.prefixed)
     data = raw.withColumn("__falkirk_parsed", how.fields).withColumn("__falkirk_reason", how.reason)
     return Frame(data=data.select(*how.kept, *([F.col("timestamp").alias(ARRIVED)] if timed else [])))
 
@@ -112,11 +118,11 @@ def declared(ddl: str, of: str, where: object) -> tuple[StructType, list[str]]:
     return StructType([StructField(field.name, field.dataType) for field in schema.fields]), required
 
 
-def _parse_json(topic: Kafka) -> tuple[Column, list[str], Column]:
+def _parse_json(topic: Kafka, content: Column) -> tuple[Column, list[str], Column]:
     schema, required = declared(topic.ddl, f"topic {topic.topic!r}", topic.where)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "__falkirk_corrupt"}
     corrupt = StructField("__falkirk_corrupt", StringType())
-    fields = F.from_json(F.col("value").cast("string"), StructType([*schema.fields, corrupt]), options)
+    fields = F.from_json(content.cast("string"), StructType([*schema.fields, corrupt]), options)
     parsed = F.col("__falkirk_parsed")
     reason = (
         F.when(F.col("value").isNull(), F.lit("the value is null"))

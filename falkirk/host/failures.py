@@ -6,10 +6,10 @@ into its status, and the coordinator gives them to the next host. A processor th
 there, and the others run. A new start of the application begins without counts. Without a coordinator, a file of the
 home keeps them from one Spark application to the next (counts.py).
 
-Not counted: a full disk and a stray connection to a port of Spark's. Others cause them, and they say nothing about the
-processor. A damaged checkpoint is not counted either, and clears the count: it explains the failures before it, and the
-next start is from another checkpoint. A connection that another task has closed counts a quarter, because the failure
-of that task is the cause.
+Not counted: a full disk, a schema registry that does not answer, and a stray connection to a port of Spark's. Others
+cause them, and they say nothing about the processor. A damaged checkpoint is not counted either, and clears the count:
+it explains the failures before it, and the next start is from another checkpoint. A connection that another task has
+closed counts a quarter, because the failure of that task is the cause.
 
 An executor (or the JVM, on one machine) that dies says little: perhaps a value killed it, and perhaps its machine was
 switched off. So such an end of the Spark application counts once for each processor that was running, had input, and
@@ -27,7 +27,7 @@ from falkirk.errors import AWAY, SparkError
 from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Point
-from falkirk.runtime.causes import is_lost_connection, is_stray
+from falkirk.runtime.causes import is_lost_connection, is_stray, registry_away
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.system.disk import is_full
 from falkirk.theory.ids import Offset
@@ -42,6 +42,8 @@ CONNECTIONS_PER_FAILURE = 4
 PASSING = (*AWAY, "SESSION_LOST", "WRITER_STILL_RUNNING", "RELEASE_FAILED")
 #: How long a region waits for space on a full disk before its next start.
 FULL_S = 5.0
+#: How long a region waits for a schema registry before its next start. It has waited longer for each record before.
+REGISTRY_S = 2.0
 #: A region that has run for so long, and has made a checkpoint, would have met the value on which it failed before.
 IDLE_S = 150.0
 
@@ -51,6 +53,7 @@ class Cause(Enum):
 
     OWN = ""
     FULL = "the disk is full: "
+    REGISTRY = "waiting for the schema registry: "
     STRAY = "a stray connection to a port of Spark's streaming shuffle: "
     LOSS = "an executor was lost: "
     CONNECTION = "another task ended first: "
@@ -61,6 +64,8 @@ def cause_of(error: Exception, *, was_lost: bool) -> Cause:
     """Return the cause of the error that ended a query. Args: was_lost: Spark has lost an executor meanwhile."""
     if is_full(error):
         return Cause.FULL
+    if registry_away(error) is not None:
+        return Cause.REGISTRY
     if is_stray(error):
         return Cause.STRAY
     return Cause.LOSS if was_lost else Cause.CONNECTION if is_lost_connection(error) else Cause.OWN
@@ -101,6 +106,8 @@ class Failures:
     def pause_s(self, name: str, cause: Cause) -> float:
         """Return the pause before the next try after a failure that is not counted yet."""
         count = self.of(name)
+        if cause is Cause.REGISTRY:
+            return REGISTRY_S
         return (
             FULL_S if cause is Cause.FULL else pause_s(1 + (count.strays if cause is Cause.STRAY else count.failures))
         )
@@ -117,6 +124,8 @@ class Failures:
                 count.connections += 1
                 if count.connections % CONNECTIONS_PER_FAILURE == 0:
                     self.add(name, reason)
+            case Cause.REGISTRY:
+                pass
             case Cause.FULL:
                 count.failures = 0
             case Cause.DAMAGE:  # it explains the failures before it, and the next start is from another checkpoint

@@ -29,6 +29,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
 from falkirk.local.submitted import add_py_files
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.live.warming import Warming
 
@@ -45,7 +46,8 @@ class Prepared:
     def __init__(self, settings: HostSettings) -> None:
         began_s, self._settings = time.time(), settings
         add_py_files(settings.conf)
-        self.app = load_application(Path(settings.file), leased=settings.leased)
+        app = load_application(Path(settings.file), leased=settings.leased)
+        self.app = with_schemas(app, Path(settings.home), Use.STANDBY)
         self._files = digests(Path(settings.file), began_s)
         connection = broker_of(self.app, settings.kafka)
         self.slots = slots_to_have(self.app, Topics(connection))

@@ -41,6 +41,7 @@ from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
 from falkirk.plan.objective import chosen_for
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
 from falkirk.plan.topics import notes_on_clocks, prepare_topics
@@ -190,6 +191,8 @@ def _run(
     record_processes(home, session)
     exposed = exposure(session)
     with step("plan"):
+        if prepared is None:
+            app = with_schemas(app, home.path, Use.START)
         planned = plan_application(app, session, home.identity) if prepared is None else prepared.plan
         plan = chosen_for(planned, home.store.measurements, standby=settings.keeps_standby)
     context = Context(

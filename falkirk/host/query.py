@@ -32,6 +32,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.slots import check_slots, slots_needed
 from falkirk.plan.topics import notes_on_clocks, prepare_topics
 from falkirk.runtime.context import Context
@@ -219,6 +220,7 @@ def run_here(
         opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
+        app = with_schemas(app, opened.path, Use.START)
         planned = plan_application(app, session, opened.identity)
         plan = chosen_for(planned, opened.store.measurements, standby=False)
         context = Context(

@@ -33,6 +33,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.recordings import Recordings, node_of
 from falkirk.plan.requests import bound
+from falkirk.plan.schemas import without_registries
 from falkirk.plan.shape import layout_of
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.application.logs import AllLogs, KafkaLogs
@@ -268,7 +269,7 @@ def planned(app: Application, session: SparkSession) -> Planned:
     for sink in app.sinks.values():
         if isinstance(sink.to, Kafka) and sink.to.format == "avro":
             raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=f"sink {sink.name!r} writes Avro")
-    plan = plan_application(_with_timed_in_epochs(app), session, IDENTITY)
+    plan = plan_application(_with_timed_in_epochs(without_registries(app)), session, IDENTITY)
     # A direct batch sends its results without a log. The kit computes the same ones into the log.
     plan = replace(plan, batches=tuple(replace(batch, is_direct=False) for batch in plan.batches))
     found = plan, {region.name: LiveSteps(region, session, IDENTITY) for region in plan.regions}

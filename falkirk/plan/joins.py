@@ -15,6 +15,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.frames import joins
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN
+from falkirk.plan.recordings import is_declared_as
 
 #: Spark's operators of a join. The live one has another.
 _OPERATORS = {"Join"}
@@ -34,7 +35,7 @@ def source_of(node: Node, processor: DeclaredProcessor, sources: Mapping[str, So
     known = {ProcessorNode(name=name): name for name in processor.reads}
     name = known.get(root) if isinstance(root, ProcessorNode) else None
     if name is None:
-        name = next((each for each in processor.reads if sources[each] is root), None)
+        name = next((each for each in processor.reads if is_declared_as(root, sources[each])), None)
     if name is None:
         raise NOT_A_STREAM_PROCESSOR.error(where=processor.where, processor=processor.name, name=repr(node))
     return name

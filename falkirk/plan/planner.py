@@ -203,7 +203,7 @@ class _Planner:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
             rows = no_rows(self.session, kafka_schema())
-            frame = self.begun[known] = parse(rows, parsing(source.topic))
+            frame = self.begun[known] = parse(rows, parsing(source.topic, planned=True))
         columns.require(
             source.topic.keys, frame.columns, source.topic.where,
             lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",

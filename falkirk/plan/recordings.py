@@ -53,4 +53,12 @@ def begins_at(node: Node, upstream: str, source: SourceNode | None) -> bool:
     Args: source: the source named `upstream`, if it is one. A stream that `read` began starts at the source itself.
     """
     root = root_of(node)
-    return root == ProcessorNode(name=upstream) or (root is source and source is not None)
+    return root == ProcessorNode(name=upstream) or is_declared_as(root, source)
+
+
+def is_declared_as(root: Node, source: SourceNode | None) -> bool:
+    """Return whether steps begin at a source. The source of a plan may have a schema that was looked up."""
+    if root is source or source is None or not isinstance(root, SourceNode):
+        return root is source and source is not None
+    mine, its = root.topic, source.topic
+    return (root.name, mine.topic, mine.where) == (source.name, its.topic, its.where) and its.registry is not None

@@ -19,6 +19,15 @@ _STRAY = re.compile(
 #: A task of Spark's streaming shuffle could not send to another one.
 _LOST_CONNECTION = re.compile(r"executor [^\s)]+\): io\.netty\.channel\.StacklessClosedChannelException")
 
+#: The text of `RegistryAway.java`. A plan that Spark prints does not contain it.
+_REGISTRY_AWAY = re.compile(r"FALKIRK_REGISTRY_AWAY: ([^\n]{0,300})")
+
+
+def registry_away(error: BaseException) -> str | None:
+    """Return why a schema registry has not given a schema for a record; None: that is not the cause of the error."""
+    found = _REGISTRY_AWAY.search(with_causes(error))
+    return None if found is None else found[1]
+
 
 def is_stray(error: Exception) -> bool:
     """Return whether a query ended because a stranger connected to a port of Spark's streaming shuffle.

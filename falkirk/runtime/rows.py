@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import STAMP_SHAPE
-from falkirk.frames import avro
+from falkirk.frames import avro, wire
 from falkirk.frames.stamped import BAD, LEAST, STAMP, Frame, is_good, key_column
 from falkirk.frames.topics import dead_letter
 from falkirk.kafka.void import Void
@@ -162,7 +162,7 @@ def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
     if to.format != "avro" or to.schema is None:
         return text, text, F.lit(None).cast("string")
     value, reason = avro.written({c: F.col(f"`{c}`") for c in columns}, to.schema)
-    return value, text, F.concat(F.lit(NOT_WRITTEN), reason)
+    return wire.prefixed(value, to), text, F.concat(F.lit(NOT_WRITTEN), reason)
 
 
 def _fields(depth: int) -> list[str]:

@@ -14,7 +14,7 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.accepted import as_endpoint
 from falkirk.errors import SparkError
 from falkirk.errors.location import caller
 from falkirk.local.spark import observing

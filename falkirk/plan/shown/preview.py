@@ -13,6 +13,7 @@ from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for, previewed
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.plan.schemas import with_schemas
 from falkirk.plan.shown.screen import Shown
 from falkirk.plan.shown.why import IDENTITY_UNKNOWN
 from falkirk.plan.slots import SPARE_SLOTS, RegionSlots, region_slots
@@ -32,6 +33,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
     )
+    app = with_schemas(app, home or app.home)
     planned = plan_application(app, session, _identity(home or app.home))
     known, unread = measurements_of(app, planned, home or app.home)
     plan = chosen_for(planned, lambda name: known.get(name, Measurements()), standby=False)

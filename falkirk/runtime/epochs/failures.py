@@ -15,7 +15,7 @@ from falkirk.errors.conditions.runtime import (
 )
 from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.plan.batch import Batch
-from falkirk.runtime.causes import is_failed_expression, is_out_of_memory
+from falkirk.runtime.causes import is_failed_expression, is_out_of_memory, registry_away
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
@@ -63,20 +63,22 @@ def may_have_lost_state(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error passes by itself: the broker, the store or a file is away, or a disk is full."""
-    return is_full(error) or is_away(error) or is_lost(error)
+    """Return whether an error passes by itself: a disk is full, or the broker, store, registry or a file is away."""
+    return is_full(error) or is_away(error) or is_lost(error) or registry_away(error) is not None
 
 
 def waits_for(error: BaseException) -> str:
     """Return the status text of a batch that waits for an error to pass."""
     if is_full(error):
         return "waiting: the disk is full"
+    if (away := registry_away(error)) is not None:
+        return f"waiting: {away}"
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
 def told(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
-    if is_lost(error):
+    if is_lost(error) or registry_away(error) is not None:
         return f"epoch {epoch} failed, {waits_for(error)}"
     reason = "the disk is full" if is_full(error) or not isinstance(error, Exception) else first_line(error)[:200]
     return f"epoch {epoch} failed, trying again: {reason}"

@@ -35,9 +35,9 @@ def test_public_names() -> None:
     assert fk.__all__ == [
         "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Eager", "Ephemeral",
         "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "InternalError",
-        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Sink", "Snapshots", "SparkError", "Sql", "Stamped",
-        "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch", "deterministic",
-        "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
+        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry", "Sink", "Snapshots", "SparkError", "Sql",
+        "Stamped", "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch",
+        "deterministic", "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 

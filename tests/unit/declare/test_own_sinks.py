@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 import falkirk as fk
-from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.errors.location import caller

@@ -27,8 +27,9 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
 NEEDS_A_BROKER = "# needs a broker"
 #: Pages whose programs run in order: tests/integration/plans/test_tutorial.py, tests/integration/kit/test_page.py.
 IN_FULL = {"tutorial.md", "notebook.md", "testing.md"}
-#: Kinds of code blocks. All but `text`, which is output, and drawings have a check here or in test_site.py.
-KINDS = {"ini", "mermaid", "python", "sh", "text", "yaml"}
+#: Kinds of code blocks. All but `text`, which is output, drawings, and lines for images have a check here or in
+#: test_site.py.
+KINDS = {"dockerfile", "ini", "mermaid", "python", "sh", "text", "yaml"}
 #: Calls that run a program, which would need a broker.
 RUNNING = {"write", "run", "awaitTermination"}
 CONDITION = re.compile(r"[A-Z]+(?:_[A-Z]+)+")
@@ -37,8 +38,8 @@ OTHER_CAPITALS = {
     "AT_LEAST_ONCE", "AT_MOST_ONCE", "EXACTLY_ONCE", "FALKIRK_BUILD_PYTHON", "FALKIRK_CACHE", "FALKIRK_HTTP_TOKEN",
     "FALKIRK_IVY_SETTINGS", "FALKIRK_LOOPS", "FALKIRK_STANDBY", "FALKIRK_STRIKES", "JAVA_HOME", "KAFKA_PASSWORD",
     "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
-    "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_TRACES_EXPORTER", "SASL_PLAINTEXT",
-    "SASL_SSL", "SPARK_CONF_DIR",
+    "OTEL_RESOURCE_ATTRIBUTES", "OTEL_SDK_DISABLED", "OTEL_SERVICE_NAME", "OTEL_TRACES_EXPORTER", "REGISTRY_PASSWORD",
+    "SASL_PLAINTEXT", "SASL_SSL", "SHOP_STORE", "SPARK_CONF_DIR",
 }  # fmt: skip
 
 

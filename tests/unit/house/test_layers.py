@@ -26,9 +26,11 @@ JAVA_IMPORTS = (
     "com.fasterxml.jackson.",
     "io.netty.",
     "java.",
+    "javax.net.ssl.",
     "net.jpountz.lz4.",
     "net.razorvine.pickle.",  # Spark's own pickles
     "org.falkirk.",
+    "org.apache.avro.",  # in Spark's own jars
     "org.apache.hadoop.",
     "org.apache.spark.",
     "org.apache.kafka.",

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.declare.endpoints import as_endpoint
+from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import FalkirkError, HomeError
 from falkirk.errors.location import caller

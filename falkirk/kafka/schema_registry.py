@@ -1,0 +1,149 @@
+"""Schema registry: looks up and registers schemas by the registry's REST interface, before an application starts.
+
+Records need none of this: `SchemaRegistry.java` fetches the schemas of their ids.
+"""
+
+import http.client
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from falkirk.errors import LogError
+from falkirk.errors.conditions.registry import (
+    REGISTRY_AWAY,
+    REGISTRY_INVALID_FILE,
+    REGISTRY_REFUSED,
+    SCHEMA_UNREGISTERED,
+)
+from falkirk.errors.location import SourceLocation
+
+_TIMEOUT_S, _WAIT_S, _PAUSE_S = 5.0, 10.0, 0.5
+_TYPE = "application/vnd.schemaregistry.v1+json"
+#: Answers that say something about the request, and not about the state of the registry.
+_REFUSALS = (400, 401, 403, 404, 405, 409, 422)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersion:
+    """A registered schema. Args: number: its id, which is in values."""
+
+    subject: str
+    number: int
+    schema: str
+
+
+class SchemaRegistry:
+    """A schema registry. All methods retry for `wait_s`.
+
+    All raise LogError: `REGISTRY_AWAY` (maybe), `REGISTRY_REFUSED`. DefinitionError: `REGISTRY_INVALID`: the file of
+    authorities can't be read.
+    """
+
+    def __init__(
+        self, url: str, authorization: str | None, ca_location: str | None, where: SourceLocation,
+        wait_s: float = _WAIT_S,
+    ) -> None:  # fmt: skip
+        self._url, self._where, self._wait_s = url, where, wait_s
+        self._headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE}
+        if authorization is not None:
+            self._headers["Authorization"] = authorization
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+        if url.startswith("https:"):
+            handlers.append(urllib.request.HTTPSHandler(context=_context(ca_location, where)))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def latest(self, subject: str) -> SchemaVersion:
+        """Return the newest schema of a subject. Raises: LogError: `SCHEMA_UNREGISTERED`."""
+        doing = f"Falkirk looked up the newest schema of {subject!r}"
+        status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", None, doing)
+        if status == 404 or found.get("schemaType", "AVRO") != "AVRO":
+            raise SCHEMA_UNREGISTERED.error(where=self._where, url=self._url, subject=subject)
+        self._require(status, found, doing)
+        if found.get("references"):
+            reason = "it refers to other schemas. Give the whole schema as schema="
+            raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
+        return SchemaVersion(subject=subject, number=found["id"], schema=found["schema"])
+
+    def register(self, subject: str, schema: str) -> SchemaVersion:
+        """Register a schema under a subject, unless it is registered already, and return it with its id."""
+        doing = f"Falkirk registered the schema of {subject!r}"
+        status, found = self._ask(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema}, doing)
+        self._require(status, found, doing)
+        return SchemaVersion(subject=subject, number=found["id"], schema=schema)
+
+    def _require(self, status: int, found: dict[str, Any], doing: str) -> None:
+        if status != 200:
+            reason = f"HTTP {status} {str(found.get('message', ''))[:200]}".strip()
+            raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
+
+    def _ask(self, path: str, body: object, doing: str) -> tuple[int, dict[str, Any]]:
+        """Return the status and the content of an answer, once there is one that says something about the request."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data=data, headers=self._headers)
+        deadline_s = time.monotonic() + self._wait_s
+        while True:
+            try:
+                return self._answer(request)
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                if time.monotonic() + _PAUSE_S > deadline_s:
+                    raise self._away(error, doing) from None  # the cause may quote the header with the password
+            time.sleep(_PAUSE_S)
+
+    def _answer(self, request: urllib.request.Request) -> tuple[int, dict[str, Any]]:
+        try:
+            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+                status, text = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, text = error.code, error.read()
+        if status != 200 and status not in _REFUSALS:
+            raise ValueError(f"HTTP {status}")
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        if status == 200 and not (isinstance(found, dict) and isinstance(found.get("id"), int)):
+            raise ValueError("HTTP 200 without the id of a schema")
+        is_own = isinstance(found, dict) and isinstance(found.get("error_code"), int)
+        if status == 404 and not is_own:
+            raise ValueError("HTTP 404 without the registry's code")  # of a proxy, for a registry that is away
+        return status, found if isinstance(found, dict) else {}
+
+    def _away(self, error: Exception, doing: str) -> LogError:
+        reason = getattr(error, "reason", None) or error
+        return REGISTRY_AWAY.error(where=self._where, url=self._url, doing=doing, reason=f"{reason}"[:200])
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it would send the password to another address."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def authorities(ca_location: str | None, where: SourceLocation) -> str | None:
+    """Return the content of a file of authorities.
+
+    Raises: DefinitionError: `REGISTRY_INVALID`: it can't be read.
+    """
+    if ca_location is None:
+        return None
+    try:
+        with open(ca_location, encoding="ascii") as file:
+            return file.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not a PEM file"
+        raise REGISTRY_INVALID_FILE.error(where=where, path=ca_location, reason=reason) from error
+
+
+def _context(ca_location: str | None, where: SourceLocation) -> ssl.SSLContext:
+    text = authorities(ca_location, where)
+    try:
+        return ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise REGISTRY_INVALID_FILE.error(where=where, path=ca_location, reason="it is not a PEM file") from error
