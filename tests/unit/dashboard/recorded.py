@@ -168,7 +168,7 @@ class RecordedWatch:
         return died(self.look, frozenset({unit})) if unit in self.look.layout.stages else None
 
     def preview(self, cut: str) -> dict[str, Any]:
-        if not cut.isdigit():
+        if not cut.isdigit() or len(cut) > 18:  # as the real one
             raise CUT_UNKNOWN.error(cut=cut, number_shown=cut, advice="")
         move = {
             "region": "sales", "from": 1, "to": 0, "made_at_s": NOW_S - 30, "input_read_again": 250,

@@ -13,6 +13,8 @@ import org.apache.spark.sql.types.DataTypes;
  * a few bytes. Each row costs time and space. If several tasks read a large file, each counts its part.
  */
 public final class RowsOfFile implements UDF2<Long, Long, Boolean> {
+  private static final long serialVersionUID = 1L;
+
   private final long rows;
   private final long rowsPerByte;
   private long file;
