@@ -14,7 +14,7 @@ shows a least rate. Offsets count as records, including those that end transacti
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from falkirk.runtime.context import Context
@@ -126,7 +126,7 @@ class RegionMeasurements:
             start.look(reached(self._context, self._live.region.name), now_s)
         if start is not None and (start.is_done or last > self._last):
             self._start = None
-            self._record(start.added_to(self._known(), standby=self._launch.standby))
+            self._update(lambda known: start.added_to(known, standby=self._launch.standby))
         if last > self._last:
             self._take_in(last, now_s)
 
@@ -151,7 +151,7 @@ class RegionMeasurements:
             longer_s = max(0.0, apart_s - self._live.region.interval_s)
         self._counted, self._made_at_s, self._last = (now_s, count), made_at_s, last
         if per_s is not None or longer_s is not None:
-            self._record(self._known().with_interval(per_s, longer_s, now_s))
+            self._update(lambda known: known.with_interval(per_s, longer_s, now_s))
 
     def _ends(self) -> dict[SourcePartition, Offset]:
         topics = [source.topic.topic for source in self._live.region.sources]
@@ -160,9 +160,8 @@ class RegionMeasurements:
             for p, o in self._context.topics.end_positions(topic).items()
         }  # fmt: skip
 
-    def _known(self) -> Measurements:
-        return self._context.home.store.measurements(self._live.region.name)
-
-    def _record(self, found: Measurements) -> None:
-        if found != self._known():
-            self._context.home.store.record_measurements(self._live.region.name, found)
+    def _update(self, change: Callable[[Measurements], Measurements]) -> None:
+        store, name = self._context.home.store, self._live.region.name
+        known = store.measurements(name)
+        if (found := change(known)) != known:
+            store.record_measurements(name, found)

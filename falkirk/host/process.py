@@ -193,7 +193,9 @@ def _run(
     with step("plan"):
         if prepared is None:
             app = with_schemas(app, home.path, Use.START)
-        planned = plan_application(app, session, home.identity) if prepared is None else prepared.plan
+            planned = plan_application(app, session, home.identity)
+        else:
+            planned = prepared.plan
         plan = chosen_for(planned, home.store.measurements, standby=settings.keeps_standby)
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,

@@ -113,8 +113,8 @@ def exported(
 class Spans:
     """Sends the spans of one application.
 
-    Most spans come from its hosts. The coordinator adds outages: a processor that ran is away from its last report
-    before a failure until the next report that it runs, after its restart or in a new Spark application.
+    Most spans come from its hosts. The coordinator adds outages of processors. An outage begins at the last report
+    before a failure. It ends at the next report that the processor runs, perhaps in a new Spark application.
 
     Args: say: receives the reason if no further spans are sent.
     """

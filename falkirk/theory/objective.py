@@ -1,7 +1,7 @@
 """Objective: the longest time between checkpoints with which a region recovers within a time that the user names.
 
-Let R be the seconds from a death until the region reads its first record, λ the records that arrive per second, μ those
-that it replays per second, T the seconds between checkpoints, and C those that a checkpoint takes. At the worst moment,
+R is the time from a death until the region reads its first record. λ records arrive per second, and μ are replayed per
+second. T is the time between checkpoints, and C the time that a checkpoint takes, all in seconds. At the worst moment,
 a checkpoint is almost complete, so the last complete one lacks the records of T + C seconds.
 
 A recovery has ended once the region has caught up: it has processed the replay and all records that arrived meanwhile.
@@ -10,8 +10,8 @@ and μ(G − R) can have been. So
 
     λ(T + C + G) ≤ μ(G − R),   which is   T ≤ (G − R)·μ/λ − G − C.
 
-Without the new input, the bound would be (G − R)·μ/λ. With this bound, the replay of the old records would end in time,
-but behind it the new ones would still wait. The term G is that input: during G seconds it takes λG/μ seconds of work.
+Without the new input, the bound would be (G − R)·μ/λ. With this bound, the replay of the old records ends in time, but
+the new ones still wait behind it. The term G is that input: during G seconds it takes λG/μ seconds of work.
 
     >>> rates = RecoveryRates(restart_s=3.0, replay_per_s=5000.0, input_per_s=1000.0, checkpoint_s=1.0)
     >>> longest_interval_s(5.0, rates), recovery_s(4.0, rates)
