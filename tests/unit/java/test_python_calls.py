@@ -88,6 +88,26 @@ class Caller:
         answer = self.line(f"{key} {partition} {request.hex()}").partition(" ")[2]
         return answer if "|" in answer else bytes.fromhex(answer).decode()
 
+    def rows(self, *requests: bytes | str | None) -> list[bytes | str | None]:
+        """Return the answers to rows of a task of a step without a state. A text is an error."""
+        words = (r if isinstance(r, str) else "null" if r is None else r.hex() for r in requests)
+        found = self.line(f"rows {' '.join(words)}")
+        answers, error = found, ""
+        for start in ("FALKIRK", "the iterator"):
+            if start in found:
+                at = found.index(start)
+                answers, error = found[:at], found[at:]
+        taken: list[bytes | str | None] = [None if a == "null" else bytes.fromhex(a) for a in answers.split(" ") if a]
+        return [*taken, error] if error else taken
+
+    def send(self, *requests: bytes) -> None:
+        """Send requests that are under way together."""
+        assert self.line(" ".join(["send", *(each.hex() for each in requests)])) == "sent"
+
+    def following(self) -> bytes:
+        """Return the answer to the first request under way."""
+        return bytes.fromhex(self.line("next").partition(" ")[2])
+
     def error(self, request: bytes) -> str:
         """Return the error of a request."""
         return self.line(request.hex()).partition(" ")[2]
@@ -240,3 +260,53 @@ def test_an_answer_in_pieces_a_last_answer_and_a_slow_start(calling: Begin, tmp_
         assert caller.ask(b"last!") == (first, b"last!")
         second, answer = caller.ask(b"more")
         assert (second != first, answer) == (True, b"more")
+
+
+def _numbered(request: bytes) -> bytes:
+    """Answer with the request: its first byte says what happens before. Once, if it has the path of a file."""
+    what, file = request[:1], request[1:]
+    if what in b"dh" and not os.path.exists(file):
+        if file != b"!":
+            open(file, "w").close()
+        if what == b"d":
+            os._exit(9)
+        signal.pause()
+    if what == b"r":
+        raise RefusedRow("never again")
+    return request
+
+
+def test_many_rows_are_under_way_and_their_answers_have_their_order(calling: Begin, tmp_path: Path) -> None:
+    """Processes die at several rows. Requests and answers do not fit into the buffers of a socket."""
+    rows: list[bytes | None] = [f"x{i}".encode() for i in range(400)]
+    rows[7::31] = [None] * len(rows[7::31])
+    for i in (0, 1, 40, 200, 201, 399):
+        rows[i] = f"d{tmp_path / str(i)}".encode()
+    rows[100:103] = [b"x" + os.urandom(1_500_000), b"x", b"x" + os.urandom(2_000_000)]
+    with calling(pickled(_numbered)) as caller:
+        assert caller.rows(*rows) == rows
+        assert caller.rows() == []
+
+
+def test_answers_before_an_error_are_kept(calling: Begin, tmp_path: Path) -> None:
+    before = [f"x{i}".encode() for i in range(30)]
+    with calling(pickled(_numbered), call_ms=2_000) as caller:
+        died, refused = "FALKIRK_PYTHON_FAILED|it ended before it answered", "FALKIRK_PYTHON_REFUSED|never again"
+        assert caller.rows(*before, b"d!", *before * 6) == [*before, died], "a thread waits to hand out further rows"
+        assert caller.rows(*before, b"r", b"x") == [*before, refused]
+        assert caller.rows(*before, "fail", b"x") == [*before, "the iterator failed"]
+        hangs = [*before, f"h{tmp_path / 'once'}".encode(), *before]
+        assert caller.rows(*hangs) == hangs
+        assert caller.rows(*before, b"h!", b"x") == [*before, "FALKIRK_PYTHON_FAILED|it did not answer within 2000 ms"]
+
+
+def test_a_process_says_that_an_answer_is_its_last_one_while_others_are_under_way(
+    calling: Begin, tmp_path: Path
+) -> None:
+    script = tmp_path / "odd.py"
+    script.write_text(textwrap.dedent(ODD))
+    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")]) as caller:
+        caller.send(b"x1", b"last!", b"x2", b"x3")
+        assert [caller.following() for _ in range(2)] == [b"x1", b"last!"]
+        caller.send(b"x4")
+        assert [caller.following() for _ in range(3)] == [b"x2", b"x3", b"x4"]

@@ -2,6 +2,9 @@ package org.falkirk;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.List;
 import org.apache.spark.TaskContext;
 import org.apache.spark.util.TaskCompletionListener;
 
@@ -11,6 +14,9 @@ import org.apache.spark.util.TaskCompletionListener;
  * <p>If its process dies or hangs, a new one gets the same request. A call has no effect but its answer, so no result is
  * lost, and none comes twice. If that process fails too, the request is the cause, and the task fails. An unused process of
  * another task would prove nothing: the same cause may have ended it as well.
+ *
+ * <p>Several requests may be under way. If their process fails, the cause may be any of them, because answers may be lost
+ * with it. So a new process gets them one by one.
  */
 final class PythonCalls {
   /** The text of the task's error if the function must not be called again. The text of the function follows. */
@@ -21,7 +27,12 @@ final class PythonCalls {
   private static final int ATTEMPTS = 2;
 
   private final PythonCommand command;
+  private final Deque<byte[]> underWay = new ArrayDeque<>();
   private PythonWorker worker;
+  /** How many of the requests under way no process has: they are asked one by one. */
+  private int unsent;
+  /** How often each of them may fail. */
+  private int attempts = ATTEMPTS;
 
   /** Take a process, which gets ready before the first call. The end of the task gives it back. */
   PythonCalls(PythonCommand command) {
@@ -35,27 +46,91 @@ final class PythonCalls {
     }
   }
 
-  /** Return the answer to a request. */
+  /** Return the answer to a request. No other one is under way. */
   byte[] call(byte[] request) {
+    return call(request, ATTEMPTS);
+  }
+
+  /** Send requests whose answers {@link #next} returns. */
+  void send(List<byte[]> requests) {
+    if (unsent == 0 && !worker.isAlive()) unsent = underWay.size(); // it got these, and will not answer them
+    underWay.addAll(requests);
+    if (unsent > 0) {
+      unsent += requests.size();
+      return;
+    }
+    try {
+      replaceDead();
+      worker.send(requests);
+    } catch (PythonWorker.Refused refused) {
+      throw refusal(refused);
+    } catch (IOException error) {
+      failed(error);
+    }
+  }
+
+  /** Return the answer to the first request under way. */
+  byte[] next() {
+    if (unsent == 0) {
+      try {
+        if (worker.isAlive()) {
+          byte[] answer = worker.receive();
+          underWay.remove();
+          return answer;
+        }
+        unsent = underWay.size(); // it has grown, and said that the answer before was its last one
+      } catch (PythonWorker.Refused refused) {
+        throw refusal(refused);
+      } catch (IOException error) {
+        failed(error);
+      }
+    }
+    byte[] answer = call(underWay.element(), attempts);
+    underWay.remove();
+    unsent--;
+    if (unsent == 0) attempts = ATTEMPTS;
+    return answer;
+  }
+
+  /** Ask all requests under way one by one. A single one has failed once, and one of several that hang wastes much time. */
+  private void failed(IOException error) {
+    report(error);
+    unsent = underWay.size();
+    if (unsent == 1 || error instanceof PythonWorker.Late) attempts = ATTEMPTS - 1;
+  }
+
+  private byte[] call(byte[] request, int most) {
     for (int attempt = 1; ; attempt++) {
       try {
-        if (!worker.isAlive()) {
-          worker.close();
-          worker = new PythonWorker(command);
-        }
+        replaceDead();
         return worker.ask(request);
       } catch (PythonWorker.Refused refused) {
-        throw new IllegalStateException(REFUSED + "|" + refused.getMessage());
+        throw refusal(refused);
       } catch (IOException error) {
-        if (Thread.currentThread().isInterrupted()) throw new UncheckedIOException(error); // the task is being ended
-        System.err.println("falkirk: a Python worker was replaced: " + error.getMessage());
-        if (attempt == ATTEMPTS) throw new IllegalStateException(FAILED + "|" + error.getMessage(), error);
+        report(error);
+        if (attempt == most) throw new IllegalStateException(FAILED + "|" + error.getMessage(), error);
       }
     }
   }
 
+  private void replaceDead() throws IOException {
+    if (worker.isAlive()) return;
+    worker.close();
+    worker = new PythonWorker(command);
+  }
+
+  private static void report(IOException error) {
+    if (Thread.currentThread().isInterrupted()) throw new UncheckedIOException(error); // the task is being ended
+    System.err.println("falkirk: a Python worker was replaced: " + error.getMessage());
+  }
+
+  private static IllegalStateException refusal(PythonWorker.Refused refused) {
+    return new IllegalStateException(REFUSED + "|" + refused.getMessage());
+  }
+
   /** Give the process back. One that is in a call can't be used again. */
   void end() {
+    if (!underWay.isEmpty()) worker.close();
     PythonWorkers.give(command, worker);
   }
 

@@ -15,13 +15,12 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
 
 /**
- * A Python process that answers requests, one after the other, over a Unix socket.
+ * A Python process that answers requests, one after the other, over a Unix socket. Several requests may be under way.
  *
  * <p>A message is its size in four bytes, and then its bytes. The first message is the setup of the command, the others
  * are requests. Each gets one answer, and a byte before it says what it is. The process ends when the socket is closed.
@@ -31,6 +30,7 @@ import java.util.concurrent.TimeUnit;
 final class PythonWorker implements Closeable {
   private static final int SIZE_BYTES = 4;
   private static final long LOOK_MS = 5;
+  private static final int READ_BYTES = 1 << 16;
   /** The kinds of answers, see `falkirk/frames/row_worker.py`. */
   private static final byte ANSWER = 0;
   private static final byte REFUSAL = 1;
@@ -51,6 +51,8 @@ final class PythonWorker implements Closeable {
   private final Process process;
   private SocketChannel channel;
   private Selector selector;
+  /** Bytes that arrived and belong to no answer that was returned. It is always ready to be read. */
+  private ByteBuffer arrived = ByteBuffer.allocate(READ_BYTES).flip();
   private boolean ends;
 
   /** Start the process. It gets ready while nobody waits for it. */
@@ -74,16 +76,41 @@ final class PythonWorker implements Closeable {
     }
   }
 
+  /** It took too long. */
+  static final class Late extends IOException {
+    private static final long serialVersionUID = 1L;
+
+    Late(long limitMs) {
+      super("it did not answer within " + limitMs + " ms");
+    }
+  }
+
   /**
-   * Return the answer to a request.
+   * Return the answer to a request. No other request is under way.
    *
    * @throws Refused if the function must not be called again.
    * @throws IOException if the process died, took too long, or wrote something other than an answer.
    */
   byte[] ask(byte[] request) throws IOException {
+    send(List.of(request));
+    return receive();
+  }
+
+  /** Send requests, without waiting for their answers. Errors are those of {@link #ask}. */
+  void send(List<byte[]> requests) throws IOException {
     try {
       if (channel == null) connect();
-      return exchange(request, command.callMs());
+      write(requests, command.callMs());
+    } catch (IOException | RuntimeException error) {
+      close();
+      throw error;
+    }
+  }
+
+  /** Return the next answer: that to the first request that has none. Errors are those of {@link #ask}. */
+  byte[] receive() throws IOException {
+    try {
+      return answer(command.callMs());
     } catch (IOException | RuntimeException error) {
       close();
       throw error;
@@ -105,7 +132,7 @@ final class PythonWorker implements Closeable {
       channel = server.accept();
       if (channel != null) break;
       if (!process.isAlive()) throw new EOFException("it ended before it was ready: code " + process.exitValue());
-      if (System.nanoTime() > deadline) throw late(command.startMs());
+      if (System.nanoTime() > deadline) throw new Late(command.startMs());
       try {
         Thread.sleep(LOOK_MS);
       } catch (InterruptedException error) {
@@ -116,39 +143,61 @@ final class PythonWorker implements Closeable {
     channel.configureBlocking(false);
     selector = Selector.open();
     channel.register(selector, SelectionKey.OP_READ);
-    exchange(command.setup(), Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())));
+    write(List.of(command.setup()), restMs(deadline));
+    answer(restMs(deadline));
   }
 
-  private byte[] exchange(byte[] request, long limitMs) throws IOException {
+  /** Write requests. The process may write answers meanwhile, and would wait for a reader of them. */
+  private void write(List<byte[]> requests, long limitMs) throws IOException {
+    int bytes = 0;
+    for (byte[] each : requests) bytes += SIZE_BYTES + each.length;
+    ByteBuffer out = ByteBuffer.allocate(bytes);
+    for (byte[] each : requests) out.putInt(each.length).put(each);
+    out.flip();
     long deadline = deadline(limitMs);
-    ByteBuffer out = ByteBuffer.allocate(SIZE_BYTES + request.length).putInt(request.length).put(request).flip();
     while (out.hasRemaining()) {
-      if (channel.write(out) == 0) await(SelectionKey.OP_WRITE, deadline, limitMs);
+      if (channel.write(out) > 0) deadline = deadline(limitMs);
+      else if (!read()) select(SelectionKey.OP_WRITE | SelectionKey.OP_READ, deadline, limitMs);
     }
-    int size = read(SIZE_BYTES, deadline, limitMs).getInt();
+  }
+
+  private byte[] answer(long limitMs) throws IOException {
+    long deadline = deadline(limitMs);
+    await(SIZE_BYTES, deadline, limitMs);
+    int size = arrived.getInt();
     if (size < 1) throw new IOException("it wrote an answer of " + size + " bytes");
-    byte[] answer = read(size, deadline, limitMs).array();
-    byte kind = answer[0];
-    if (kind == REFUSAL) throw new Refused(new String(answer, 1, size - 1, StandardCharsets.UTF_8));
+    await(size, deadline, limitMs);
+    byte kind = arrived.get();
+    byte[] answer = new byte[size - 1];
+    arrived.get(answer);
+    if (kind == REFUSAL) throw new Refused(new String(answer, StandardCharsets.UTF_8));
     if (kind != ANSWER && kind != LAST_ANSWER) throw new IOException("it wrote an answer of kind " + kind);
     ends = kind == LAST_ANSWER;
-    return Arrays.copyOfRange(answer, 1, size);
+    return answer;
   }
 
-  private ByteBuffer read(int size, long deadline, long limitMs) throws IOException {
-    ByteBuffer in = ByteBuffer.allocate(size);
-    while (in.hasRemaining()) {
-      int count = channel.read(in);
-      if (count < 0) throw new EOFException("it ended before it answered");
-      if (count == 0) await(SelectionKey.OP_READ, deadline, limitMs);
+  /** Wait until so many bytes have arrived. */
+  private void await(int bytes, long deadline, long limitMs) throws IOException {
+    if (arrived.capacity() < bytes) arrived = ByteBuffer.allocate(bytes).put(arrived).flip();
+    while (arrived.remaining() < bytes) {
+      if (!read()) select(SelectionKey.OP_READ, deadline, limitMs);
     }
-    return in.flip();
   }
 
-  private void await(int operation, long deadline, long limitMs) throws IOException {
+  /** Take what has arrived. Return whether there was something. */
+  private boolean read() throws IOException {
+    arrived.compact();
+    if (!arrived.hasRemaining()) arrived = ByteBuffer.allocate(2 * arrived.capacity()).put(arrived.flip());
+    int count = channel.read(arrived);
+    arrived.flip();
+    if (count < 0) throw new EOFException("it ended before it answered");
+    return count > 0;
+  }
+
+  private void select(int operations, long deadline, long limitMs) throws IOException {
     long restMs = TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime());
-    if (restMs <= 0) throw late(limitMs);
-    channel.keyFor(selector).interestOps(operation);
+    if (restMs <= 0) throw new Late(limitMs);
+    channel.keyFor(selector).interestOps(operations);
     selector.select(restMs);
     selector.selectedKeys().clear();
     if (Thread.currentThread().isInterrupted()) throw interrupted();
@@ -158,8 +207,8 @@ final class PythonWorker implements Closeable {
     return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
   }
 
-  private static IOException late(long limitMs) {
-    return new IOException("it did not answer within " + limitMs + " ms");
+  private static long restMs(long deadline) {
+    return Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime()));
   }
 
   private static InterruptedIOException interrupted() {

@@ -7,7 +7,9 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.HexFormat;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Row;
@@ -18,9 +20,11 @@ import org.apache.spark.sql.types.StructType;
  * Calls Python for `tests/unit/java/test_python_calls.py`.
  *
  * <p>A line is a request as hexadecimal digits, or {@code task}: the task ends, and another one begins, or
- * {@code spare}: another task calls once and ends. Or it is a record
- * of a step with a state: a key, a partition and a request. The answer to a request has the number of the process, and the
- * answer or the error.
+ * {@code spare}: another task calls once and ends. Or it is a record of a step with a state: a key, a partition and a
+ * request. Or it is {@code rows} and requests, {@code null} for a row without one, {@code fail} for an error of the
+ * iterator: another task of a step without a state gets these rows. {@code send} and requests, then {@code next} for each
+ * of their answers: the requests are under way together. The answer to a request has the number of the process,
+ * and the answer or the error; that to rows has their answers, and then the error if there is one.
  */
 public final class CallLines {
     private static final StructType RECORDS = StructType.fromDDL(
@@ -36,6 +40,27 @@ public final class CallLines {
         Check.equal(found.size(), 1);
         Check.equal(found.get(0).get(1), record.get(1));
         return found.get(0).isNullAt(0) ? new byte[0] : (byte[]) found.get(0).get(0);
+    }
+
+    private static String answered(PythonCommand command, String[] words) {
+        PythonCalls calls = new PythonCalls(command);
+        Iterator<Row> rows = Arrays.stream(words).skip(1).map(word -> {
+            if (word.equals("fail")) throw new IllegalStateException("the iterator failed");
+            return RowFactory.create(word.equals("null") ? null : HexFormat.of().parseHex(word), word);
+        }).iterator();
+        StringBuilder found = new StringBuilder();
+        PythonStep.Answered answered = new PythonStep.Answered(rows, 0, calls);
+        try {
+            while (answered.hasNext()) {
+                Row row = answered.next();
+                found.append(row.isNullAt(0) ? "null" : HexFormat.of().formatHex((byte[]) row.get(0))).append(' ');
+            }
+        } catch (IllegalStateException error) {
+            found.append(error.getMessage().replace('\n', ' '));
+        }
+        answered.close();
+        calls.end();
+        return found.toString().strip();
     }
 
     /** Arguments: the folder of sockets, the times in ms, a file with the setup, the words of the command. */
@@ -63,11 +88,20 @@ public final class CallLines {
                 spare.end();
                 continue;
             }
+            if (line.startsWith("rows ")) {
+                answers.println(answered(command, line.split(" ")));
+                continue;
+            }
+            if (line.startsWith("send ")) {
+                calls.send(Arrays.stream(line.split(" ")).skip(1).map(HexFormat.of()::parseHex).toList());
+                answers.println("sent");
+                continue;
+            }
             String answer;
             try {
                 String[] parts = line.split(" ", -1);
                 answer = HexFormat.of().formatHex(
-                    parts.length == 1 ? calls.call(HexFormat.of().parseHex(line)) : folded(states, parts));
+                    line.equals("next") ? calls.next() : parts.length == 1 ? calls.call(HexFormat.of().parseHex(line)) : folded(states, parts));
             } catch (IllegalStateException error) {
                 answer = error.getMessage().replace('\n', ' ');
             }
