@@ -61,7 +61,8 @@ class SupervisedBatch(Supervised):
             # Dead letters are published with the epoch's results, which is later.
             so_far = status.last_commit, 0 if releaser is None else releaser.released()
             if self._counted != so_far:
-                self._counted, status.dead_letters = so_far, self._dead_letters()
+                status.dead_letters, are_all = region.dead_letters()
+                self._counted = so_far if are_all else None
         known, self._complete = self._complete, complete[-1].number if complete else -1
         if known is not None and self._complete > known and self._keeps_epochs:
             self._failures.note_progress(self.name)
@@ -83,10 +84,6 @@ class SupervisedBatch(Supervised):
     def has_input(self) -> bool:
         """See Supervised."""
         return any(not epoch.is_complete for epoch in self._region.epochs.epochs())
-
-    def _dead_letters(self) -> int:
-        topic = self._region.batch.dead_letter_topic
-        return 0 if topic is None else sum(self._context.topics.end_positions(topic).values())
 
     def _fatal(self, error: Exception) -> FalkirkError:
         if isinstance(error, FalkirkError):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from falkirk.declare.endpoints import Kafka
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import (
     APPLICATION_CHANGED,
@@ -16,6 +17,7 @@ from falkirk.errors.conditions.runtime import (
     HOME_VERSION_ITERATION,
     PARTITIONS_CHANGED,
 )
+from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import SENDS, STATE
 from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
@@ -24,7 +26,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
 from falkirk.store import RegionRecord, Store
-from falkirk.theory.ids import LogId
+from falkirk.theory.ids import LogId, Offsets
 
 log = logging.getLogger("falkirk")
 #: The number of records to search back for records of this home in a topic that others may have filled.
@@ -43,20 +45,21 @@ def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTop
             raise HOME_DAMAGED_REGION.error(where=folder, region=region.name)
         outside = () if region.released_to is None else (region.released_to.topic,)
         refuse_own_records(region, context, (*output, *outside))
-        starts = {}
-        for source in sources:
-            first = topics.first_positions if source.starting == "earliest" else topics.end_positions
-            starts[source.log] = first(source.topic)
-        record = RegionRecord(
-            fingerprint=region.fingerprint,
-            start_offsets=starts,
-            partitions=partitions,
-        )
+        starts = {source.log: first_positions(source, topics) for source in sources}
+        record = RegionRecord(fingerprint=region.fingerprint, start_offsets=starts, partitions=partitions)
         store.create_region(region.name, record, {name: topics.end_positions(name) for name in output})
         return record
     compare(region, completed(region, record, store), partitions)
     report_steps(region, record, store)
     return record
+
+
+def first_positions(source: Kafka, topics: Topics) -> Offsets:
+    """Return where the first start in a home begins to read a topic.
+
+    The newest position is the one behind the readable records: those of a transaction that commits later are new.
+    """
+    return (topics.first_positions if source.starting == "earliest" else topics.readable_positions)(source.topic)
 
 
 def completed(region: Unit, record: RegionRecord, store: Store) -> RegionRecord:

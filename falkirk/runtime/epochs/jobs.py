@@ -32,7 +32,7 @@ from falkirk.runtime.epochs.results import Results, Written
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.runtime.epochs.until import Until
-from falkirk.runtime.record import refuse_partitions
+from falkirk.runtime.record import first_positions, refuse_partitions
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 
 
@@ -113,9 +113,7 @@ class EpochJobs:
             if given.topic is None:
                 first[given.log] = {0: Offset(0 if given.folder is not None else self.all_logs[given.log].begin())}
                 continue
-            topics = self._context.topics
-            positions = topics.first_positions if given.topic.starting == "earliest" else topics.readable_positions
-            first[given.log] = positions(given.log)
+            first[given.log] = first_positions(given.topic, self._context.topics)
         return first
 
     # -- the port -----------------------------------------------------------------------------------------------------

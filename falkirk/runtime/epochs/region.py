@@ -19,6 +19,7 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
 from falkirk.runtime.context import Context
+from falkirk.runtime.dead_letters import DeadLetters
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.ports import ReleaserPort, RunPort
@@ -26,11 +27,12 @@ from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
+from falkirk.runtime.lanes import is_fenced, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.system.durable import make_folder
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, PointNumber
+from falkirk.theory.ids import EpochNumber, Offset, PointNumber
 
 log = logging.getLogger("falkirk")
 
@@ -58,6 +60,7 @@ class BatchRegion(BatchAtRest):
         self.batch, self._context, self.releaser = batch, context, releaser
         self.jobs = EpochJobs(batch, context, shared, releaser)
         self._run: RunPort | None = None
+        self._dead_letters: DeadLetters | None = None
         self.ready_at_s = 0.0
 
     def prepare(self) -> RegionRecord:
@@ -75,7 +78,8 @@ class BatchRegion(BatchAtRest):
             partitions[given.log] = facts.partitions
         written = [sink.to.log for sink in self.batch.sinks if isinstance(sink.to, Kafka)]
         self._context.hold((*partitions, *written))
-        written += [] if self.batch.dead_letter_topic is None else [self.batch.dead_letter_topic]
+        letters = self.batch.dead_letter_topic
+        written += [] if letters is None else [letters]
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
         record = self._store.region(self.batch.name)
         if record is not None:
@@ -93,7 +97,9 @@ class BatchRegion(BatchAtRest):
         )
         if self._store.decision("began", self.batch.name, 0) is None:
             self._store.record_decision("began", self.batch.name, 0, {"at_s": self._context.clock.time()})
-        self._store.create_region(self.batch.name, record, {})
+        self._store.create_region(
+            self.batch.name, record, {} if letters is None else {letters: topics.end_positions(letters)}
+        )
         refuse_other_program(self.batch, self.epochs, self._store)
         self.jobs.partitions = record.partitions
         return record
@@ -127,6 +133,24 @@ class BatchRegion(BatchAtRest):
         if not self.end() and self.batch.is_direct:
             raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
+    def dead_letters(self) -> tuple[int, bool]:
+        """Return how many dead letters were read since this home was made, and whether these are all.
+
+        Raises: LogError, StoreError.
+        """
+        topic = self.batch.dead_letter_topic
+        if topic is None:
+            return 0, True
+        ends = self._context.topics.end_positions(topic)
+        if self._dead_letters is None:
+            (tail,) = self._store.tails(self.batch.name)
+            first = {partition: tail.positions.get(topic, {}).get(partition, Offset(0)) for partition in ends}
+            if ends == first:
+                return 0, True
+            transactional = is_fenced(self._context, of_jobs(topic))
+            self._dead_letters = DeadLetters(self._context.connection, topic, first, transactional=transactional)
+        return self._dead_letters.count(ends), self._dead_letters.has_read(ends)
+
     def leave_off(self) -> None:
         """Start no further epoch. Running epochs may finish."""
         if (run := self._run) is not None:
@@ -141,6 +165,9 @@ class BatchRegion(BatchAtRest):
         """Stop the run; return whether it has ended."""
         if self._run is not None and self.batch.is_direct:
             self._run.drain(DRAIN_S)  # so that a partly published epoch is published completely, if it can be
+        if self._dead_letters is not None:
+            self._dead_letters.close()
+            self._dead_letters = None
         run, self._run = self._run, None
         stopped = run is None or run.stop(STOP_S)
         if not stopped:

@@ -11,6 +11,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.topics import Topics
 from falkirk.theory.delivery import SourcePartition
+from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, Offsets, Positions
 from falkirk.theory.times import TopicPartition
 
@@ -39,6 +40,18 @@ def read_before(topics: Topics, connection: Connection, start: Positions) -> dic
         newest = last_offsets(partial(_committed, connection, topic), begin, ends)
         found |= {(number, partition): offset for partition, offset in newest.items()}
     return found
+
+
+def has_records(topics: Topics, connection: Connection, read: OffsetFrontier, partitions: Positions) -> bool:
+    """Return whether there is a readable record that a frontier does not cover.
+
+    Args: partitions: of the topics, with any offsets. Raises: LogError.
+    """
+    start: Positions = {}
+    for topic, offsets in partitions.items():
+        lengths = {p: read.length(TopicPartition(topic=topic, partition=p)) for p in offsets}
+        start[topic] = {p: Offset(int(length)) for p, length in lengths.items()}
+    return bool(read_before(topics, connection, start))
 
 
 def due(topics: Topics, connection: Connection, start: Positions) -> dict[TopicPartition, Offset]:

@@ -28,10 +28,10 @@ from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.protocol.ports import Health, Point
 from falkirk.runtime import producers
 from falkirk.runtime.context import Context
+from falkirk.runtime.dead_letters import DeadLetters
 from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import RegionAtRest, frontier_of
-from falkirk.runtime.live.dead_letters import DeadLetters
-from falkirk.runtime.live.inputs import read_before
+from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.inputs import has_records, read_before
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region_lanes import RegionLanes
@@ -364,9 +364,7 @@ class LiveRegion(RegionAtRest):
 
     def has_input(self) -> bool:
         """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
-        read = self.points()[-1].read
-        ends = {topic: self._context.topics.end_positions(topic) for topic in self.logs.sources}
-        return not frontier_of(ends) <= read
+        return has_records(self._context.topics, self._context.connection, self.points()[-1].read, self.starts)
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""

@@ -73,10 +73,9 @@ def test_progress_of_a_batch(keeps: bool, left: int) -> None:
     region: Any = SimpleNamespace(
         batch=SimpleNamespace(name="a", where=WHERE, deterministic=keeps, is_stateful=True), failure=lambda: None,
         epochs=SimpleNamespace(epochs=lambda: tuple(epochs)), jobs=SimpleNamespace(detail=""), releaser=None,
-        health=lambda: SimpleNamespace(runs=True),
+        health=lambda: SimpleNamespace(runs=True), dead_letters=lambda: (0, True),
     )  # fmt: skip
     watched = SupervisedBatch(region, Supervision(context=cast(Any, None), failures=failures, say=lambda line: None))
-    watched._dead_letters = lambda: 0  # type: ignore[method-assign]
     for number in range(2):
         epochs.append(SimpleNamespace(number=number, is_complete=False, saved=False, made_at_s=0.0))
         assert watched.has_input()

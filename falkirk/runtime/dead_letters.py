@@ -1,4 +1,4 @@
-"""Counts the dead letters of a live region."""
+"""Counts the dead letters of a live region or a batch."""
 
 from collections.abc import Mapping
 
@@ -31,6 +31,10 @@ class DeadLetters:
         if not self._reader.is_at(ends):
             self._read += len(self._reader.poll(0))
         return self._read
+
+    def has_read(self, ends: Mapping[int, Offset]) -> bool:
+        """Return whether the number that `count` returned was that of all dead letters."""
+        return self._reader is None or self._reader.is_at(ends)
 
     def close(self) -> None:
         """Close the reader."""
