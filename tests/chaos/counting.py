@@ -21,7 +21,7 @@ LANES = APPS / "lanes.py"
 LOGS = {"snapshots": "snapshots-held"}
 #: How many results of a fenced region must follow its checkpoint when everything is killed, under a `LIGHT` load: more
 #: than a transaction of half a second has, so that some are committed.
-BEHIND = {"fenced": 80}
+BEHIND = {"fenced": 40}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,5 @@
-"""Timers of states, and states that expire, live and in micro-batches, over kills of processes and a restart.
+"""Timers of states, and states that expire, live and in micro-batches, over kills of processes, a query that ends with
+results behind its checkpoint, and a restart.
 
 One application has the same steps on both engines, and twice more live: without expiry, and without timers. These two
 faults must show. The judge is a model in plain Python.
@@ -6,6 +7,7 @@ faults must show. The judge is a model in plain Python.
 
 import os
 import signal
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
-from tests.integration.live import Wire, await_one
+from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 from tests.support import children_with
 from tests.timers import Model, ended, letters, remembered, results, without
 
@@ -86,20 +88,26 @@ def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wi
         for partition, mine in records.items():
             wire.send(clicks, mine[round(len(mine) * first) : round(len(mine) * end)], partition=partition)
 
+    def send_more() -> Callable[[], object]:
+        sent.append(sent[-1] + 0.1)
+        send(*sent[-2:])
+        return partial(has, outs["live"], Model().read(until(sent[-1])).results.total())
+
     def until(end: float) -> dict[int, list[dict[str, Any]]]:
         return {partition: mine[: round(len(mine) * end)] for partition, mine in records.items()}
 
+    sent = [0.3]
     query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
     try:
         send(0, 0.3)
         await_one(query, partial(has, outs["live"], Model().read(until(0.3)).results.total()), "live results")
         for each in children_with("row_worker"):
             os.kill(each.pid, signal.SIGKILL)
-        send(0.3, 0.6)
-        await_all(query, until(0.6))
+        fail_behind_a_checkpoint(query, "live-out", send_more)
+        await_all(query, until(sent[-1]))
     finally:
         query.stop()
-    send(0.6, 1)
+    send(sent[-1], 1)
     query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
     try:
         await_all(query, records)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL = "5 seconds"
-REGIONS = ("counts", "letters", "again-by-word", "again")
+#: A keyed count of a topic is in the other two tests, and in the soak here: `again` is the same behind a hop.
+REGIONS = (*(("counts",) if "FALKIRK_STRIKES" in os.environ else ()), "letters", "again-by-word", "again")
 
 
 def application(wire: Wire, home: Path, regions: Sequence[str], *, fenced: bool) -> fk.App:
-    """A keyed count and, if asked, a region without a state and two with a hop in between, each with twins."""
+    """If asked: a keyed count, a region without a state, and two with a hop in between, each with twins."""
     app = fk.App("twins", home=home, fenced=fenced)
     app.source("events", fk.Kafka(wire.topic("events"), schema="word STRING NOT NULL, n INT", key="word"))
 
@@ -42,7 +43,8 @@ def application(wire: Wire, home: Path, regions: Sequence[str], *, fenced: bool)
     def counted(events: fk.Stream) -> fk.Stream:
         return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
-    app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
+    if "counts" in regions:
+        app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
     if len(regions) == 1:
         return app
 
