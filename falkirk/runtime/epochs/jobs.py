@@ -68,7 +68,9 @@ class EpochJobs:
         self.session: SparkSession = observing(context.session)
         self.session.conf.set("spark.sql.adaptive.enabled", "true")
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
-        self.session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
+        # A local session has a slot for each task of a live region. Spark would read many small files in as many tasks.
+        for name in ("spark.sql.shuffle.partitions", "spark.sql.leafNodeDefaultParallelism"):
+            self.session.conf.set(name, str(batch_partitions(context.session)))
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self.session, batch, epochs)
         self._results = Results(batch, epochs)

@@ -195,7 +195,7 @@ def test_each_result_once_while_queries_fail(
 ) -> None:
     """The twin fails, then the first query, which returns to its checkpoint with a new twin."""
     with Run(broker, tag, home, fenced=fenced) as run:
-        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+        with Words(broker.bootstrap, f"events-{tag}", rate=40) as load:
             for name in REGIONS:
                 run.await_twin(name)
             begun = {name: run.fail_twin(name) for name in REGIONS}
@@ -220,7 +220,7 @@ def test_without_marks_results_come_twice(
 
     monkeypatch.setattr(live_query.LiveQuery, "_writer", unmarked)
     with Run(broker, tag, home, ["counts"]) as run:
-        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+        with Words(broker.bootstrap, f"events-{tag}", rate=40) as load:
             run.wait(lambda: run.twin("counts").begun and run.twin("counts")._is_placed, "a twin")
         repeated, _, _ = run.judge(load)
     assert repeated > 0
