@@ -116,6 +116,7 @@ def fail_behind_a_checkpoint(query: Query, name: str, send: Callable[[], Callabl
     def region() -> Any:
         return next(region for region in query.status if region.name == name)
 
+    await_one(query, lambda: region().last_commit >= 0, f"a checkpoint of {name}")
     for _ in range(4):
         await_one(query, send(), f"results of {name}")
         before = region().incarnation
@@ -124,6 +125,11 @@ def fail_behind_a_checkpoint(query: Query, name: str, send: Callable[[], Callabl
         if region().suppressed:
             return
     raise AssertionError(f"{name} never had results behind a checkpoint: {query.status}")
+
+
+def await_checkpoints(query: Query) -> None:
+    """Wait until a checkpoint of each region exists, so that the next start reads it."""
+    await_one(query, lambda: all(region.last_commit >= 0 for region in query.status), "a checkpoint of each region")
 
 
 def ended_incarnations(query: Query) -> dict[str, list[str]]:

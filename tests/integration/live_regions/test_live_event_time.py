@@ -50,7 +50,7 @@ def application(tag: str, home: Path, engines: tuple[str, ...]) -> fk.App:
     app.source("clicks", fk.Kafka(f"clicks-{tag}", schema=SCHEMA, key="id"))
     for name in engines:
         engine = "live" if name == "live" else "micro-batch"
-        app.stream(fk.Lazy("2 seconds"), engine=engine)(_named(name))  # type: ignore[arg-type]
+        app.stream(fk.Lazy("5 seconds"), engine=engine)(_named(name))  # type: ignore[arg-type]
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{tag}", key="id"))
     return app
 

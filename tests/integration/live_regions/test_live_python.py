@@ -20,7 +20,7 @@ from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.errors import FalkirkError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from tests.integration.live import Wire, await_one, ended_incarnations, failed
+from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, failed
 from tests.support import children_with
 
 SCHEMA = "id STRING NOT NULL, n INT, at TIMESTAMP, tags MAP<STRING, DOUBLE>"
@@ -144,7 +144,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     for name, body in BODIES.items():
         live = name.startswith("live")
         engine = "live" if live else "micro-batch"
-        policy = fk.Lazy("2 seconds") if live else DEFAULT_POLICY
+        policy = fk.Lazy("5 seconds") if live else DEFAULT_POLICY
         app.add_processor(name, body, reads=("events",), policy=policy, engine=engine)
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}"))
     return app
@@ -194,6 +194,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
             os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
         assert not ended_incarnations(query), "no region has noticed"
+        await_checkpoints(query)
     finally:
         query.stop()
     send(range(400, 500))

@@ -22,7 +22,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
-from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
+from tests.integration.live import Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
 from tests.support import children_with
 from tests.timers import Model, ended, letters, remembered, results, without
 
@@ -48,7 +48,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     app = fk.App(f"timers-{wire.tag}", home=home)
     app.source("clicks", fk.Kafka(f"clicks-{wire.tag}", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
     for name, (_, timeout) in MODELS.items():
-        policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("2 seconds"), "live")
+        policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("5 seconds"), "live")
         body = partial(remembered, timeout=timeout)
         app.add_processor(name, body, reads=("clicks",), policy=policy, engine=engine)  # type: ignore[arg-type]
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
@@ -105,6 +105,7 @@ def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wi
             os.kill(each.pid, signal.SIGKILL)
         fail_behind_a_checkpoint(query, "live-out", send_more)
         await_all(query, until(sent[-1]))
+        await_checkpoints(query)
     finally:
         query.stop()
     send(sent[-1], 1)
