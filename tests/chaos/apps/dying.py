@@ -54,7 +54,7 @@ if __name__ == "__main__":
     logs.RECORDS_AT_ONCE = RECORDS_AT_ONCE
     home = Path(os.environ["HOME_FOLDER"])
     events, counts = os.environ["EVENTS"], os.environ["COUNTS"]
-    app = application(events, counts, home, history=0, interval="5 seconds", often="2 seconds")
+    app = application(events, counts, home, history=0, interval="5 seconds")
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)
     sys.stdin.read()

@@ -5,4 +5,4 @@ from pathlib import Path
 
 from tests.integration.tentative import application
 
-app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]), often="2 seconds")
+app = application(os.environ["EVENTS"], os.environ["COUNTS"], Path(os.environ["HOME_FOLDER"]))

@@ -54,7 +54,7 @@ def test_cut_off_in_the_middle_of_everything(
 
     @cache
     def app() -> fk.App:
-        return application(events, counts, home, history=0, interval="3 seconds", often="1 second")
+        return application(events, counts, home, history=0)
 
     hops, watching = list[Hop](), ExitStack()
 

@@ -191,9 +191,10 @@ SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: i
 
 @pytest.mark.parametrize("fenced", [True, pytest.param(False, marks=SOAK)])
 def test_each_result_once_while_queries_fail(
-    broker: Broker, spark: "SparkSession", home: Path, tag: str, *, fenced: bool
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
 ) -> None:
     """The twin fails, then the first query, which returns to its checkpoint with a new twin."""
+    monkeypatch.setattr(lanes, "COMMIT_MS", 250)  # fewer transactions: each one costs both JVMs CPU time
     with Run(broker, tag, home, fenced=fenced) as run:
         with Words(broker.bootstrap, f"events-{tag}", rate=40) as load:
             for name in REGIONS:
