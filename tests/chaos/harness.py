@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,12 @@ BEHIND_LEAST = 20
 TOGETHER_S = 0.1
 #: Records per second of a load that only has to leave results behind each checkpoint.
 LIGHT = 50.0
+
+
+@cache
+def topics_of(bootstrap: str) -> Topics:
+    """Return the topics of a broker. A new client for each look would cost it and this process CPU time."""
+    return Topics(Connection.of(bootstrap))
 
 
 class Application:

@@ -78,7 +78,7 @@ def test_cut_off_in_the_middle_of_everything(
         assert isinstance(error, InternalError), error
         assert (error.condition, error.message) == ("CUT_OFF", place)
 
-    with Load(broker.bootstrap, events, rate=50.0) as load:
+    with Load(broker.bootstrap, events, rate=25.0) as load:
         with watching:
             for place in PLACES:
                 end_at(place)

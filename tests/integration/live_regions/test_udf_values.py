@@ -87,7 +87,7 @@ def frame_of(data: DataFrame) -> Frame:
 
 def computed(spark: "SparkSession", step: Step, folder: Path) -> tuple[list[Row], list[Row], list[Row]]:
     """Return the rows of a step in a batch and in a stream, and the bad rows of the stream."""
-    table = spark.createDataFrame(ROWS, SCHEMA)
+    table = spark.createDataFrame(ROWS, SCHEMA).coalesce(1)  # each task starts a Python process for each step
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.parquet(str(folder / "in"))
     stream = spark.readStream.schema(SCHEMA).parquet(str(folder / "in"))
     batch = frames.apply(frame_of(table), step)
@@ -168,7 +168,7 @@ def outcomes(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) ->
     spark.udf.register("refused_in_test", refused, "int")
     given = str(tmp_path_factory.mktemp("udfs") / "in")
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.parquet(given)
-    good = spark.createDataFrame([ROWS[0], ROWS[2]], SCHEMA)
+    good = spark.createDataFrame([ROWS[0], ROWS[2]], SCHEMA).coalesce(1)
     steps = {name: (step(name, *arguments_of(name)), good) for name in OPERATIONS}
     for name, arrow in REFUSED.items():
         steps[name] = step("select", *arguments_that_spark_refuses(arrow=arrow)), good.where("false")
