@@ -51,7 +51,6 @@ class Flow:
         self._graph, self._session, self._folder, self._partitions = graph, session, folder, partitions
         self._routes, self._alone = Routes(graph=graph), alone
         session.conf.set("spark.sql.adaptive.enabled", "false")
-        session.conf.set("spark.sql.leafNodeDefaultParallelism", str(partitions))  # Spark's default: a task per slot
         rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
         session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 

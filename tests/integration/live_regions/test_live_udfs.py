@@ -13,26 +13,8 @@ from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, settle
+from tests.integration.live_functions import described, half, is_wanted
 from tests.integration.live_regions.test_live_python import SCHEMA, record, workers
-
-LIMIT = 5_000
-
-
-@fk.deterministic(because="it depends on its arguments alone")
-def described(n, at, tags):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
-    return {"text": f"{n} at {at:%H:%M:%S.%f}", "tags": tags, "days": [at.date(), None]}
-
-
-@fk.deterministic
-def is_wanted(n):  # type: ignore[no-untyped-def]
-    if n % 10 == 7 and n < LIMIT:
-        raise ValueError(f"no {n}")
-    return n % 3 != 0
-
-
-@fk.deterministic
-def half(n):  # type: ignore[no-untyped-def]
-    return n / 2
 
 
 def chosen(events: fk.Stream) -> fk.Stream:
