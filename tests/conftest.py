@@ -39,8 +39,6 @@ LARGE_YOUNG = "-Xms1g -Xmn512m"
 #: Settings of a test process's session: each plan runs briefly, and code generation for it takes longer. Applications
 #: in separate processes (chaos, cluster) run with the users' settings.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-if not os.environ.get("OLD"):
-    INTERPRETED["spark.sql.leafNodeDefaultParallelism"] = "2"
 
 #: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
 WITHOUT_SPARK = ("tests/theory/", "tests/unit/", "tests/simulation/")
