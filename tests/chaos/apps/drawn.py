@@ -35,7 +35,7 @@ VOUCHED = os.environ.get("DRAWN_VOUCHED", "").split()
 #: Seconds between the checkpoints of the asserted processors: each kill finds results that no checkpoint covers.
 SELDOM_S = 6
 #: Seconds between the epochs of a stream. On arrival, epoch would follow upon epoch under load, and use a processor.
-PAUSE_S = 2.0
+PAUSE_S = 4.0
 OnArrival.may_be_due = lambda self, *, now_s, last_at_s: now_s - last_at_s >= PAUSE_S  # type: ignore[method-assign]
 #: Steps whose random values depend on the row: each result has its own value.
 ROW_BY_ROW: dict[str, Pipeline] = {
