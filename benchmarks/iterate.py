@@ -30,7 +30,7 @@ from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors import SparkError
-from falkirk.local.spark import batch_partitions
+from falkirk.local.partitions import batch_partitions
 from falkirk.local.spark import session as spark_session
 
 ALGORITHMS = ("components", "pagerank")

@@ -34,7 +34,8 @@ from falkirk.home.folder import write_atomically
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import BATCH_POOL, LIVE_POOL, batch_partitions
+from falkirk.local.partitions import batch_partitions
+from falkirk.local.spark import BATCH_POOL, LIVE_POOL
 from falkirk.local.spark import session as spark_session
 from falkirk.theory.ids import LogId, Positions
 

@@ -248,16 +248,6 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
     }
 
 
-def batch_partitions(active: SparkSession) -> int:
-    """Return the number of partitions of a batch's shuffles: at most the number of processors.
-
-    So live regions find free slots.
-    """
-    if exposure.is_on_this_machine(active.sparkContext.master or ""):
-        return max(2, os.cpu_count() or 2)
-    return max(2, active.sparkContext.defaultParallelism)
-
-
 def _launch_settings(master: str) -> dict[str, str]:
     """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"

@@ -26,7 +26,7 @@ from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import State, sweep
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.frames.empty import no_rows
-from falkirk.local.spark import batch_partitions
+from falkirk.local.partitions import batch_partitions
 from falkirk.operators.call import current
 from falkirk.system.durable import Manifest, check, make_folder, sync
 

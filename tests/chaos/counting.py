@@ -9,10 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from falkirk.check import Guarantee, read_topic
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from tests.chaos.harness import APPS, Application, judge_counts, settle
+from tests.chaos.harness import APPS, Application, judge_counts, settle, topics_of
 
 #: The counts of apps/counts.py, some of them fenced.
 LANES = APPS / "lanes.py"
@@ -21,7 +19,7 @@ LANES = APPS / "lanes.py"
 LOGS = {"snapshots": "snapshots-held"}
 #: How many results of a fenced region must follow its checkpoint when everything is killed, under a `LIGHT` load: more
 #: than a transaction of half a second has, so that some are committed.
-BEHIND = {"fenced": 80}
+BEHIND = {"fenced": 40}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ class Counting:
 
     def released(self, topic: str | None = None) -> int:
         """Return the number of results in a topic. Args: topic: by default the topic of the plain count."""
-        return sum(Topics(Connection.of(self.bootstrap)).end_positions(topic or self.counts).values())
+        return sum(topics_of(self.bootstrap).end_positions(topic or self.counts).values())
 
     def prefix(self) -> str:
         """Return the prefix of the names of the application's internal topics."""
@@ -63,7 +61,7 @@ def counting(
     env |= {"EVENTS": events, "COUNTS": counts, "COUNTED": " ".join(counted)}
     application = Application(file, broker.bootstrap, home, env, *options)
     run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=counted, application=application)
-    topics = Topics(Connection.of(broker.bootstrap))
+    topics = topics_of(broker.bootstrap)
     for topic in (events, *map(run.topic, counted)):
         topics.create(topic, 2, {})
     application.start()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,18 @@ AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
 #: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
 MORE_STRIKES_MAX = 4
 #: How many results must follow a region's checkpoint when everything is killed, under a `LIGHT` load.
-BEHIND_LEAST = 40
+BEHIND_LEAST = 20
 #: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
 #: and each live region flushes its buffers for each request.
 TOGETHER_S = 0.1
 #: Records per second of a load that only has to leave results behind each checkpoint.
-LIGHT = 100.0
+LIGHT = 50.0
+
+
+@cache
+def topics_of(bootstrap: str) -> Topics:
+    """Return the topics of a broker. A new client for each look would cost it and this process CPU time."""
+    return Topics(Connection.of(bootstrap))
 
 
 class Application:

@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.check import read_topic
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from tests.chaos.harness import APPS, Application, Load, strike
+from tests.chaos.harness import APPS, Application, Load, strike, topics_of
 from tests.duplicates import BEGAN, DELAY_S
 
 
@@ -39,7 +37,7 @@ class Regions:
 
     def count(self, name: str) -> int:
         """Return the number of records in the topic of a source or a region."""
-        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+        return sum(topics_of(self.bootstrap).end_positions(self.topics[name]).values())
 
     def rows(self, name: str) -> dict[int, list[dict[str, Any]]]:
         """Return the values in the topic of a source or a region, by partition and in order."""
@@ -89,7 +87,7 @@ def running(
     Args: sources, names: of the sources and the live regions; in capitals, they name their topics in the environment.
     """
     topics = {name: f"{name}-{tag}" for name in (*sources, *names)}
-    known = Topics(Connection.of(broker.bootstrap))
+    known = topics_of(broker.bootstrap)
     for topic in topics.values():
         known.create(topic, 2, {})
     env |= {name.upper(): topic for name, topic in topics.items()}

@@ -73,7 +73,7 @@ def test_back_and_on_while_it_runs_and_while_it_is_stopped(
     assert (never.exit_code, "NEVER_RAN" in never.output) == (1, True)
 
     application = Application(FILE, broker.bootstrap, home, env)
-    with application, Load(broker.bootstrap, events, rate=100.0) as load:
+    with application, Load(broker.bootstrap, events, rate=50.0) as load:
         application.wait_committed(2)
         application.wait(lambda: wire.count(counts) > 100, 120, "released results")
 

@@ -1,7 +1,8 @@
 """kill -9 while live regions keep the first record of each id, and states that expire and have timers.
 
 Each result and each late record is published once. Models in plain Python read the topic and judge. Without the
-barrier, the same kill repeats results. Without expiry or timers, the results are others.
+barrier, the same kill repeats results. Without expiry or timers, the results are others. Each case costs minutes of
+CPU time, so they run with FALKIRK_STRIKES alone. integration/live_regions/ has queries that end in one process.
 """
 
 import json
@@ -17,17 +18,18 @@ from tests.chaos.regions import Clicks, Regions, running
 from tests.duplicates import Expected, expected
 from tests.timers import Model
 
-#: A kill costs minutes of CPU time. Mechanisms are switched off in the soak alone.
-SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
+pytestmark = pytest.mark.skipif(
+    "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
+)
 
 
-@pytest.mark.parametrize("fault", ["", *(pytest.param(f, marks=SOAK) for f in ("barrier", "expiry", "timers"))])
+@pytest.mark.parametrize("fault", ["", "barrier", "expiry", "timers"])
 def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, fault: str) -> None:
     env = {"FAULT": fault} if fault in ("expiry", "timers") else {}
     with running(broker, home, tag, "first.py", sources=["clicks"], names=["first", "reminders"], **env) as regions:
         with Clicks(broker.bootstrap, regions.topics["clicks"]) as load:
             suppressed = regions.strike(
-                again=2 if "FALKIRK_STRIKES" in os.environ else 1,
+                again=2,
                 is_barred=fault != "barrier",
                 BARRIER="off" if fault == "barrier" else "on",
             )

@@ -32,7 +32,13 @@ def test_the_standby_takes_over_under_load(broker: Broker, home: Path, tag: str)
     with (
         collecting() as collector,
         counting(
-            broker, home, tag, "--standby", INTERVAL="2 seconds", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint
+            broker,
+            home,
+            tag,
+            "--standby",
+            INTERVAL="2 seconds",
+            STANDBYS_MAX="1",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
         ) as run,
     ):
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:

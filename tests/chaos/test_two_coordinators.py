@@ -2,6 +2,7 @@
 once. They share a home, and neither sees processes of the other, as two machines do (apps/machines.py)."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -83,7 +84,7 @@ class Pair:
 
     def await_results_behind_a_commit(self) -> None:
         """Wait until the owner has published results that no checkpoint covers."""
-        self.one.wait_results_behind({"counts": self._drain}, {"counts": 60})
+        self.one.wait_results_behind({"counts": self._drain}, {"counts": 30})
 
     def await_takeover(self, since_s: float) -> float:
         """Wait for the first result of the other coordinator; return the seconds since `since_s`."""
@@ -98,6 +99,11 @@ class Pair:
         assert taken_s > LEASE_S - 1.0, "the lease was in force: its last renewal was at most a second before"
         assert took_s < (LEASE_S + START_S) * PATIENCE
         return took_s
+
+    def await_warm_takeover(self, since_s: float) -> None:
+        """Wait for the first result of the other coordinator, whose standby must take over."""
+        assert self.await_takeover(since_s) < (LEASE_S + WARM_S) * PATIENCE
+        assert self.other.status()["start"]["standby"]
 
     def await_suppressed(self) -> None:
         """Wait until the new owner says that its barrier drops results. One that resumes may have written a status."""
@@ -148,17 +154,21 @@ def pair(
 
 
 def test_each_takes_over_from_the_other(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
-    """The owner is cut from the store, the next one is suspended and resumes, and the next one is killed."""
+    """The owner is cut from the store. The next one is suspended, and a warm standby takes over before it resumes.
+
+    In the soak, the next one is killed, too. A suspended owner is as silent as a killed one until it resumes.
+    """
     with (
         Proxy(postgres) as proxy,
         pair(broker, home, tag, postgres.url(), owner=cut_off_by(proxy, postgres, INTERVAL="15 seconds")) as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):
         cut_from_the_store(both, proxy)
-        both.wait_as_next()
+        both.wait_as_next("--standby", STANDBYS_MAX="1")
         suspended_and_resumed(both)
-        both.wait_as_next("--standby")
-        killed(both)
+        if "FALKIRK_STRIKES" in os.environ:
+            both.wait_as_next("--standby", STANDBYS_MAX="1")
+            killed(both)
         load.__exit__()
         assert_exactly_once(both.run, load.sent)
 
@@ -190,13 +200,16 @@ def cut_from_the_store(both: Pair, proxy: Proxy) -> None:
 
 
 def suspended_and_resumed(both: Pair) -> None:
-    """The owner publishes nothing when it resumes: the broker refuses it, and it ends."""
+    """A warm standby of the one that waits takes over.
+
+    The owner publishes nothing when it resumes: the broker refuses it, and it ends.
+    """
     both.await_results_behind_a_commit()
     both.other.forget_status()
     suspended_s, stopped = time.monotonic(), both.one.processes()
     for process in stopped:
         suspend(process)
-    both.await_takeover(suspended_s)
+    both.await_warm_takeover(suspended_s)
     for process in stopped:
         process.resume()
     _assert_ended(both.one, stopped)
@@ -209,9 +222,7 @@ def killed(both: Pair) -> None:
     both.other.forget_status()
     killed_s = time.monotonic()
     both.one.kill()
-    took_s = both.await_takeover(killed_s)
-    assert took_s < (LEASE_S + WARM_S) * PATIENCE
-    assert both.other.status()["start"]["standby"]
+    both.await_warm_takeover(killed_s)
     both.await_suppressed()
 
 

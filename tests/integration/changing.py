@@ -4,6 +4,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,6 @@ EDGES = "src LONG, dst LONG"
 def row_of(values: Iterable[Any]) -> Row:
     """Return values as a row that can be counted: to Python no NaN is equal to another."""
     return tuple(math.nan if value != value else value for value in values)
-
-
-def counted(rows: DataFrame) -> Rows:
-    """Return the multiplicity of each row."""
-    found: Rows = Counter()
-    for *row, more in rows.collect():
-        found[row_of(row)] += more
-    return Counter({row: often for row, often in found.items() if often})
 
 
 def there(rows: Rows) -> list[Row]:
@@ -94,6 +87,15 @@ def sources(edges: Collection) -> Collection:
     return edges.select(F.col("src").alias("n"))
 
 
+def _both(changes: DataFrame, whole: DataFrame) -> tuple[list[Row], list[Row]]:
+    """Return the rows of both, each with its difference behind its columns. One job of Spark collects them."""
+    found: tuple[list[Row], list[Row]] = [], []
+    marked = (data.select("*", F.lit(number).alias("_of")) for number, data in enumerate((changes, whole)))
+    for *row, number in reduce(DataFrame.union, marked).collect():
+        found[number].append(tuple(row))
+    return found
+
+
 class Changing:
     """A program over sources, and its epochs.
 
@@ -110,7 +112,8 @@ class Changing:
         **sources: str,
     ) -> None:  # fmt: skip
         self.session, self._folder, self._program = session, folder, program
-        self._partitions, self._sources, self._numbers = partitions, sources, count()
+        self._partitions, self._numbers = partitions, count()
+        self._likes = {name: session.createDataFrame([], ddl) for name, ddl in sources.items()}
         self.state = State()
         self.put: dict[str, Rows] = {name: Counter() for name in sources}
         self.result: Rows = Counter()
@@ -119,15 +122,13 @@ class Changing:
     def fresh(self) -> Flow:
         """Return a flow of the same program that knows nothing of the other."""
         outside = Scope()
-        likes = {name: self.session.createDataFrame([], ddl) for name, ddl in self._sources.items()}
-        nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in likes.items()}
-        made = self._program(*(Collection(nodes[name], like) for name, like in likes.items()))
+        nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in self._likes.items()}
+        made = self._program(*(Collection(nodes[name], like) for name, like in self._likes.items()))
         return Flow(made.graph(), self.session, self._folder, self._partitions, self.alone)
 
     def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
         """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""
-        fields = self.session.createDataFrame([], self._sources[name]).schema.fields
-        schema = to_arrow_schema(StructType([*fields]).add(DIFFERENCE, LongType()))
+        schema = to_arrow_schema(StructType([*self._likes[name].schema.fields]).add(DIFFERENCE, LongType()))
         columns = list(zip(*rows, strict=True)) or [()] * len(schema)
         given = self.session.createDataFrame(pa.table(list(map(pa.array, columns, schema.types)), schema=schema))
         return given if self.parts is None else given.coalesce(self.parts)
@@ -141,10 +142,10 @@ class Changing:
         for name, rows in given.items():
             for *row, more in rows:
                 self.put[name][row_of(row)] += more
-        for row, more in counted(done.changes).items():
-            self.result[row] += more
+        changed, whole = _both(done.changes, self.flow.whole(self.state))
+        for *row, more in changed:
+            self.result[row_of(row)] += more
         self.result = Counter({row: often for row, often in self.result.items() if often})
-        whole = self.flow.whole(self.state).collect()
         assert Counter({row_of(row): often for *row, often in whole}) == self.result
         assert len(whole) == len(self.result), "what has come and gone meets"
         return done

@@ -105,6 +105,33 @@ def await_one(query: Query, condition: Callable[[], object], what: str) -> None:
     wait_until(holds, 120, lambda: f"{what}: {query.status}")
 
 
+def fail_behind_a_checkpoint(query: Query, name: str, send: Callable[[], Callable[[], object]]) -> None:
+    """End a live region's query when results follow its last checkpoint, so that it has to drop some of them.
+
+    A checkpoint may come just before the end. Then the next part of the input is sent, and the query is ended again.
+
+    Args: send: sends the next part of the input, and returns a condition: its results are published.
+    """
+
+    def region() -> Any:
+        return next(region for region in query.status if region.name == name)
+
+    await_one(query, lambda: region().last_commit >= 0, f"a checkpoint of {name}")
+    for _ in range(4):
+        await_one(query, send(), f"results of {name}")
+        before = region().incarnation
+        next(each for each in query.queries if (each.name or "").endswith(f".{name}")).stop()
+        await_one(query, lambda: region().incarnation > before, f"another incarnation of {name}")  # noqa: B023
+        if region().suppressed:
+            return
+    raise AssertionError(f"{name} never had results behind a checkpoint: {query.status}")
+
+
+def await_checkpoints(query: Query) -> None:
+    """Wait until a checkpoint of each region exists, so that the next start reads it."""
+    await_one(query, lambda: all(region.last_commit >= 0 for region in query.status), "a checkpoint of each region")
+
+
 def ended_incarnations(query: Query) -> dict[str, list[str]]:
     """Return why incarnations of live regions have ended so far, by region."""
     store = query._home.store

@@ -31,7 +31,7 @@ REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"
 
 def application(
     events: str, counts: str, home: Path, *, history: int = 1000, interval: Duration = "4 seconds",
-    often: Duration = "1 second",
+    often: Duration = "2 seconds",
 ) -> fk.App:  # fmt: skip
     """Return the application. Args: interval, often: between checkpoints of the first region, and of the second."""
     app = fk.App("tentative", home=home, history=history)

@@ -28,6 +28,7 @@ HEAVY = (
     "tests/integration/inference/test_hunt.py",
     "tests/integration/inference/test_hunt_faults.py",
     "tests/integration/kit/test_kit.py",
+    "tests/integration/live_regions/test_udf_values.py",
     "tests/integration/machine/test_class_archive.py",
     "tests/integration/machine/test_local_broker.py",
     "tests/integration/machine/test_logs.py",

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from falkirk.declare.cut import SLICE, ByTime, Cut, waiting
 from falkirk.frames.stamped import STAMP
 from falkirk.frames.topics import parsing
-from falkirk.local.spark import BATCH_POOL, batch_partitions, cancel_jobs, observing
+from falkirk.local.partitions import limit_partitions
+from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, State, empty
 from falkirk.operators.times import COMPLETE, marks_after
@@ -68,7 +69,7 @@ class EpochJobs:
         self.session: SparkSession = observing(context.session)
         self.session.conf.set("spark.sql.adaptive.enabled", "true")
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
-        self.session.conf.set("spark.sql.shuffle.partitions", str(batch_partitions(context.session)))
+        limit_partitions(self.session)
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         self.states = States(self.session, batch, epochs)
         self._results = Results(batch, epochs)

@@ -1,7 +1,8 @@
 """Keyed counts of one topic, each under a different mechanism and with a separate sink.
 
 The environment names the topics and, in `COUNTED`, the counts that a test wants. So one run under one series of kills
-is judged for each mechanism. The topic of the plain count is `COUNTS`; another count's topic is `COUNTS.NAME`.
+is judged for each mechanism. The topic of the plain count is `COUNTS`; another count's topic is `COUNTS.NAME`. A
+coordinator starts at most `STANDBYS_MAX` standbys: one that a test does not wait for costs a start of Spark.
 """
 
 import os
@@ -9,9 +10,15 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.host.standby import Standby
 
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"
+
+if "STANDBYS_MAX" in os.environ:
+    begun, begin, may_start = [], Standby._begin, Standby._may_start
+    Standby._begin = lambda self, home: (begun.append(home), begin(self, home))
+    Standby._may_start = lambda self: len(begun) < int(os.environ["STANDBYS_MAX"]) and may_start(self)
 
 FENCED = {"": None, "yes": True, "no": False}[os.environ.get("OUTPUTS_FENCED", "")]
 
@@ -42,8 +49,10 @@ for wanted in os.environ.get("COUNTED", "counts").split():
             _count("counts")
         case "hopped":  # a word may be in several partitions, so a hop orders it
             _count("hopped", reads="loose")
-        case "twins":  # two queries for each of its regions, with a hop between these
-            _count("twins", reads="loose", policy=lambda interval: fk.Lazy(interval, twins=True))
+        case "twins":  # two queries for its region
+            _count("twins", policy=lambda interval: fk.Lazy(interval, twins=True))
+        case "hopped-twins":  # two queries for each of its regions, with a hop between these
+            _count("hopped-twins", reads="loose", policy=lambda interval: fk.Lazy(interval, twins=True))
         case "fenced":  # lanes.py fences its region
             _count("fenced")
         case "snapshots":

@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.declare.cut import OnArrival
 
 #: A function of a stream or of an epoch's rows: both have the methods that it calls.
 Pipeline = Callable[[Any], Any]
@@ -33,6 +34,9 @@ HOPPED, EXTRA = os.environ.get("DRAWN_HOPPED", "words"), os.environ.get("DRAWN_E
 VOUCHED = os.environ.get("DRAWN_VOUCHED", "").split()
 #: Seconds between the checkpoints of the asserted processors: each kill finds results that no checkpoint covers.
 SELDOM_S = 6
+#: Seconds between the epochs of a stream. On arrival, epoch would follow upon epoch under load, and use a processor.
+PAUSE_S = 4.0
+OnArrival.may_be_due = lambda self, *, now_s, last_at_s: now_s - last_at_s >= PAUSE_S  # type: ignore[method-assign]
 #: Steps whose random values depend on the row: each result has its own value.
 ROW_BY_ROW: dict[str, Pipeline] = {
     "uuid": lambda s: s.withColumn("lot", F.expr("uuid()")),

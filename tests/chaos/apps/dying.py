@@ -25,6 +25,8 @@ PLACES: dict[str, tuple[object, str, bool, int]] = {
     "after a recovery is decided": (Store, "open_recovery", True, 1),
     "between checkpoints and logs": (Topics, "delete_below", False, 2),
 }
+#: A release copies at most this many records at once, so that it has several parts.
+RECORDS_AT_ONCE = 50
 
 
 def die_at(place: str, time: int) -> None:
@@ -49,10 +51,10 @@ if __name__ == "__main__":
     where, which = sys.argv[1], int(sys.argv[2])
     if where != "never":
         die_at(where, which)
-    logs.RECORDS_AT_ONCE = 300  # so that a release has several parts
+    logs.RECORDS_AT_ONCE = RECORDS_AT_ONCE
     home = Path(os.environ["HOME_FOLDER"])
     events, counts = os.environ["EVENTS"], os.environ["COUNTS"]
-    app = application(events, counts, home, history=0, interval="5 seconds", often="2 seconds")
+    app = application(events, counts, home, history=0, interval="5 seconds")
     query = run_here(app, Connection.of(os.environ["KAFKA"]))
     print("started", flush=True)
     sys.stdin.read()

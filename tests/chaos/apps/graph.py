@@ -24,7 +24,7 @@ def seen(edges):
     return edges.groupBy("src").agg(F.count("*").alias("version"))
 
 
-@app.iterate(every="1 second")
+@app.iterate(every="2 seconds")
 def components(edges):
     return connected_components(edges)
 

@@ -23,7 +23,7 @@ def answers(queries):
     return queries.where("word <> 'silence'").select("id", F.length("word").alias("length"), F.rand().alias("lot"))
 
 
-@app.stream(fk.Lazy("2 seconds"))
+@app.stream(fk.Lazy("5 seconds"))
 def counts(queries):
     return queries.groupBy("word").count()
 

@@ -91,16 +91,16 @@ def attack(spark: "SparkSession", folder: Path, scratch: Path) -> set[str]:
     (folder / "csv" / ".sums.csv.crc").write_bytes(wrong)
     put_bytes(folder / "csv" / "sums.csv", b"word,n\nash,1\n")
     put_bytes(folder / "csv" / "torn.csv.gz", gzip.compress(text)[:-5_000])
-    put_bytes(folder / "json" / "torn.json.gz", gzip.compress(b'{"word": "ash", "n": 1}\n' * 90_000)[:-300])
-    put_bytes(folder / "csv" / "many.csv.bz2", bz2.compress(b"word,n\n" + b"ash,1\n" * 400_000))
-    put_bytes(folder / "json" / "many.json.bz2", bz2.compress(b"1\n" * 400_000))
+    put_bytes(folder / "json" / "torn.json.gz", gzip.compress(b'{"word": "ash", "n": 1}\n' * 30_000)[:-300])
+    put_bytes(folder / "csv" / "many.csv.bz2", bz2.compress(b"word,n\n" + b"ash,1\n" * 30_000))
+    put_bytes(folder / "json" / "many.json.bz2", bz2.compress(b"1\n" * 30_000))
     put_bytes(folder / "parquet" / "types.parquet", parquet(spark, scratch, "word INT, n STRING", [(1, "a")]))
     whole = parquet(spark, scratch, SCHEMA, [(f"ash {n * 7919 % 1009}", n) for n in range(5_000)])
     damaged = whole[:4] + b"\xff" * (len(whole) - 3_000) + whole[len(whole) - 2_996 :]
     put_bytes(folder / "parquet" / "damaged.parquet", damaged)
     words = [(f"ash {n * 7919 % 1009}",) for n in range(5_000)]
     put_bytes(folder / "parquet" / "huge.parquet", with_a_huge_page(parquet(spark, scratch, "word STRING", words)))
-    put_bytes(folder / "parquet" / "many.parquet", rows_without_values(scratch.with_name("many"), 2_000_000))
+    put_bytes(folder / "parquet" / "many.parquet", rows_without_values(scratch.with_name("many"), 200_000))
     parquets = {"types.parquet", "damaged.parquet", "huge.parquet", "many.parquet"}
     return {"names.csv", "sums.csv", "torn.csv.gz", "torn.json.gz", "many.csv.bz2", "many.json.bz2"} | parquets
 
@@ -132,6 +132,7 @@ def test_files_that_can_not_be_read_are_left_out_and_named(
     """Before, each of them ended the application: EPOCH_KEEPS_FAILING, and again at each start. The huge one ended the
     JVM. The one of many rows gave a dead letter for each row: a file of 369 bytes gave 20 million."""
     monkeypatch.setattr(files, "ROWS_MAX", 10_000)
+    monkeypatch.setattr(files, "ROWS_PER_BYTE_MAX", 100)
     monkeypatch.setattr("falkirk.runtime.epochs.files.NAMED_MAX", 11)
     wire, database, folder = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "in"
     events, words, sent = wire.topic("events"), Table(database, "words"), Counter[str]()

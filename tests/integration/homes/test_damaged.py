@@ -80,7 +80,7 @@ def test_an_older_checkpoint_is_used(
         wait_until(committed, 120, f"commit {batch}")
 
     folder, query = home / "regions" / "counts", run_here(application(), connection)
-    with Load(broker.bootstrap, events) as load:
+    with Load(broker.bootstrap, events, rate=50.0) as load:
         for harm in (tear_commit, delete_state, overwrite_state, overwrite_unseen):
             if harm is overwrite_unseen:
                 monkeypatch.setattr(supervised_region, "damage_of", lambda *about: None)

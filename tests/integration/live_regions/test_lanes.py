@@ -135,20 +135,23 @@ def lane_wire(spark: SparkSession, broker: Broker, tag: str) -> Iterator[Wire]:
         spark._jvm.org.falkirk.Lanes.close(f"{jvm}-{tag}")
 
 
-def test_a_fenced_lane_sends_nothing_that_a_reader_sees(spark: SparkSession, lane_wire: Wire) -> None:
-    """Readers see no record of its open transaction, and no later one."""
+@pytest.mark.parametrize("sent", [1, 0])
+def test_a_fenced_lane_sends_nothing_that_a_reader_sees(spark: SparkSession, lane_wire: Wire, *, sent: int) -> None:
+    """Readers see no record of its open transaction, and no later one. Args: sent: an open lane may be empty."""
     out = lane_wire.topic("out", 1)
     old = Writer(spark, lane_wire, out, incarnation=1, token=fence_lane(spark, lane_wire), jvm="old")
     old.batch("committed")
     old.open(1)
-    old.send("open")
+    if sent:
+        old.send("open")
     token = fence_lane(spark, lane_wire)
     assert texts(lane_wire, out) == ["committed"]
     assert lane_wire.topics.readable_positions(out) == lane_wire.topics.end_positions(out), "nothing blocks readers"
     new = Writer(spark, lane_wire, out, incarnation=2, token=token, jvm="new")
     new.open()
-    with pytest.raises(Py4JJavaError, match=REFUSED):
-        old.close()
+    if sent:
+        with pytest.raises(Py4JJavaError, match=REFUSED):
+            old.close()
     with pytest.raises(Py4JJavaError, match=REFUSED):
         old.batch("late", number=2)
     new.send("new")

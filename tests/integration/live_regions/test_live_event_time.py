@@ -1,6 +1,7 @@
 """Event time in live regions: the first record of each id within a time, late records, and hostile times.
 
-The same steps run live and in micro-batches, over a stop in the middle. Both give the results of the model in plain
+The same steps run live and in micro-batches. The live query ends with results behind its checkpoint, and the
+application is stopped in the middle. Both give the results of the model in plain
 Python.
 """
 
@@ -20,7 +21,7 @@ from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import Expected, drawn, expected
-from tests.integration.live import Wire, await_one, failed
+from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint, failed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ def application(tag: str, home: Path, engines: tuple[str, ...]) -> fk.App:
     app.source("clicks", fk.Kafka(f"clicks-{tag}", schema=SCHEMA, key="id"))
     for name in engines:
         engine = "live" if name == "live" else "micro-batch"
-        app.stream(fk.Lazy("2 seconds"), engine=engine)(_named(name))  # type: ignore[arg-type]
+        app.stream(fk.Lazy("5 seconds"), engine=engine)(_named(name))  # type: ignore[arg-type]
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{tag}", key="id"))
     return app
 
@@ -91,13 +92,24 @@ def test_both_engines_keep_the_first_record_of_an_id_over_a_restart(wire: Wire, 
     assert len(results) > 50
     assert len(set(wanted.letters.values())) == 3
     clicks, outs = wire.topic("clicks"), {name: wire.topic(f"{name}-out") for name in LETTERS}
+    sent = [0.0]
+
+    def send(end: float) -> Expected:
+        """Send the records until this part of them; return the results of all that are sent."""
+        for partition, mine in records.items():
+            wire.send(clicks, mine[round(len(mine) * sent[-1]) : round(len(mine) * end)], partition=partition)
+        sent.append(end)
+        return expected({p: mine[: round(len(mine) * end)] for p, mine in records.items()})
+
+    def send_more() -> Callable[[], object]:
+        return partial(_has, wire, outs["live"], len(send(sent[-1] + 0.1).results))
+
     for half in (0, 1):
-        for partition, sent in records.items():
-            middle = len(sent) // 2
-            wire.send(clicks, sent[middle:] if half else sent[:middle], partition=partition)
-        halves = {p: s if half else s[: len(s) // 2] for p, s in records.items()}
-        due = expected(halves)
+        due = send(0.3 if not half else 1.0)
         query = run_here(application(wire.tag, home, tuple(LETTERS)), Connection.of(wire.bootstrap), create_topics=True)
+        if not half:
+            fail_behind_a_checkpoint(query, "live-out", send_more)
+            due = send(sent[-1])
         for name, out in outs.items():
             await_one(query, partial(_has, wire, out, len(due.results)), f"results of {name}")
             dead = LETTERS[name].format(wire.tag)

@@ -13,33 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from pyspark.sql import Row
 
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.errors import FalkirkError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from tests.integration.live import Wire, await_one, ended_incarnations, failed
+from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, failed
+from tests.integration.live_functions import counted_while_there, doubled, spread, totalled
 from tests.support import children_with
 
 SCHEMA = "id STRING NOT NULL, n INT, at TIMESTAMP, tags MAP<STRING, DOUBLE>"
 RETURNS = "id STRING, n BIGINT, at TIMESTAMP, tags MAP<STRING, DOUBLE>, double STRUCT<x: DOUBLE, words: ARRAY<STRING>>"
-
-
-@fk.deterministic(because="it depends on the row alone")
-def spread(row: Row) -> list[dict[str, Any]]:
-    """Return n % 4 results, and fail on some rows."""
-    if row.n % 10 == 7:
-        raise ValueError(f"no {row.n}")
-    double = {"x": row.n / 2, "words": [row.id, None]}
-    tags = None if row.tags is None else dict(row.tags)
-    return [{"id": row.id, "n": row.n * 10 + i, "at": row.at, "tags": tags, "double": double} for i in range(row.n % 4)]
-
-
-@fk.deterministic
-def doubled(row: Row) -> dict[str, Any]:
-    return {"id": row.id, "twice": 2 * row["count"]}
 
 
 def record(number: int) -> dict[str, Any]:
@@ -52,26 +37,6 @@ def workers(but: Collection[psutil.Process] = ()) -> list[psutil.Process]:
     return [each for each in children_with("row_worker") if each not in but]
 
 
-@fk.deterministic
-def totalled(row: Row, state: Row | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return the sum of a key's numbers, which begins again after every twentieth record, and fail on some rows."""
-    seen, total = ([], 0) if state is None else (state.seen, state.newest["total"])
-    if row.n % 10 == 7:
-        raise ValueError(f"no {row.n} after {len(seen)}")
-    digits = {} if state is None else dict(state.digits)  # a map is a list of pairs, as in a row
-    last = None if state is None else state.newest["at"]
-    results = [{"id": row.id, "n": row.n, "total": total + row.n, "before": last, "seen": seen, "digits": digits}] * (
-        1 + row.n % 2
-    )
-    if len(seen) == 19:
-        return results, None
-    digit = str(row.n % 10)
-    return results, {
-        "seen": [*seen, row.n], "newest": {"at": row.at, "total": total + row.n},
-        "digits": {**digits, digit: digits.get(digit, 0) + 1},
-    }  # fmt: skip
-
-
 def mapped(events: fk.Stream) -> fk.Stream:
     return events.where("n >= 0").map_rows(spread, returns=RETURNS).selectExpr("*", "concat(id, n) AS key")
 
@@ -82,15 +47,6 @@ def folded(events: fk.Stream) -> fk.Stream:
         state="seen ARRAY<INT>, digits MAP<STRING, BIGINT>, newest STRUCT<at: TIMESTAMP, total: BIGINT>",
         returns="id STRING, n INT, total BIGINT, before TIMESTAMP, seen ARRAY<INT>, digits MAP<STRING, BIGINT>",
     )  # fmt: skip
-
-
-@fk.deterministic
-def counted_while_there(row: Row, state: Row | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return how many records of a key have come since its state expired, and fail on some rows."""
-    if row.n % 10 == 7:
-        raise ValueError(f"no {row.n}")
-    count = 1 if state is None else state.seen + 1
-    return {"id": row.id, "n": row.n, "count": count}, {"seen": count}
 
 
 def expiring(events: fk.Stream) -> fk.Stream:
@@ -144,7 +100,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     for name, body in BODIES.items():
         live = name.startswith("live")
         engine = "live" if live else "micro-batch"
-        policy = fk.Lazy("2 seconds") if live else DEFAULT_POLICY
+        policy = fk.Lazy("5 seconds") if live else DEFAULT_POLICY
         app.add_processor(name, body, reads=("events",), policy=policy, engine=engine)
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}"))
     return app
@@ -194,6 +150,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
             os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
         assert not ended_incarnations(query), "no region has noticed"
+        await_checkpoints(query)
     finally:
         query.stop()
     send(range(400, 500))

@@ -1,11 +1,13 @@
-"""Timers of states, and states that expire, live and in micro-batches, over kills of processes and a restart.
+"""Timers of states, and states that expire, live and in micro-batches, over kills of processes, a query that ends with
+results behind its checkpoint, and a restart.
 
-One application has the same steps on both engines, and twice more live: without expiry, and without timers. These two
-faults must show. The judge is a model in plain Python.
+One application has the same steps on both engines. Another one has them twice live: without expiry, and without timers.
+These two faults must show. The judge is a model in plain Python.
 """
 
 import os
 import signal
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +22,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.duplicates import drawn
-from tests.integration.live import Wire, await_one
+from tests.integration.live import Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
 from tests.support import children_with
 from tests.timers import Model, ended, letters, remembered, results, without
 
@@ -33,6 +35,7 @@ MODELS = {
     "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),
     "untimed": ("timers", "62 seconds"),
 }  # fmt: skip
+ENGINES, FAULTY = ("live", "micro"), ("unexpired", "untimed")
 
 
 @pytest.fixture
@@ -42,11 +45,13 @@ def wire(spark: "SparkSession", broker: Broker, tag: str) -> Wire:
 
 
 @cache
-def application(wire: Wire, home: Path) -> fk.App:
+def application(wire: Wire, home: Path, names: tuple[str, ...]) -> fk.App:
+    """Return an application of these processors."""
     app = fk.App(f"timers-{wire.tag}", home=home)
     app.source("clicks", fk.Kafka(f"clicks-{wire.tag}", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
-    for name, (_, timeout) in MODELS.items():
-        policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("2 seconds"), "live")
+    for name in names:
+        timeout = MODELS[name][1]
+        policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("5 seconds"), "live")
         body = partial(remembered, timeout=timeout)
         app.add_processor(name, body, reads=("clicks",), policy=policy, engine=engine)  # type: ignore[arg-type]
         app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
@@ -65,57 +70,87 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PythonStep, "state_times", planted)
 
 
-@pytest.mark.usefixtures("faults")
-def test_both_engines_give_the_results_of_the_model_and_the_faults_show(wire: Wire, home: Path) -> None:
+def dead_letters(wire: Wire, name: str) -> str:
+    return f"timers-{wire.tag}-micro.dead-letters" if name == "micro" else f"{name}-out-{wire.tag}.dead-letters"
+
+
+def has(wire: Wire, topic: str, count: int) -> bool:
+    return wire.count(topic) >= count
+
+
+def await_all(wire: Wire, query: Query, names: Sequence[str], read: Mapping[int, list[dict[str, Any]]]) -> None:
+    """Wait for all results and dead letters of these processors."""
+    for name in names:
+        due = Model(fault=MODELS[name][0]).read(read)
+        await_one(query, partial(has, wire, f"{name}-out-{wire.tag}", due.results.total()), f"results of {name}")
+        await_one(query, partial(has, wire, dead_letters(wire, name), due.letters.total()), f"dead letters of {name}")
+
+
+def judge(wire: Wire, name: str, read: Mapping[int, list[dict[str, Any]]]) -> Model:
+    """Check that a processor has given the results of its model; return the model."""
+    due = Model(fault=MODELS[name][0]).read(read)
+    assert results(wire.rows(f"{name}-out-{wire.tag}")) == due.results, name
+    assert letters(wire.rows(dead_letters(wire, name))) == due.letters, name
+    return due
+
+
+def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path) -> None:
     records = ended(drawn(7, RECORDS, ids=10))
-    clicks = wire.topic("clicks")
-    outs = {name: wire.topic(f"{name}-out") for name in MODELS}
-    dead = {name: f"{topic}.dead-letters" for name, topic in outs.items()}
-    dead["micro"] = f"timers-{wire.tag}-micro.dead-letters"
-
-    def has(topic: str, count: int) -> bool:
-        return wire.count(topic) >= count
-
-    def await_all(query: Query, read: dict[int, list[dict[str, Any]]]) -> None:
-        for name, (fault, _) in MODELS.items():
-            due = Model(fault=fault).read(read)
-            await_one(query, partial(has, outs[name], due.results.total()), f"results of {name}")
-            await_one(query, partial(has, dead[name], due.letters.total()), f"dead letters of {name}")
+    clicks, live = wire.topic("clicks"), wire.topic("live-out")
+    wire.topic("micro-out")
+    app = application(wire, home, ENGINES)
 
     def send(first: float, end: float) -> None:
         for partition, mine in records.items():
             wire.send(clicks, mine[round(len(mine) * first) : round(len(mine) * end)], partition=partition)
 
+    def send_more() -> Callable[[], object]:
+        sent.append(sent[-1] + 0.1)
+        send(*sent[-2:])
+        return partial(has, wire, live, Model().read(until(sent[-1])).results.total())
+
     def until(end: float) -> dict[int, list[dict[str, Any]]]:
         return {partition: mine[: round(len(mine) * end)] for partition, mine in records.items()}
 
-    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    sent = [0.3]
+    query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
     try:
         send(0, 0.3)
-        await_one(query, partial(has, outs["live"], Model().read(until(0.3)).results.total()), "live results")
+        await_one(query, partial(has, wire, live, Model().read(until(0.3)).results.total()), "live results")
         for each in children_with("row_worker"):
             os.kill(each.pid, signal.SIGKILL)
-        send(0.3, 0.6)
-        await_all(query, until(0.6))
+        fail_behind_a_checkpoint(query, "live-out", send_more)
+        await_all(wire, query, ENGINES, until(sent[-1]))
+        await_checkpoints(query)
     finally:
         query.stop()
-    send(0.6, 1)
-    query = run_here(application(wire, home), Connection.of(wire.bootstrap), create_topics=True)
+    send(sent[-1], 1)
+    query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
     try:
-        await_all(query, records)
+        await_all(wire, query, ENGINES, records)
     finally:
         query.stop()
-    right = Model().read(records)
-    for name, (fault, _) in MODELS.items():
-        due, found = Model(fault=fault).read(records), wire.rows(outs[name])
-        assert results(found) == due.results, name
-        assert letters(wire.rows(dead[name])) == due.letters, name
-        assert (due.results == right.results) is (name in ("live", "micro")), name
+    right, _ = (judge(wire, name, records) for name in ENGINES)
     fired = [timer for *_, timer in right.results.elements() if timer is not None]
     assert len(fired) > 50
     assert {kind for kind, _, _ in right.letters} == {"unfit", "late", "row failed", "timer failed"}
     failures = [
-        sorted((row["reason"], row["value"]) for row in wire.rows(dead[name]) if row.get("traceback"))
-        for name in ("live", "micro")
+        sorted((row["reason"], row["value"]) for row in wire.rows(dead_letters(wire, name)) if row.get("traceback"))
+        for name in ENGINES
     ]
     assert failures[0] == failures[1]
+
+
+@pytest.mark.usefixtures("faults")
+def test_without_expiry_and_without_timers_the_results_are_others(wire: Wire, home: Path) -> None:
+    records = ended(drawn(7, RECORDS, ids=10))
+    clicks = wire.topic("clicks")
+    for partition, mine in records.items():
+        wire.send(clicks, mine, partition=partition)
+    query = run_here(application(wire, home, FAULTY), Connection.of(wire.bootstrap), create_topics=True)
+    try:
+        await_all(wire, query, FAULTY, records)
+    finally:
+        query.stop()
+    for name in FAULTY:
+        assert judge(wire, name, records).results != Model().read(records).results

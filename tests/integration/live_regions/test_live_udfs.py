@@ -12,27 +12,9 @@ import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from tests.integration.live import Wire, await_one, ended_incarnations, settle
+from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, settle
+from tests.integration.live_functions import described, half, is_wanted
 from tests.integration.live_regions.test_live_python import SCHEMA, record, workers
-
-LIMIT = 5_000
-
-
-@fk.deterministic(because="it depends on its arguments alone")
-def described(n, at, tags):  # type: ignore[no-untyped-def]  # PySpark would guess a kind of UDF from hints
-    return {"text": f"{n} at {at:%H:%M:%S.%f}", "tags": tags, "days": [at.date(), None]}
-
-
-@fk.deterministic
-def is_wanted(n):  # type: ignore[no-untyped-def]
-    if n % 10 == 7 and n < LIMIT:
-        raise ValueError(f"no {n}")
-    return n % 3 != 0
-
-
-@fk.deterministic
-def half(n):  # type: ignore[no-untyped-def]
-    return n / 2
 
 
 def chosen(events: fk.Stream) -> fk.Stream:
@@ -66,7 +48,7 @@ def application(wire: Wire, home: Path) -> fk.App:
     app = fk.App(f"udfs-{wire.tag}", home=home)
     app.source("events", fk.Kafka(f"events-{wire.tag}", schema=SCHEMA, key="id"))
     for name, body in {"live": chosen, "sums": summed}.items():
-        app.add_processor(name, body, reads=("events",), policy=fk.Lazy("2 seconds"), engine="live")
+        app.add_processor(name, body, reads=("events",), policy=fk.Lazy("5 seconds"), engine="live")
     good = lambda events: chosen(events.where("n % 10 <> 7"))  # noqa: E731  # one of Spark's own workers would fail
     app.add_processor("batch", good, reads=("events",), policy=DEFAULT_POLICY, engine="micro-batch")
     for name in ("live", "sums", "batch"):
@@ -104,6 +86,7 @@ def test_results_are_those_of_micro_batches_over_kills_and_a_restart(wire: Wire,
             os.kill(each.pid, signal.SIGKILL)
         await_all(query, range(400))
         assert not ended_incarnations(query), "no region has noticed"
+        await_checkpoints(query)
     finally:
         query.stop()
     send(range(400, 500))

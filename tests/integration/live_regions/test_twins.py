@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INTERVAL = "5 seconds"
-REGIONS = ("counts", "letters", "again-by-word", "again")
+#: A keyed count of a topic is in the other two tests, and in the soak here: `again` is the same behind a hop.
+REGIONS = (*(("counts",) if "FALKIRK_STRIKES" in os.environ else ()), "letters", "again-by-word", "again")
 
 
 def application(wire: Wire, home: Path, regions: Sequence[str], *, fenced: bool) -> fk.App:
-    """A keyed count and, if asked, a region without a state and two with a hop in between, each with twins."""
+    """If asked: a keyed count, a region without a state, and two with a hop in between, each with twins."""
     app = fk.App("twins", home=home, fenced=fenced)
     app.source("events", fk.Kafka(wire.topic("events"), schema="word STRING NOT NULL, n INT", key="word"))
 
@@ -42,7 +43,8 @@ def application(wire: Wire, home: Path, regions: Sequence[str], *, fenced: bool)
     def counted(events: fk.Stream) -> fk.Stream:
         return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
-    app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
+    if "counts" in regions:
+        app.sink("counts", counted, fk.Kafka(wire.topic("counts"), key="word"))
     if len(regions) == 1:
         return app
 
@@ -189,11 +191,12 @@ SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: i
 
 @pytest.mark.parametrize("fenced", [True, pytest.param(False, marks=SOAK)])
 def test_each_result_once_while_queries_fail(
-    broker: Broker, spark: "SparkSession", home: Path, tag: str, *, fenced: bool
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
 ) -> None:
     """The twin fails, then the first query, which returns to its checkpoint with a new twin."""
+    monkeypatch.setattr(lanes, "COMMIT_MS", 250)  # fewer transactions: each one costs both JVMs CPU time
     with Run(broker, tag, home, fenced=fenced) as run:
-        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+        with Words(broker.bootstrap, f"events-{tag}", rate=40) as load:
             for name in REGIONS:
                 run.await_twin(name)
             begun = {name: run.fail_twin(name) for name in REGIONS}
@@ -218,7 +221,7 @@ def test_without_marks_results_come_twice(
 
     monkeypatch.setattr(live_query.LiveQuery, "_writer", unmarked)
     with Run(broker, tag, home, ["counts"]) as run:
-        with Words(broker.bootstrap, f"events-{tag}", rate=100) as load:
+        with Words(broker.bootstrap, f"events-{tag}", rate=40) as load:
             run.wait(lambda: run.twin("counts").begun and run.twin("counts")._is_placed, "a twin")
         repeated, _, _ = run.judge(load)
     assert repeated > 0

@@ -2,8 +2,9 @@
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,11 +85,9 @@ def frame_of(data: DataFrame) -> Frame:
     return Frame(data=frames.good(data).data.withColumn(STAMP, stamp))
 
 
-def computed(
-    spark: "SparkSession", step: Step, folder: Path, good: Sequence[tuple[Any, ...]] = ROWS
-) -> tuple[list[Row], list[Row], list[Row]]:
-    """Return the rows of a step in a batch and in a stream, and the bad rows of the stream. Args: good: the batch's."""
-    table = spark.createDataFrame(good, SCHEMA)
+def computed(spark: "SparkSession", step: Step, folder: Path) -> tuple[list[Row], list[Row], list[Row]]:
+    """Return the rows of a step in a batch and in a stream, and the bad rows of the stream."""
+    table = spark.createDataFrame(ROWS, SCHEMA).coalesce(1)  # each task starts a Python process for each step
     spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.parquet(str(folder / "in"))
     stream = spark.readStream.schema(SCHEMA).parquet(str(folder / "in"))
     batch = frames.apply(frame_of(table), step)
@@ -144,17 +143,76 @@ def arguments_of(operation: str) -> tuple[Any, ...]:
     return F.udf(lambda i: [refused(i)] * 2, "array<int>", useArrow=True)("i"), "copy"
 
 
-@pytest.mark.parametrize("operation", ["select", "selectExpr", "where", "withColumns", "explode"])
-def test_a_failure_makes_a_bad_row(spark: "SparkSession", tmp_path: Path, operation: str) -> None:
+def arguments_that_spark_refuses(*, arrow: bool) -> tuple[Any, ...]:
+    """Return the arguments of a select, of whose results none fits the declared type."""
+    return (F.udf(lambda: (1, 2, 3), "struct<a:int,b:int>", useArrow=arrow)().alias("x"),)
+
+
+#: Steps that fail on negative numbers, and steps that fail on each row.
+OPERATIONS = ("select", "selectExpr", "where", "withColumns", "explode")
+REFUSED = {"plain": False, "arrow": True}
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """The rows of a step, as texts in JSON. Attributes: expected: of a batch. found, bad: of a stream."""
+
+    expected: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    bad: list[Row] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def outcomes(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """The outcomes of all failing steps. One batch and one stream compute them, since each one starts processes."""
     spark.udf.register("refused_in_test", refused, "int")
-    used = step(operation, *arguments_of(operation))
-    expected, found, bad = computed(spark, used, tmp_path, [ROWS[0], ROWS[2]])
-    assert [repr(row) for row in found] == [repr(row) for row in expected]
-    (row,) = bad
-    assert row[BAD].reason == "the function failed: ValueError: no -1"
-    assert "in refused" in row[BAD].traceback
-    value = json.loads(row[BAD].value)
+    given = str(tmp_path_factory.mktemp("udfs") / "in")
+    spark.createDataFrame(ROWS, SCHEMA).coalesce(1).write.parquet(given)
+    good = spark.createDataFrame([ROWS[0], ROWS[2]], SCHEMA).coalesce(1)
+    steps = {name: (step(name, *arguments_of(name)), good) for name in OPERATIONS}
+    for name, arrow in REFUSED.items():
+        steps[name] = step("select", *arguments_that_spark_refuses(arrow=arrow)), good.where("false")
+    expected, found = list[DataFrame](), list[DataFrame]()
+    for name, (used, rows) in steps.items():
+        batch = frames.apply(frame_of(rows), used)
+        stream = frames.apply(frame_of(spark.readStream.schema(SCHEMA).parquet(given)), used).data
+        assert not [column for column in stream.columns if "udf" in column], "columns of ours stay inside"
+        of = F.lit(name).alias("of"), F.col(f"{STAMP}.offset").alias("offset")
+        row = F.to_json(F.struct(*[F.col(f"`{each}`") for each in batch.columns]), {"ignoreNullFields": "false"})
+        expected.append(batch.data.select(*of, row.alias("row")))
+        found.append(stream.select(*of, row.alias("row"), BAD))
+    query = reduce(DataFrame.union, found).writeStream.format("memory").queryName("failures")
+    query.trigger(availableNow=True).start().awaitTermination()
+    outcomes = {name: Outcome() for name in steps}
+    for each in reduce(DataFrame.union, expected).orderBy("offset").collect():
+        outcomes[each["of"]].expected.append(each["row"])
+    for each in spark.table("failures").orderBy("offset").collect():
+        mine = outcomes[each["of"]]
+        if each[BAD] is None:
+            mine.found.append(each["row"])
+        else:
+            mine.bad.append(each[BAD])
+    return outcomes
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_failure_makes_a_bad_row(outcomes: dict[str, Outcome], operation: str) -> None:
+    found = outcomes[operation]
+    assert found.found == found.expected
+    assert len(found.found) == {"where": 1, "explode": 4}.get(operation, 2), found.found
+    (bad,) = found.bad
+    assert bad.reason == "the function failed: ValueError: no -1"
+    assert "in refused" in bad.traceback
+    value = json.loads(bad.value)
     assert (value["i"], value["few"], list(value)) == (-1, [], [field.name for field in table_fields()])
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_result_that_spark_refuses_makes_a_bad_row(outcomes: dict[str, Outcome], kind: str) -> None:
+    found = outcomes[kind]
+    assert not found.found
+    assert all(bad.reason.startswith("the function failed: ") for bad in found.bad), found.bad
+    assert len(found.bad) == len(ROWS)
 
 
 def test_results_of_another_type_are_converted_as_spark_does(spark: "SparkSession", tmp_path: Path) -> None:
@@ -169,15 +227,6 @@ def test_results_of_another_type_are_converted_as_spark_does(spark: "SparkSessio
     expected, found, bad = computed(spark, step("select", *lax), tmp_path)
     assert not bad
     assert [repr(row) for row in found] == [repr(row) for row in expected]
-
-
-@pytest.mark.parametrize("arrow", [False, True], ids=["plain", "arrow"])
-def test_a_result_that_spark_refuses_makes_a_bad_row(spark: "SparkSession", tmp_path: Path, arrow: bool) -> None:
-    wrong = F.udf(lambda: (1, 2, 3), "struct<a:int,b:int>", useArrow=arrow)().alias("x")
-    _, found, bad = computed(spark, step("select", wrong), tmp_path, [])
-    assert not found
-    assert all(row[BAD].reason.startswith("the function failed: ") for row in bad), bad
-    assert len(bad) == len(ROWS)
 
 
 def test_a_udf_is_called_once_for_each_good_row(spark: "SparkSession", tmp_path: Path) -> None:

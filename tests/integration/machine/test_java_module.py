@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from falkirk.errors import SparkError
 from falkirk.local import archive, module
 from falkirk.local import spark as local_spark
 from falkirk.local.archive import archive_file, entry, options
 from falkirk.local.java import find_java
-from falkirk.local.spark import missing_settings
+from falkirk.local.spark import missing_settings, session
 
 #: Calls a class of the module in tasks.
 CALL = "reflect('org.falkirk.Stamp', 'decode', concat('0.1.', id)) stamp"
@@ -59,7 +60,9 @@ def test_the_driver_and_its_tasks_have_the_module(spark: SparkSession) -> None:
     assert spark._jvm.org.falkirk.Stamp.decode("0.1.2").offset() == 2  # type: ignore[union-attr, operator]
 
 
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_executors_have_the_module() -> None:
+    """All tests of `make test-cluster` run tasks with the module in executors."""
     assert printed(ON_EXECUTORS) == "['0.1.0', '0.1.1', '0.1.2']"
 
 
@@ -67,8 +70,19 @@ def test_a_session_of_the_users_own_with_the_module_is_used() -> None:
     assert printed(OWN_SESSION, str(module.module_jar())) == "1"
 
 
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_a_session_of_the_users_own_without_the_module_is_refused() -> None:
     assert printed(OWN_SESSION) == f"SESSION_SETTINGS_MISSING spark.jars {module.module_jar()} None"
+
+
+def test_a_session_without_the_module_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark doesn't find the class. In the soak, a separate JVM has a class path without it."""
+    monkeypatch.setattr(local_spark, "_MODULE", "org.falkirk.Absent")
+    with pytest.raises(SparkError) as caught:
+        session("own")
+    assert caught.value.condition == "SESSION_SETTINGS_MISSING"
+    (missing,) = caught.value.parameters["missing"]
+    assert (missing.name, missing.wanted, missing.found) == ("spark.jars", str(module.module_jar()), None)
 
 
 def test_a_session_with_an_older_module_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from falkirk.local.broker import Broker
+from falkirk.local.partitions import batch_partitions, limit_partitions
 from falkirk.local.spark import missing_settings, session
 
 
@@ -139,3 +140,16 @@ def test_a_field_is_read_each_time(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     assert jvm.java.lang.Long.MAX_VALUE == 2**63 - 1
     assert "MAX_VALUE" not in vars(jvm.java.lang.Long)
+
+
+def test_a_session_for_batches_reads_small_files_in_few_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    """By default each small file of a folder is a task, up to the number of slots."""
+    for number in range(12):
+        (tmp_path / f"{number}.json").write_text('{"n": 1}\n')
+    limited, default = spark.newSession(), spark.newSession()
+    limit_partitions(limited)
+
+    def tasks(of: SparkSession) -> int:
+        return of.read.schema("n INT").json(str(tmp_path)).rdd.getNumPartitions()
+
+    assert tasks(limited) == batch_partitions(spark) < tasks(default)

@@ -10,7 +10,7 @@ import org.apache.spark.sql.Row;
 /** The first record of each key within a time, compared with a plain model; restarts; the size of the state. */
 public final class FirstOfKeyTest {
     private static final long DELAY = 10;
-    private static final int SEEDS = 200;
+    private static final int SEEDS = Check.seeds(200);
     private static final int RECORDS = 120;
     private static final int PARTITIONS = 2;
 

@@ -17,7 +17,7 @@ import org.apache.spark.sql.types.StructType;
 public final class LiveJoinTest {
     private static final long DELAY = 500_000;
     private static final long WITHIN = 1_000_000;
-    private static final int SEEDS = 16;
+    private static final int SEEDS = Check.seeds(16);
     private static final int PARTITIONS = 2;
     private static final int RECORDS = 80;
     private static final EventTime NAMES = new EventTime("stamp", "time", "bad");

@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.StructType;
 public final class StateTimesTest {
     private static final long DELAY = 5;
     private static final long AFTER = 12;
-    private static final int SEEDS = 200;
+    private static final int SEEDS = Check.seeds(200);
     private static final int RECORDS = 200;
 
     private static StateTimes opened(InMemory tables) {

@@ -10,7 +10,7 @@ import org.apache.spark.sql.types.StructType;
 
 /** Windows in epochs give the results of the model in WindowsTest, wherever epochs are cut. */
 public final class WindowsInEpochTest {
-    private static final int SEEDS = 6;
+    private static final int SEEDS = Check.seeds(6);
     private static final StructType COLUMNS = StructType.fromDDL("key STRUCT<id: STRING>")
             .add("open", StructType.fromDDL("start BIGINT, end BIGINT, buffers BINARY"))
             .add("time", "bigint").add("greatest", "bigint").add("after", "bigint")

@@ -24,7 +24,7 @@ import scala.Option;
 /** Windows compared with a plain model; restarts; the size of the state. */
 public final class WindowsTest {
     static final long DELAY = 10;
-    private static final int SEEDS = 6;
+    private static final int SEEDS = Check.seeds(6);
     private static final int RECORDS = 120;
     private static final int PARTITIONS = 2;
 
