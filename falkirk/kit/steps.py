@@ -153,7 +153,7 @@ class LiveSteps:
         values = [F.col("key").getField(f"__falkirk_key{i}").alias(name) for i, name in enumerate(names[:keys])]
         values += [F.col("values").getField(name).alias(name) for name in names[keys:]]
         stamp = F.col("values").getField(_NEWEST)
-        least = F.col(f"{STAMP}.partition").alias(LEAST)
+        least = frame.place.alias(LEAST)
         bad_type = frame.data.schema[BAD].dataType
         good = results.select(*values, stamp.alias(STAMP), F.lit(None).cast(bad_type).alias(BAD)).select("*", least)
         nulls = [F.lit(None).cast(planned.data.schema[name].dataType).alias(name) for name in names]

@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.declare.nodes import SourceNode, Step, steps_of
+from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first, steps_of
 from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import joined
-from falkirk.frames.stamped import Frame
+from falkirk.frames.stamped import Frame, attempt
 from falkirk.frames.topics import parse, parsing
+from falkirk.frames.unions import numbered, united
 from falkirk.kafka.void import Range, Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
@@ -74,9 +75,9 @@ class LiveQuery:
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
-        for number, topic in enumerate(each.topic for each in region.sources):
-            source = topic.log
-            late = context.void(source) if region.reads_hop else Void()
+        for number, each in enumerate(region.sources):
+            topic, source = each.topic, each.topic.log
+            late = context.void(source) if each.is_hop else Void()
             void = Void((*skips, *late.ranges), late.fences).within(restored[source])
             headers = bool(void.fences) or topic.reads_headers
             raw = reads.stream(context.session, context.kafka_options(), source, begin[source], headers=headers)
@@ -97,6 +98,8 @@ class LiveQuery:
 
 def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]) -> Frame:
     """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
+    if region.others:
+        return _after(region.node, region, raws)
     frame = _begun(raws[0], region.source, region.steps())
     for step in region.steps():
         if region.joined is None or step.operation != "timedJoin":
@@ -108,6 +111,18 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
             right = frames.apply(right, each)
         frame = joined(frame, right, step, partitions)
     return frame
+
+
+def _after(node: Node, region: Region, raws: Sequence[DataFrame]) -> Frame:
+    """Return the frame after a node of a region with unions."""
+    if not isinstance(node, Step):
+        number = region.sources.index(node)
+        return numbered(_begun(raws[number], region.sources[number], ()), number)
+    frame = _after(node.parent, region, raws)
+    if node.operation not in UNIONS:
+        return frames.apply(frame, node)
+    right = _after(node.arguments[0].node, region, raws)
+    return attempt(frame, node, lambda: united(frame, right, node, right_first=is_right_first(node)))
 
 
 def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:
