@@ -1,21 +1,40 @@
 """Unions: puts the records of streams with the same columns beside each other, each with its stamp."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
 from falkirk.errors.conditions.frames import UNION_INVALID_COLUMNS
+from falkirk.frames import stamped
 from falkirk.frames.names import BAD, STAMP
-from falkirk.frames.stamped import Frame, is_good
+from falkirk.frames.stamped import Frame, attempt, is_good
 
 
 def numbered(frame: Frame, source: int) -> Frame:
     """Return the frame of a topic's records with the number of the source in their stamps."""
     stamp = F.struct(F.lit(source).alias("source"), F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"))
     return replace(frame, data=frame.data.withColumn(STAMP, stamp)) if source else frame
+
+
+def after(
+    node: Node, begin: Callable[[SourceNode], Frame], apply: Callable[[Frame, Step], Frame] = stamped.apply
+) -> Frame:
+    """Return the frame after a node of a live region with unions.
+
+    Args: begin: returns the frame of a source, with its number. apply: returns the frame after a step.
+    """
+    if not isinstance(node, Step):
+        assert isinstance(node, SourceNode), "the planner begins at sources"
+        return begin(node)
+    frame = after(node.parent, begin, apply)
+    if node.operation not in UNIONS:
+        return apply(frame, node)
+    right = after(node.arguments[0].node, begin, apply)
+    return attempt(frame, node, lambda: united(frame, right, node, right_first=is_right_first(node)))
 
 
 def united(left: Frame, right: Frame, step: Step, *, right_first: bool = False) -> Frame:

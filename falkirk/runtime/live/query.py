@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first, steps_of
+from falkirk.declare.nodes import SourceNode, Step, steps_of
 from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import joined
-from falkirk.frames.stamped import Frame, attempt
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
-from falkirk.frames.unions import numbered, united
+from falkirk.frames.unions import after, numbered
 from falkirk.kafka.void import Range, Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
@@ -99,7 +99,7 @@ class LiveQuery:
 def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]) -> Frame:
     """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
     if region.others:
-        return _after(region.node, region, raws)
+        return after(region.node, lambda source: _numbered(region, raws, source))
     frame = _begun(raws[0], region.source, region.steps())
     for step in region.steps():
         if region.joined is None or step.operation != "timedJoin":
@@ -113,16 +113,9 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
     return frame
 
 
-def _after(node: Node, region: Region, raws: Sequence[DataFrame]) -> Frame:
-    """Return the frame after a node of a region with unions."""
-    if not isinstance(node, Step):
-        number = region.sources.index(node)
-        return numbered(_begun(raws[number], region.sources[number], ()), number)
-    frame = _after(node.parent, region, raws)
-    if node.operation not in UNIONS:
-        return frames.apply(frame, node)
-    right = _after(node.arguments[0].node, region, raws)
-    return attempt(frame, node, lambda: united(frame, right, node, right_first=is_right_first(node)))
+def _numbered(region: Region, raws: Sequence[DataFrame], source: SourceNode) -> Frame:
+    number = region.sources.index(source)
+    return numbered(_begun(raws[number], source, ()), number)
 
 
 def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:

@@ -30,7 +30,7 @@ def planned(spark: "SparkSession", body: Body, policy: Any = None, **sink: Any) 
 def listed(spark: "SparkSession", topics: list[str], body: Callable[[fk.Stream], fk.Stream], **source: Any) -> Plan:
     app = fk.App("shop")
     app.source("orders", fk.Kafka(topics, schema=SCHEMA, **source))
-    app.add_processor("made", body, reads=("orders",))
+    app.add_processor("made", body, reads=("orders",), policy=fk.Lazy("5 seconds"))
     app.sink("out", "made", fk.Kafka("out"))
     return plan_application(app, spark, "deadbeef")
 
@@ -129,7 +129,7 @@ def test_what_does_not_run_live_says_why(spark: "SparkSession", body: Body, why:
     app = fk.App("shop")
     for name in ("web", "bar"):
         app.source(name, fk.Kafka(name, schema=SCHEMA))
-    app.add_processor("both", body, reads=("web", "bar"), engine="live")
+    app.add_processor("both", body, reads=("web", "bar"), policy=fk.Lazy("5 seconds"), engine="live")
     app.sink("out", "both", fk.Kafka("out"))
     with pytest.raises(fk.DefinitionError) as refusal:
         plan_application(app, spark, "deadbeef")
@@ -151,10 +151,10 @@ def test_a_union_of_processors_reads_their_logs_and_their_sources(spark: "SparkS
     app = fk.App("shop")
     app.source("orders", fk.Kafka(["eu", "us"], schema=SCHEMA))
     app.source("web", fk.Kafka("web", schema=SCHEMA))
-    app.add_processor("counted", lambda web: web.groupBy("id").count(), reads=("web",))
+    app.add_processor("counted", lambda web: web.groupBy("id").count(), reads=("web",), policy=fk.Lazy("5 seconds"))
     app.add_processor("all", lambda orders: orders.where("n > 1"), reads=("orders",), policy=fk.Ephemeral())
     body = lambda all, counted: all.select("id").union(counted.select("id"))  # noqa: E731
-    app.add_processor("both", body, reads=("all", "counted"))
+    app.add_processor("both", body, reads=("all", "counted"), policy=fk.Lazy("5 seconds"))
     app.sink("out", "both", fk.Kafka("out"))
     made = plan_application(app, spark, "deadbeef")
     last = made.regions[-1]
