@@ -142,8 +142,8 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        read, to = region.source, region.released_to or region.output
-        copied = short_topic(read.name, read.topic.topic, is_hop=region.reads_hop)
+        to = region.released_to or region.output
+        copied = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
         return f"{region.name} (copies {copied}{'' if region.hop else f' to topic {to.topic}'})"
     *former, last = region.processors
     reads = [each for each in plan.regions if region.writes in each.reads]

@@ -10,6 +10,7 @@ import falkirk as fk
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.reading import application_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,6 +136,16 @@ def test_what_does_not_run_live_says_why(spark: "SparkSession", body: Body, why:
         plan_application(app, spark, "deadbeef")
     assert refusal.value.condition == "ENGINE_UNSUITABLE"
     assert why in str(refusal.value)
+
+
+def test_streams_of_two_reads_are_united_live(spark: "SparkSession") -> None:
+    web, bar = (fk.read(fk.Kafka(topic, schema=SCHEMA)) for topic in ("web", "bar"))
+    options: Any = {"delivery": "exactly-once", "interval": "5 seconds"}
+    (region,) = plan_application(application_of(web.union(bar), fk.Kafka("out"), **options), spark, "0").regions
+    assert region.reads == ("bar", "web")
+    with pytest.raises(fk.DefinitionError) as refusal:
+        application_of(web.union(fk.read(fk.Kafka("bar", schema=SCHEMA), name="web")), fk.Kafka("out"), **options)
+    assert refusal.value.condition == "NAME_TAKEN"
 
 
 def test_at_most_once_and_twins_are_refused(spark: "SparkSession") -> None:
