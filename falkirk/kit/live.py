@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from falkirk.declare.policy import Delivery
-from falkirk.kit.steps import LiveSteps
+from falkirk.kit.steps import LiveSteps, RegionResult
 from falkirk.kit.world import MemoryRecord, Saved, World, before
 from falkirk.plan.region import Region
 from falkirk.protocol.ports import Health, Point, Range
@@ -55,7 +55,7 @@ class MemoryRegion:
             [each for each in world.since(source, read) if each[0] not in self._void(source) | skipped]
             for source, read in zip(self._sources, run.read, strict=True)
         ]
-        found, state = [], run.state
+        found, state = list[RegionResult](), run.state
         if any(records):
             found, state = self._steps.compute(records[0], state, run.number, records[1:])
         for each in found:

@@ -57,8 +57,9 @@ def send(wire: Wire, half: int) -> None:
         for partition in (0, 1):
             rows_ = [{"id": f"{topic}{partition}", "parts": [f"a{half}{n}", "b"]} for n in range(10)]
             wire.send(f"{topic}-{wire.tag}", [*rows_, b"no json"], partition=partition)
-            who = [{"who": "none" if n % 3 else f"w{partition}", "what": f"c{half}{n}"} for n in range(9)]
-            wire.send(f"web-{wire.tag}", who, partition=partition)
+    for partition in (0, 1):
+        who = [{"who": "none" if n % 3 else f"w{partition}", "what": f"c{half}{n}"} for n in range(9)]
+        wire.send(f"web-{wire.tag}", who, partition=partition)
 
 
 def expected(halves: int) -> Counter[tuple[str, str]]:
