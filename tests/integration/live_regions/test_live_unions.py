@@ -34,16 +34,16 @@ def divided(orders: fk.Stream, web: fk.Stream) -> fk.Stream:
     return orders.explode("parts", "part").drop("parts").union(more).withColumn("loud", F.upper("part"))
 
 
-def application(wire: Wire, home: Path, *, engine: Any = "live") -> fk.App:
+def application(wire: Wire, home: Path, *, engine: Any = "live", interval: str = NEVER) -> fk.App:
     app = fk.App(f"unions-{wire.tag}", home=home)
     topics = [f"us-{wire.tag}", f"eu-{wire.tag}"]
     app.source("orders", fk.Kafka(topics, schema=SCHEMA, key="id"))
     app.source("web", fk.Kafka(f"web-{wire.tag}", schema="who STRING NOT NULL, what STRING"))
-    app.stream(fk.Lazy(NEVER) if engine == "live" else None, engine=engine)(divided)
+    app.stream(fk.Lazy(interval) if engine == "live" else None, engine=engine)(divided)
     app.sink("out", "divided", fk.Kafka(f"out-{wire.tag}", key="id"))
     if engine == "live":
 
-        @app.stream(fk.Lazy(NEVER))
+        @app.stream(fk.Lazy(interval))
         def counted(orders: fk.Stream) -> fk.Stream:
             return orders.groupBy("id").count()
 
@@ -165,7 +165,7 @@ def test_fenced_lanes_give_the_same_results(topics: Wire, home: Path) -> None:
 
 @SOAK
 def test_a_key_in_the_same_partition_of_two_topics_ends_the_application(topics: Wire, home: Path) -> None:
-    query = run_here(application(topics, home), Connection.of(topics.bootstrap))
+    query = run_here(application(topics, home, interval="2 seconds"), Connection.of(topics.bootstrap))
     for topic in ("eu", "us"):
         topics.send(f"{topic}-{topics.tag}", [{"id": "both", "parts": []}])
     error = failed(query)
