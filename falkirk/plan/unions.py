@@ -113,12 +113,13 @@ def _before(union: Step) -> tuple[Step, ...]:
     return (*all_steps_of(union.parent), *all_steps_of(union.arguments[0].node))
 
 
-def _fused(name: str, app: Application, recordings: Recordings) -> list[Step]:
-    """Return the steps of processors that run inside their reader, from a name on."""
+def _fused(name: str, app: Application, recordings: Recordings, path: tuple[str, ...] = ()) -> list[Step]:
+    """Return the steps of processors that run inside their reader, from a name on. Args: path: the readers."""
     processor = app.processors.get(name)
-    if processor is None or not isinstance(processor.policy, Ephemeral):
+    if processor is None or not isinstance(processor.policy, Ephemeral) or name in path:
         return []
-    upstream = [step for read in _inputs(processor, recordings) for step in _fused(read, app, recordings)]
+    reads = _inputs(processor, recordings)
+    upstream = [step for read in reads for step in _fused(read, app, recordings, (*path, name))]
     return [*upstream, *all_steps_of(node_of(recordings.first(processor)))]
 
 
@@ -127,8 +128,11 @@ def _inputs(processor: DeclaredProcessor, recordings: Recordings) -> list[str]:
     return [root.name for root in roots_of(node_of(recordings.first(processor)))]
 
 
-def _logs_of(name: str, app: Application, recordings: Recordings) -> list[str]:
-    """Return the topics that a reader of a source or a processor reads, and the names of logs of processors."""
+def _logs_of(name: str, app: Application, recordings: Recordings, path: tuple[str, ...] = ()) -> list[str]:
+    """Return the topics that a reader of a source or a processor reads, and the names of logs of processors.
+
+    Args: path: the readers. A processor that reads itself is refused later.
+    """
     if name in app.lists:
         return [app.sources[part].topic.topic for part in app.lists[name]]
     if name in app.pushed:
@@ -136,9 +140,10 @@ def _logs_of(name: str, app: Application, recordings: Recordings) -> list[str]:
     if name in app.sources:
         return [app.sources[name].topic.topic]
     processor = app.processors.get(name)
-    if processor is None or not isinstance(processor.policy, Ephemeral):
+    if processor is None or not isinstance(processor.policy, Ephemeral) or name in path:
         return [name]
-    return [log for read in _inputs(processor, recordings) for log in _logs_of(read, app, recordings)]
+    reads = _inputs(processor, recordings)
+    return [log for read in reads for log in _logs_of(read, app, recordings, (*path, name))]
 
 
 def listed(parts: Sequence[Draft], where: SourceLocation) -> Draft:
