@@ -51,10 +51,10 @@ class MemoryRegion:
         if run is None or run.read == ends:
             return False
         skipped = world.skipped.get(self.region.name, set())
-        records = [
-            [each for each in world.since(source, read) if each[0] not in self._void(source) | skipped]
-            for source, read in zip(self._sources, run.read, strict=True)
-        ]
+        records = []
+        for source, read in zip(self._sources, run.read, strict=True):
+            left_out = self._void(source) | skipped
+            records.append([each for each in world.since(source, read) if each[0] not in left_out])
         found, state = list[RegionResult](), run.state
         if any(records):
             found, state = self._steps.compute(records[0], state, run.number, records[1:])
