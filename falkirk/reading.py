@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.accepted import as_output_topic, as_topic
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import SourceNode, root_of
+from falkirk.declare.nodes import SourceNode, roots_of
 from falkirk.declare.policy import Delivery, Duration, Lazy
 from falkirk.declare.stream import Stream, source_node
+from falkirk.errors.conditions.declare import NAME_TAKEN_KIND
 from falkirk.errors.conditions.reading import BROKER_MISSING_WRITE
 from falkirk.errors.location import caller
 
@@ -62,16 +63,18 @@ class WritableStream(Stream):
 def application_of(
     stream: Stream, sink: Kafka, *, delivery: Delivery | str, interval: Duration, **settings: Any
 ) -> Application:
-    """Return the application that `WritableStream.write` starts: one source, the recorded steps, and one sink.
+    """Return the application that `WritableStream.write` starts: the recorded steps with their sources, and one sink.
 
     Args: sink: checked. settings: further arguments of `App`.
+    Raises: DefinitionError: `NAME_TAKEN`: a union unites two streams of one name.
     """
-    source = root_of(stream.node)
-    assert isinstance(source, SourceNode), "`read` made it"
     name = name_after(sink.topic)
     app = Application(name, **settings)
-    app.sources[source.name] = source
-    app.add_processor("stream", lambda _: stream, reads=(source.name,), policy=Lazy(interval))
+    for source in roots_of(stream.node):
+        assert isinstance(source, SourceNode), "`read` made it"
+        if app.sources.setdefault(source.name, source) is not source:
+            raise NAME_TAKEN_KIND.error(where=source.topic.where, name=source.name, kind="source")
+    app.add_processor("stream", lambda *_: stream, reads=(*app.sources,), policy=Lazy(interval))
     app.add_sink(name, "stream", sink, delivery, caller())
     return app
 

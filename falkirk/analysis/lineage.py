@@ -4,8 +4,8 @@ A column that is only passed through keeps its identity (exprId). So the identit
 depends, even if its name changes on the way.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -38,8 +38,8 @@ class Lineage:
     def of(cls, data: DataFrame) -> "Lineage":
         """Return the lineage of a DataFrame's columns."""
         made: dict[int, LineageExpression] = {}
-        conditions = []
-        for node in tree_of(data):
+        conditions, nodes = [], tree_of(data)
+        for node in nodes:
             if "condition" in node and isinstance(node["condition"], list):
                 conditions.append(_expression(node["condition"]))
             if "generator" in node:
@@ -49,6 +49,7 @@ class Lineage:
                 for one in several or ():
                     if name_of(one[0]) == "Alias":
                         made[identity_of(one[0])] = _expression(one[1:])
+        _add_unions(made, nodes)
         return cls(made=made, conditions=tuple(conditions), output=dict(output_of(data)))
 
     def operations(self, columns: Iterable[str], *, rows: bool) -> frozenset[str]:
@@ -71,6 +72,31 @@ class Lineage:
             found |= self.made[identity].operations
             waiting += self.made[identity].reads
         return frozenset(found)
+
+
+def _add_unions(made: dict[int, LineageExpression], nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Let each column of a union depend on those of all sides. It has the identity of the first side's column.
+
+    Args: nodes: the operators of a plan, each before its parts. Sides that are no projections are left out.
+    """
+    for place, node in enumerate(nodes):
+        if name_of(node) != "Union":
+            continue
+        sides, at = [], place + 1
+        for _ in range(int(node["num-children"])):
+            sides.append([identity_of(one[0]) for one in nodes[at].get("projectList", ())])
+            at = _end_of(nodes, at)
+        for first, *others in zip(*sides, strict=False):
+            known = made.get(first, LineageExpression(operations=frozenset(), reads=frozenset()))
+            made[first] = replace(known, reads=known.reads | {*others})
+
+
+def _end_of(nodes: Sequence[Mapping[str, Any]], place: int) -> int:
+    """Return the place after an operator and its parts."""
+    end = place + 1
+    for _ in range(int(nodes[place].get("num-children", 0))):
+        end = _end_of(nodes, end)
+    return end
 
 
 def _expression(nodes: list[Any]) -> LineageExpression:

@@ -18,11 +18,13 @@ UNIONS = ("union", "unionByName")
 class SourceNode:
     """The start of a stream: a topic, under the name by which processors read it.
 
-    A topic of a list has a name of its own: see `part_of`.
+    A topic of a list has a name of its own: see `part_of`. `is_hop`: the topic is internal, so its records are
+    well-formed.
     """
 
     name: str
     topic: Kafka
+    is_hop: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,34 @@ def roots_of(node: Node) -> tuple[SourceNode | ProcessorNode, ...]:
             found += roots_of(node.arguments[0].node)
         node = node.parent
     return (node, *found)
+
+
+def all_steps_of(node: Node) -> tuple[Step, ...]:
+    """Return the recorded steps that lead to `node`, with those of streams that a union adds, each after its parent."""
+    if not isinstance(node, Step):
+        return ()
+    others = all_steps_of(node.arguments[0].node) if node.operation in UNIONS else ()
+    return (*all_steps_of(node.parent), *others, node)
+
+
+def sources_of(node: Node) -> tuple[SourceNode, ...]:
+    """Return the sources at which the steps of a live region begin, in the order of their numbers.
+
+    A change of the order in which a program names streams, or the topics of a list, changes the order only if a union
+    stands between two others.
+    """
+    if not isinstance(node, Step):
+        return (node,) if isinstance(node, SourceNode) else ()
+    if node.operation not in UNIONS:
+        return sources_of(node.parent)
+    sides = (sources_of(node.parent), sources_of(node.arguments[0].node))
+    return (*sides[1], *sides[0]) if is_right_first(node) else (*sides[0], *sides[1])
+
+
+def is_right_first(union: Step) -> bool:
+    """Return whether the right side of a union of a live region comes first: that with the first topic does."""
+    left, right = ([source.topic.topic for source in sources_of(n)] for n in (union.parent, union.arguments[0].node))
+    return min(right, default="") < min(left, default="")
 
 
 def alias_of(node: Node) -> str:

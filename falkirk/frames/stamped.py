@@ -17,14 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    MapType,
-    StringType,
-    StructType,
     TimestampType,
-    VariantType,
 )
 
 from falkirk.declare.nodes import Step
@@ -47,10 +40,13 @@ from falkirk.frames.names import GREATEST, PREFIX, TIME
 from falkirk.frames.names import LEAST as LEAST
 from falkirk.frames.names import OURS as OURS
 from falkirk.frames.names import STAMP as STAMP
+from falkirk.frames.needed import always_and_needs
 from falkirk.frames.python_steps import PythonStep, keys_of
 from falkirk.frames.python_udfs import without_answers, without_udfs
 from falkirk.frames.quiet import quiet as quiet
 
+#: The distance between the places of two sources: see `Frame.place`.
+PLACES_OF_SOURCE = 1 << 32
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
 _BAD = "struct<reason: string, key: binary, value: binary>"
 
@@ -58,13 +54,14 @@ _BAD = "struct<reason: string, key: binary, value: binary>"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
-    `is_run`: it calls UDFs as a query does, though it is no stream."""
+    `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources."""
 
     data: DataFrame
     depth: int = 0
     keyed: bool = False
     grouped_by: tuple[str, ...] = ()
     is_run: bool = False
+    several: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -75,6 +72,12 @@ class Frame:
     def own(self) -> DataFrame:
         """The rows with the user's columns alone."""
         return self.data.select(*[F.col(f"`{name}`") for name in self.columns])
+
+    @property
+    def place(self) -> Column:
+        """The partition of a row's record, as a number. That of several sources has the source before it."""
+        partition = F.col(f"{STAMP}.partition")
+        return F.col(f"{STAMP}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
 
     @property
     def carried(self) -> list[str]:
@@ -273,7 +276,7 @@ def key_column(key: Any) -> Column:
 
 
 def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
-    partition = F.col(f"{STAMP}.partition")
+    partition = frame.place
     lane = F.when(is_good(), F.lit(-1)).otherwise(partition).alias(_LANE)
     latest = [_latest(a) for a in aggregates if isinstance(a, LatestValue)]
     # One aggregate for all that comes from the newest record: less state, and a shorter pause at a checkpoint.
@@ -283,33 +286,13 @@ def _agg(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any]) -> Frame:
         *users, F.max_by(newest, F.col(STAMP)).alias(_NEWEST), F.min(partition).alias(LEAST)
     )
     names = data.columns
-    data = data.where(_always_and_needs(data, names[len(keys) + 1 :]))
+    data = data.where(always_and_needs(data, names[len(keys) + 1 :]))
     grouped, others = names[: len(keys)], iter(names[len(keys) + 1 : -2])
     picked = (F.col(f"{_NEWEST}.latest{i}").alias(name) for i, (_, name) in enumerate(latest))
     ordered = [next(picked) if isinstance(a, LatestValue) else F.col(f"`{next(others)}`") for a in aggregates]
     ours = [F.col(f"{_NEWEST}.{name}").alias(name) for name in (STAMP, BAD)]
     data = data.select(*[F.col(f"`{name}`") for name in grouped], *ordered, *ours, LEAST)
     return replace(frame, data=data, keyed=True, grouped_by=tuple(grouped))
-
-
-def _always_and_needs(data: DataFrame, names: Sequence[str]) -> Column:
-    """Return a condition that holds always, but that the optimiser can't tell to, and that needs these columns.
-
-    Without it, the optimiser merges the following steps into the aggregation. A change of these steps then changes the
-    shape of the state: an unused aggregate is dropped, and others change places.
-    """
-    return F.hash(*[_part(F.col(f"`{name}`"), data.schema[name].dataType) for name in names]) >= F.lit(-(2**31))
-
-
-def _part(column: Column, kind: DataType) -> Column:
-    """Return something that is cheap to hash and can't be had without the column."""
-    if isinstance(kind, StructType) and kind.fields:
-        return _part(column.getField(kind.fields[0].name), kind.fields[0].dataType)
-    if isinstance(kind, StringType | BinaryType):
-        return F.octet_length(column)
-    if isinstance(kind, ArrayType | MapType):
-        return F.size(column)
-    return column.isNull() if isinstance(kind, VariantType) else column
 
 
 def _latest(aggregate: LatestValue) -> tuple[Column, str]:

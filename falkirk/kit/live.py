@@ -1,11 +1,11 @@
 """Live: a live region in memory, as a RegionPort. It processes input when the test asks it to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from falkirk.declare.policy import Delivery
-from falkirk.kit.steps import LiveSteps
+from falkirk.kit.steps import LiveSteps, RegionResult
 from falkirk.kit.world import MemoryRecord, Saved, World, before
 from falkirk.plan.region import Region
 from falkirk.protocol.ports import Health, Point, Range
@@ -17,6 +17,8 @@ from falkirk.theory.times import TopicPartition
 #: The place of a result: its offset in the input, and its sub-indexes.
 _Place = tuple[int, ...]
 _BEFORE: _Place = ()
+_Places = Mapping[int, _Place]
+"""The greatest place of the results of each source."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,10 +26,10 @@ class _Incarnation:
     """One run. Args: main, dead: the greatest places that are published. A replay does not publish up to these."""
 
     number: Incarnation
-    read: Offset
+    read: tuple[Offset, ...]
     state: Any
-    main: _Place
-    dead: _Place
+    main: _Places
+    dead: _Places
 
 
 class MemoryRegion:
@@ -35,8 +37,9 @@ class MemoryRegion:
 
     def __init__(self, region: Region, world: World, store: Store, steps: LiveSteps) -> None:
         self.region, self._world, self._store, self._steps = region, world, store, steps
-        self._source, self._output = region.source.topic.log, region.output.log
-        self.saved = world.saved.setdefault(region.name, {INITIAL: Saved(read=Offset(0), sent=Offset(0))})
+        self._sources, self._output = region.reads, region.output.log
+        initial = Saved(read=(Offset(0),) * len(self._sources), sent=Offset(0))
+        self.saved = world.saved.setdefault(region.name, {INITIAL: initial})
         self._running: _Incarnation | None = None
 
     # -- actions that the test requests ------------------------------------------------------------------------------
@@ -44,18 +47,23 @@ class MemoryRegion:
     def step(self) -> bool:
         """Process all waiting input; return whether there was any. Raises: Crash."""
         run, world = self._running, self._world
-        if run is None or run.read >= (end := world.end(self._source)):
+        ends = tuple(map(world.end, self._sources))
+        if run is None or run.read == ends:
             return False
-        left_out = self._void(self._source) | world.skipped.get(self.region.name, set())
-        records = [(offset, record) for offset, record in world.since(self._source, run.read) if offset not in left_out]
-        found, state = self._steps.compute(records, run.state, run.number) if records else ([], run.state)
+        skipped = world.skipped.get(self.region.name, set())
+        records = []
+        for source, read in zip(self._sources, run.read, strict=True):
+            left_out = self._void(source) | skipped
+            records.append([each for each in world.since(source, read) if each[0] not in left_out])
+        found, state = list[RegionResult](), run.state
+        if any(records):
+            found, state = self._steps.compute(records[0], state, run.number, records[1:])
         for each in found:
-            place = each.stamp[2:]
-            if place > (run.dead if each.is_dead else run.main):
+            if each.stamp[2:] > (run.dead if each.is_dead else run.main).get(each.stamp[0], _BEFORE):
                 topic = self.region.dead_letter_topic if each.is_dead else self._output
                 now_us = round(world.time() * 1e6)
                 world.append(topic, MemoryRecord(key=each.key, value=each.value, timestamp_us=now_us, stamp=each.stamp))
-        run.read, run.state = end, state
+        run.read, run.state = ends, state
         return True
 
     def is_due(self) -> bool:
@@ -85,11 +93,15 @@ class MemoryRegion:
         """See RegionPort."""
         return tuple(
             Point(
-                number=number, read=before(self._source, saved.read), sent=before(self._output, saved.sent),
+                number=number, read=self._before(saved.read), sent=before(self._output, saved.sent),
                 made_at_s=saved.made_at_s,
             )
             for number, saved in sorted(self.saved.items())
         )  # fmt: skip
+
+    def _before(self, read: Iterable[Offset]) -> OffsetFrontier:
+        places = [TopicPartition(topic=source, partition=0) for source in self._sources]
+        return OffsetFrontier.of(dict(zip(places, read, strict=True)))
 
     def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
         """See RegionPort."""
@@ -103,11 +115,14 @@ class MemoryRegion:
         """See RegionPort."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         saved, void = self.saved[number], self._void(self._output)
-        covered = max(saved.read, upto.length(TopicPartition(topic=self._source, partition=0)))
+        covered = [
+            max(read, upto.length(TopicPartition(topic=source, partition=0)))
+            for source, read in zip(self._sources, saved.read, strict=True)
+        ]
         return tuple(
             (self._output, 0, offset, Offset(offset + 1))
             for offset, record in self._world.since(self._output, saved.sent)
-            if offset not in void and record.stamp[2] >= covered
+            if offset not in void and record.stamp[2] >= covered[record.stamp[0]]
         )
 
     def rewind(self, number: PointNumber) -> None:
@@ -123,10 +138,11 @@ class MemoryRegion:
         sent = (r for o, r in self._world.since(self._output, saved.sent) if o not in void)
         dead, main = _greatest(self._world.topic(self.region.dead_letter_topic)), _greatest(sent)
         if self.region.repeats:
-            dead = main = _BEFORE
+            dead = main = {}
         if self.region.delivery is Delivery.AT_MOST_ONCE and not is_first:
-            reached = max(main[:1] + dead[:1], default=-1)
-            downtime = range(max(reached + 1, saved.read), self._world.end(self._source))
+            (source,), (read,) = self._sources, saved.read  # the plan refuses it for several
+            reached = max(main.get(0, _BEFORE)[:1] + dead.get(0, _BEFORE)[:1], default=-1)
+            downtime = range(max(reached + 1, read), self._world.end(source))
             self._world.skipped.setdefault(self.region.name, set()).update(map(Offset, downtime))
         self._running = _Incarnation(number=incarnation, read=saved.read, state=saved.state, main=main, dead=dead)
 
@@ -136,5 +152,9 @@ class MemoryRegion:
             del self.saved[old]
 
 
-def _greatest(records: Iterable[MemoryRecord]) -> _Place:
-    return max((record.stamp[2:] for record in records), default=_BEFORE)
+def _greatest(records: Iterable[MemoryRecord]) -> _Places:
+    greatest: dict[int, _Place] = {}
+    for record in records:
+        source, _, *place = record.stamp
+        greatest[source] = max(greatest.get(source, _BEFORE), tuple(place))
+    return greatest

@@ -69,6 +69,8 @@ class QuickSteps:
 
     def __init__(self, region: Region, session: SparkSession) -> None:
         source, self._output = region.source.topic, region.output
+        if region.others:
+            raise Unsuitable("several topics")
         if source.format != "json" or self._output.format != "json":
             raise Unsuitable(source.format)
         if source.record_columns:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import SourceNode, Step
 from falkirk.differential.expressions import Unsuitable
 from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
@@ -24,6 +24,7 @@ from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import LEAST
 from falkirk.frames.stamped import BAD, STAMP, Frame, aggregates_of, key_column
 from falkirk.frames.topics import parse, parsing
+from falkirk.frames.unions import after, numbered
 from falkirk.kafka.header import split_header
 from falkirk.kit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.kit.quick import QuickSteps
@@ -43,6 +44,10 @@ _OPEN = StructType([
 ])  # fmt: skip
 #: The keyed steps that a live region can have here.
 _KEYED = ("agg", "count")
+
+
+Records = Sequence[tuple[Offset, MemoryRecord]]
+"""Records of one source, with their offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +76,12 @@ class LiveSteps:
             self.spark_reason = str(reason)
 
     def compute(
-        self, records: Sequence[tuple[Offset, MemoryRecord]], state: Any, incarnation: Incarnation
+        self, records: Records, state: Any, incarnation: Incarnation, others: Sequence[Records] = ()
     ) -> tuple[list[RegionResult], Any]:
         """Return the results of records, in the order of their stamps, and the state after them.
 
-        Args: state: before the records, as a former call returned it; None: the initial state.
+        Args: records: of the first source. state: before the records, as a former call returned it; None: the initial
+            state. others: the records of the other sources.
         """
         if self._quick is not None and not isinstance(state, DataFrame):
             try:
@@ -88,36 +94,43 @@ class LiveSteps:
                     _, state = self._by_spark(state.history, None, incarnation)
                 else:
                     state = None
-        return self._by_spark(records, state, incarnation)
+        return self._by_spark(records, state, incarnation, others)
 
     def _by_spark(
-        self, records: Sequence[tuple[Offset, MemoryRecord]], state: Any, incarnation: Incarnation
+        self, records: Records, state: Any, incarnation: Incarnation, others: Sequence[Records] = ()
     ) -> tuple[list[RegionResult], Any]:
-        frame = parse(kafka_rows(self._session, self._region.source.topic.log, records), self._parsing)
-        frame = replace(frame, is_run=True)
-        for step in self._region.steps():
-            if step.operation in _KEYED:
-                frame, state = self._aggregated(frame, step, state)
-            else:
-                frame = frames.apply(frame, step)
+        given, states = (records, *others), [state]
+
+        def begin(source: SourceNode) -> Frame:
+            number = self._region.sources.index(source)
+            raw = kafka_rows(self._session, source.topic.log, given[number])
+            return replace(numbered(parse(raw, self._parsings[number]), number), is_run=True)
+
+        def apply(frame: Frame, step: Step) -> Frame:
+            if step.operation not in _KEYED:
+                return frames.apply(frame, step)
+            frame, states[0] = self._aggregated(frame, step, states[0])
+            return frame
+
+        frame = after(self._region.node, begin, apply)
         ordered = Frame(
             data=frame.data.coalesce(1).sortWithinPartitions(STAMP), depth=frame.depth, keyed=frame.keyed,
-            grouped_by=frame.grouped_by,
+            grouped_by=frame.grouped_by, several=frame.several,
         )  # fmt: skip
         release = self._release(incarnation)
         found = rows.rows(ordered, self._region, release).collect()
-        return [_result(row, release) for row in found], state
+        return [_result(row, release) for row in found], states[0]
 
     @cached_property
-    def _parsing(self) -> Any:
-        return parsing(self._region.source.topic)
+    def _parsings(self) -> list[Any]:
+        return [parsing(source.topic) for source in self._region.sources]
 
     def _release(self, incarnation: Incarnation) -> IncarnationConstants:
         outputs = (self._region.output.log, self._region.dead_letter_topic)
         main, dead = (OutputTopic(name=n, partitions=1, size_limit_bytes=RECORD_BYTES_MAX) for n in outputs)
         return IncarnationConstants(
-            application=self._identity, incarnation=incarnation, source_partitions=(1,), state_partitions=1, main=main,
-            dead=dead, barrier=None, main_key=b"test", dead_key=b"test",
+            application=self._identity, incarnation=incarnation, source_partitions=(1,) * len(self._region.sources),
+            state_partitions=1, main=main, dead=dead, barrier=None, main_key=b"test", dead_key=b"test",
         )  # fmt: skip
 
     def _aggregated(self, frame: Frame, step: Step, state: DataFrame | None) -> tuple[Frame, DataFrame]:
@@ -142,24 +155,25 @@ class LiveSteps:
         ready = new.unionByName(old).coalesce(1).sortWithinPartitions(*order)
         made: Any = self._java.WindowsInEpoch.of(ready._jdf, KIND, self._spec(frame, step, users))
         done = DataFrame(made, self._session).localCheckpoint(eager=True)
-        after = done.where(F.col(KIND) == "state").select("state.key", F.struct(*[
+        left = done.where(F.col(KIND) == "state").select("state.key", F.struct(*[
             F.col(f"state.{name}") for name in _OPEN.names
         ]).alias("open"))  # fmt: skip
         results = done.where(F.col(KIND) == "result").select("result.*")
-        return self._with_bad(frame, planned, results, len(keys)), after
+        return self._with_bad(frame, planned, results, len(keys)), left
 
     def _with_bad(self, frame: Frame, planned: Frame, results: DataFrame, keys: int) -> Frame:
         names = planned.columns
         values = [F.col("key").getField(f"__falkirk_key{i}").alias(name) for i, name in enumerate(names[:keys])]
         values += [F.col("values").getField(name).alias(name) for name in names[keys:]]
         stamp = F.col("values").getField(_NEWEST)
-        least = F.col(f"{STAMP}.partition").alias(LEAST)
+        least = frame.place.alias(LEAST)
         bad_type = frame.data.schema[BAD].dataType
         good = results.select(*values, stamp.alias(STAMP), F.lit(None).cast(bad_type).alias(BAD)).select("*", least)
         nulls = [F.lit(None).cast(planned.data.schema[name].dataType).alias(name) for name in names]
         bad = frame.data.where(~frames.is_good()).select(*nulls, STAMP, BAD, least)
         return Frame(
-            data=good.unionByName(bad), depth=frame.depth, keyed=True, grouped_by=planned.grouped_by, is_run=True
+            data=good.unionByName(bad), depth=frame.depth, keyed=True, grouped_by=planned.grouped_by, is_run=True,
+            several=frame.several,
         )  # fmt: skip
 
     def _spec(self, frame: Frame, step: Step, users: Sequence[Any]) -> Any:

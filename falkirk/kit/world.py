@@ -32,11 +32,11 @@ class MemoryRecord:
 class Saved:
     """A checkpoint of a live region.
 
-    Args: read: how many records of the input are in it. sent: the end of the output when it was made. state: the keyed
-        step's. made_at_s: None: the initial state.
+    Args: read: how many records of each source are in it. sent: the end of the output when it was made. state: that of
+        the keyed step. made_at_s: None: the initial state.
     """
 
-    read: Offset
+    read: tuple[Offset, ...]
     sent: Offset
     state: Any = None
     made_at_s: float | None = None

@@ -28,6 +28,22 @@ class Log:
     repeated_by: str | None
 
 
+def begun(source: SourceNode, frame: Frame) -> "Draft":
+    """Return the draft that begins at a source. Args: frame: of its records.
+
+    Raises: DefinitionError: `COLUMN_MISSING`: its schema lacks a column of its key.
+    """
+    columns.require(
+        source.topic.keys, frame.columns, source.topic.where,
+        lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",
+    )  # fmt: skip
+    ids = columns.expression_ids(frame)
+    keys = {key: ids[key] for key in source.topic.keys}
+    own = {column: f"{part} of the record" for part, column in source.topic.record_columns.items()}
+    began = {number: own.get(name, name) for name, number in ids.items()}
+    return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys, began=began)
+
+
 @dataclass(kw_only=True)
 class Draft:
     """A region while the planner cuts it: where it begins, its steps so far, and the frame after them.
@@ -37,7 +53,8 @@ class Draft:
     `inherited`: the operations that make its input log tentative. `doubts`: the operations of its steps that may differ
     on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
     `decided`: the formulas on which its state, and several results of one record, depend.
-    `joined`: the source of the right side of its join.
+    `joined`: the source of the right side of its join. `others`: the sources that unions add, in the order of their
+    numbers. `united`: the formulas of the sides of its unions.
     `ordered_by`: the sequencer hop that it reads and does not share. A second hop would have another order.
     `called`: the UDFs of its steps. `keeps_tracebacks`: its keyed step comes after one of them.
     `keyed_by`: the columns of its log by which its keyed step groups; None: it has none, or its steps compute the key.
@@ -57,9 +74,16 @@ class Draft:
     decided: str = ""
     doubts: LiveDifferences = field(default_factory=LiveDifferences)
     joined: SourceNode | None = None
+    others: tuple[SourceNode, ...] = ()
+    united: tuple[str, ...] = ()
     keyed_by: tuple[str, ...] | None = None
     called: tuple[KnownUdf, ...] = ()
     keeps_tracebacks: bool = False
+
+    @property
+    def sources(self) -> tuple[SourceNode, ...]:
+        """The sources that it reads, in the order of their numbers."""
+        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
 
     def note_key(self, keys: Sequence[object]) -> None:
         """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""
@@ -85,13 +109,19 @@ class Draft:
             return f"each reader would compute another value of {spoken(drawn[0])}"
         return None if self.ordered_by is None else f"each reader would read {self.ordered_by} in another order"
 
-    def needs_sequencer(self, keys: tuple[Any, ...]) -> str | None:
-        """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none."""
+    def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:
+        """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none.
+
+        Args: operation: the kind of the step.
+        """
         if self.frame.keyed:
             return "a live query can have only one `groupBy` or other step with state"
         label = columns.key_label(keys)
         read = f"the hop {self.source.name}" if self.reads_hop else f"the source {self.source.name}"
         several = f"so records with the same `{label}` may come from several partitions"
+        if self.others and (not self.keys or operation == "stateful"):
+            read = " and ".join(each.topic.topic for each in self.sources)
+            return f"{read} are several topics, so records with the same `{label}` may come from each of them"
         if not self.keys:
             return f"{read} has no `key=`, {several}"
         ids = columns.expression_ids(self.frame)

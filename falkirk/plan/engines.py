@@ -18,7 +18,7 @@ from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
-from falkirk.plan import event_time, joins, python_steps
+from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 #: Steps that Real-time Mode does not have, with the reasons for users.
 _NOT_LIVE = {
     "join": "join() keeps both streams, which Real-time Mode does not support",
-    "union": "union() reads several topics, and a live region reads one",
-    "unionByName": "unionByName() reads several topics, and a live region reads one",
 }
 
 
@@ -70,9 +68,9 @@ def _against_live(
         if read in app.processors and app.processors[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
     event_time.check_used(processor, every)
-    listed = next((read for read in processor.reads if read in app.lists), None)
-    if listed is not None:
-        return f"it reads {listed!r}, which has several topics"
+    united = unions.against_live(processor, every, app, recordings)
+    if united is not None:
+        return united
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"

@@ -13,7 +13,7 @@ from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.structure import digest
 from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import Node, Step, functions_of, root_of, steps_of
+from falkirk.declare.nodes import UNIONS, Node, Step, all_steps_of, functions_of, is_right_first, root_of, steps_of
 from falkirk.declare.stream import LatestValue
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
@@ -93,11 +93,23 @@ def fingerprint(
         KEYED_STEP: ("; ".join(map(_state_of, keyed)) or "none") + (" after UDFs" if keeps_tracebacks else ""),
         "state partitions": str(state_partitions) if keyed else "none",
         DECIDED_BY: digest(decided) if decided else "each record by itself",
-        STEPS: "; ".join(map(text_of, steps_of(node))) or "none",
+        STEPS: steps_text(node) or "none",
         PARTITIONED_BY: _channel(frame, keys, began, called),
         WRITTEN_AS: form(output),
         **of_session(frame.data.sparkSession),
     }
+
+
+def _since_union(node: Node) -> tuple[Step, ...]:
+    """Return the steps that lead to a node, from the last union on, whose text has those before it."""
+    steps = steps_of(node)
+    unions = [place for place, step in enumerate(steps) if step.operation in UNIONS]
+    return steps[unions[-1] :] if unions else steps
+
+
+def steps_text(node: Node) -> str:
+    """Return the steps that lead to a node as text."""
+    return "; ".join(map(text_of, _since_union(node)))
 
 
 def _channel(frame: Frame, keys: tuple[object, ...], began: dict[int, str], called: Sequence[KnownUdf]) -> str:
@@ -132,11 +144,21 @@ def text_of(step: Step) -> str:
         other, join = step.arguments
         theirs = "; ".join([root_of(other.node).name, *map(text_of, steps_of(other.node))])
         return with_sorted_lists(f"join({_without_numbers(str(join))}; with {theirs})")
+    if step.operation in UNIONS:
+        sides = [_side(step.parent), _side(step.arguments[0].node)]
+        return f"{step.operation}({' with '.join(reversed(sides) if is_right_first(step) else sides)})"
     if step.operation in ("map_rows", "stateful"):
         functions = [function_text(function) for function in functions_of(step)]
         others = [f"{name} {value}" for name, value in step.arguments[1].items() if name != "timeout"]
         return f"{step.operation}({', '.join([*functions, *others])})"
     return with_sorted_lists(step.operation + _without_numbers(_render(step.arguments)))
+
+
+def _side(node: Node) -> str:
+    """Return the steps of one side of a union as text, with the name of what they read."""
+    steps = _since_union(node)
+    begins = () if steps and steps[0].operation in UNIONS else (root_of(node).name,)
+    return "; ".join([*begins, *map(text_of, steps)])
 
 
 def _state_of(step: Step) -> str:
@@ -173,7 +195,7 @@ def with_functions(text: str, node: Node, called: Sequence[KnownUdf]) -> str:
 
     Args: text: may be empty. node: the last step. called: the UDFs of all steps.
     """
-    of_rows = [function_text(function) for step in steps_of(node) for function in functions_of(step)]
+    of_rows = [function_text(function) for step in all_steps_of(node) for function in functions_of(step)]
     return "; ".join([text, *of_rows, *map(_udf_text, called)]) if text or of_rows else text
 
 

@@ -78,6 +78,13 @@ class LiveDifferences:
             read = [*step.arguments[0], TIME, STAMP]
             self._matters(Lineage.of(before.data).operations(read, rows=True), IN_STATE)
 
+    def add(self, other: "LiveDifferences") -> None:
+        """Add the operations of the other side of a union. Each column depends on those of both sides."""
+        self.drawn = {**other.drawn, **self.drawn}
+        found = [each for each in (self.matters, other.matters) if each is not None]
+        self.matters = next((each for each in found if each.operations), found[0] if found else None)
+        self.words = tuple(dict.fromkeys([*self.words, *other.words]))
+
     def note(self, operations: Iterable[str], processor: DeclaredProcessor, step: Step) -> None:
         """Add the operations that a step introduces."""
         for name in operations:

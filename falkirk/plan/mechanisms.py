@@ -182,6 +182,7 @@ def check_twins(region: Region, session: SparkSession) -> None:
     reasons = {
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
         "it joins two streams": region.joined is not None,
+        "it reads several topics": bool(region.others),
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
         f"checkpoints every {seconds(region.interval_s)} leave no time between those of the two queries; the least is "

@@ -79,8 +79,6 @@ class Plan:
         Each region must have saved the state from which the checkpoint of the next one comes. So in the worst case
         their intervals add up.
         """
-        writers = {r.output.topic: r for r in self.regions}
-        found = [region]
-        while (writer := writers.get(found[0].source.topic.topic)) is not None and writer.undetermined is not None:
-            found.insert(0, writer)
-        return tuple(found)
+        writers = [each for each in self.regions if each.writes in region.reads and each.undetermined is not None]
+        paths = map(self.awaited_by, writers)
+        return (*max(paths, key=lambda path: sum(each.interval_s for each in path), default=()), region)

@@ -28,7 +28,7 @@ from falkirk.analysis.functions import DATED, ITSELF
 from falkirk.analysis.properties import IntroducedOperations, Properties, of_live
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import SourceNode, Step, steps_of
+from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Delivery, Ephemeral
 from falkirk.errors.conditions.plan import (
@@ -36,7 +36,6 @@ from falkirk.errors.conditions.plan import (
     CYCLE,
     NAME_TAKEN_LOG,
     NAME_TAKEN_REGION,
-    NOT_A_STREAM_PROCESSOR,
     SINK_MISSING,
     UNKNOWN_UPSTREAM,
     UNSUPPORTED_METHOD,
@@ -49,10 +48,10 @@ from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import kafka_schema, parse, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.local.spark import writes_elsewhere
-from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps
+from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
-from falkirk.plan.draft import Draft, Log
+from falkirk.plan.draft import Draft, Log, begun
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import DECIDING, KEYED, fingerprint
 from falkirk.plan.plan import Plan
@@ -168,13 +167,15 @@ class _Planner:
         """
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
+        if name in self.app.lists:
+            return unions.listed([self._begin(self.app.sources[part]) for part in sorted(self.app.lists[name])], where)
         check_not_files(self.app, name, where)
         processor = self.app.processors.get(name)
         if processor is None:
             raise UNKNOWN_UPSTREAM.error(
                 where=where,
                 upstream=name,
-                known=", ".join([*self.app.sources, *self.app.folders, *self.app.processors]),
+                known=", ".join([*self.app.sources, *self.app.lists, *self.app.folders, *self.app.processors]),
             )
         assert processor.cut is None, "a reader of a batch runs in micro-batches too (engines.py)"
         if name in self.logs:
@@ -196,37 +197,40 @@ class _Planner:
         )
 
     def _begin_at(self, log: Log) -> Draft:
-        begun = replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
-        return replace(begun, repeated_by=log.repeated_by)
+        draft = replace(self._begin(log.source), reads_hop=True, split=log.split, inherited=log.undetermined)
+        return replace(draft, repeated_by=log.repeated_by)
 
     def _begin(self, source: SourceNode) -> Draft:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
             rows = no_rows(self.session, kafka_schema())
             frame = self.begun[known] = parse(rows, parsing(source.topic, planned=True))
-        columns.require(
-            source.topic.keys, frame.columns, source.topic.where,
-            lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",
-        )  # fmt: skip
-        ids = columns.expression_ids(frame)
-        keys = {key: ids[key] for key in source.topic.keys}
-        own = {column: f"{part} of the record" for part, column in source.topic.record_columns.items()}
-        began = {number: own.get(name, name) for name, number in ids.items()}
-        return Draft(source=source, reads_hop=False, split=False, node=source, frame=frame, keys=keys, began=began)
+        return begun(source, frame)
 
     def _process(self, processor: DeclaredProcessor) -> Draft:
-        if joins.is_join(steps_of(node_of(self.recordings.first(processor)))):
+        node = node_of(self.recordings.first(processor))
+        if joins.is_join(steps_of(node)):
             return self._join(processor)
+        if unions.has_union(node):
+            return self._unite(processor, node)
         if len(processor.reads) > 1:
             raise UNSUPPORTED_METHOD.error(where=processor.where, processor=processor.name, reads=len(processor.reads))
         upstream = processor.reads[0]
         draft = self._read(upstream, processor.where, direct=False)
-        result = self.recordings.first(processor)
-        if not begins_at(node_of(result), upstream, self.app.sources.get(upstream)):
-            raise NOT_A_STREAM_PROCESSOR.error(
-                where=processor.where, processor=processor.name, name=type(result).__name__
-            )
-        return self._apply(draft, steps_of(node_of(result)), processor, IntroducedOperations())
+        if not begins_at(node, upstream, self.app.sources.get(upstream)):
+            raise unions.no_stream(processor, self.recordings)
+        return self._apply(draft, steps_of(node), processor, IntroducedOperations())
+
+    def _unite(self, processor: DeclaredProcessor, node: Node) -> Draft:
+        """Return a draft that begins at all sources of a union."""
+        brought, (union, after) = IntroducedOperations(), unions.divided(node)
+
+        def begin(root: Node) -> Draft:
+            name = unions.upstream_of(root, processor, self.app, self.recordings)
+            return self._read(name, processor.where, direct=False)
+
+        draft = unions.begun(union, begin, lambda side, step: self._step(side, step, processor, brought), brought)
+        return self._apply(draft, after, processor, brought, every=all_steps_of(node))
 
     def _join(self, processor: DeclaredProcessor) -> Draft:
         """Return a draft that begins at both sources of a join."""
@@ -266,7 +270,7 @@ class _Planner:
             grouped = python_steps.grouped_by(step)
             columns.check_group(draft.frame, grouped, step.where)
             keys = columns.plain_keys(draft.frame, grouped)
-            reason = draft.needs_sequencer(keys) or mechanisms.before_keyed(draft, processor)
+            reason = draft.needs_sequencer(keys, step.operation) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
                 if not all(isinstance(key, str) for key in keys) and processor.word is None:
                     keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too
@@ -285,7 +289,8 @@ class _Planner:
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
-            draft.decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
+            decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
+            draft.decided = "; ".join([decided, *draft.united])
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         is_join = joins.is_join(steps_of(node_of(self.recordings.first(processor))))
         called = python_steps.udfs_of(before, draft.frame, step, had, has, is_join=is_join)
@@ -313,7 +318,7 @@ class _Planner:
             delivery=Delivery.EXACTLY_ONCE,
             where=where,
         )
-        source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where))
+        source = SourceNode(name=name, topic=Kafka(topic, schema=ddl, key=names or None, where=where), is_hop=True)
         return Log(
             source=source,
             split=draft.split or draft.frame.depth > 0,
@@ -342,6 +347,7 @@ class _Planner:
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise NAME_TAKEN_LOG.error(where=where, name=name)
         joins.check_determined(draft, delivery, where)
+        unions.check(draft, delivery, where)
         if not draft.frame.columns:
             raise COLUMN_MISSING_ALL.error(where=where, name=name)
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
@@ -376,22 +382,14 @@ class _Planner:
             where=where,
             dead_letter_topic=dead,
             joined=draft.joined,
+            others=draft.others,
             keyed_by=draft.keyed_by,
-            longest_call_s=python_steps.longest_call_s(steps_of(draft.node), calls_udfs=bool(draft.called)),
+            longest_call_s=python_steps.longest_call_s(all_steps_of(draft.node), calls_udfs=bool(draft.called)),
             fingerprint=fingerprint(
-                [each.topic.topic for each in (draft.source, draft.joined) if each is not None],
-                output,
-                released_to,
-                dead,
-                draft.node,
-                draft.frame,
-                self.app.state_partitions,
-                keys=output.keys if hop is None else hop.keys,
-                began=draft.began,
-                decided=draft.decided,
-                called=draft.called,
-                keeps_tracebacks=draft.keeps_tracebacks,
+                [each.topic.topic for each in draft.sources], output, released_to, dead, draft.node, draft.frame,
+                self.app.state_partitions, keys=output.keys if hop is None else hop.keys, began=draft.began,
+                decided=draft.decided, called=draft.called, keeps_tracebacks=draft.keeps_tracebacks,
             ),
-        )
+        )  # fmt: skip
         mechanisms.check_twins(region, self.session)
         self.regions.append(objective.chosen(region))

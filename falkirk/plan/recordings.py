@@ -7,10 +7,10 @@ Python reads is a literal to Spark, but the literal differs in the second call.
 
 from typing import Any
 
-from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, root_of, steps_of
+from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
-from falkirk.plan.fingerprint import text_of
+from falkirk.plan.fingerprint import steps_text
 
 
 class Recordings:
@@ -33,7 +33,7 @@ class Recordings:
         if processor.word is not None:
             return False
         first, second = node_of(self.first(processor)), node_of(self.second(processor))
-        return first is not second and [*map(text_of, steps_of(first))] != [*map(text_of, steps_of(second))]
+        return first is not second and steps_text(first) != steps_text(second)
 
 
 def _recorded(processor: DeclaredProcessor, calls: dict[str, Any]) -> Any:

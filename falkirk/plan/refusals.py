@@ -14,7 +14,6 @@ from falkirk.errors.conditions.plan import (
     FILES_READ_LIVE,
     GENERATOR_IN_SELECT,
     STEP_INVALID_STREAM,
-    TOPICS_READ_LIVE,
     VIEW_HAS_NO_EPOCHS_FILES,
 )
 from falkirk.frames import stamped as frames
@@ -52,12 +51,7 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:
-    """Refuse a live reader of a folder, or of several topics.
-
-    Raises: DefinitionError: `FILES_READ_LIVE`, `TOPICS_READ_LIVE`.
-    """
-    if name in app.lists:
-        raise TOPICS_READ_LIVE.error(where=where, upstream=name)
+    """Refuse a live reader of a folder. Raises: DefinitionError: `FILES_READ_LIVE`."""
     if name in app.folders:
         raise FILES_READ_LIVE.error(where=where, upstream=name)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import Node, SourceNode, Step, steps_of
+from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.fingerprint import KEYED, kind_of
@@ -52,9 +52,9 @@ class RegionLogs:
     """The facts about a region that are needed while it does not run: its name and its topics.
 
     Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
-        source of the right side of a join. keyed_step: its step with a state, if it has one. keyed_by: the columns of
-        its log by which that step groups; None: unknown. filters: a step before it drops records. steps: the lines of
-        its steps, in order.
+        source of the right side of a join. others: the sources that its unions add. keyed_step: its step with a state,
+        if it has one. keyed_by: the columns of its log by which that step groups; None: unknown. filters: a step before
+        it drops records. steps: the lines of its steps, in order.
     """
 
     name: str
@@ -64,6 +64,7 @@ class RegionLogs:
     repeats: bool
     where: object = None
     joined: LogId | None = None
+    others: tuple[LogId, ...] = ()
     keyed_step: str = ""
     keyed_by: tuple[str, ...] | None = None
     filters: bool = False
@@ -72,7 +73,7 @@ class RegionLogs:
     @property
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source,) if self.joined is None else (self.source, self.joined)
+        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
 
     @property
     def stamps_letters(self) -> bool:
@@ -109,7 +110,8 @@ class Region:
 
     Args:
         name: unique in the application; part of its folder, client ids and internal topics.
-        source: the log that it reads. `reads_hop`: that log is internal, so its records are well-formed.
+        source: the log that it reads. `reads_hop`: all its logs are internal, so their records are
+            well-formed.
         node: the recorded steps from `source` on.
         output: the topic that it writes. `hop` is set if other regions read that topic.
         released_to: the sink's topic, if `output` is a held log. Results are copied there once they can't become
@@ -129,6 +131,7 @@ class Region:
         fenced: it writes in short transactions, with which the broker refuses former writers. fenced_letters: only its
             dead letters do.
         joined: the source of the right side of its join. Then `source` is that of the left side.
+        others: the sources that its unions add, in the order of their numbers.
         keyed_by: the columns of its log by which its keyed step groups; None: unknown.
         longest_call_s: the longest time that a record may wait for Python; 0: it calls none.
         choice: how `interval_s` was chosen, if the policy has an objective: see objective.py.
@@ -158,6 +161,7 @@ class Region:
     fenced: bool = False
     fenced_letters: bool = False
     joined: SourceNode | None = None
+    others: tuple[SourceNode, ...] = ()
     keyed_by: tuple[str, ...] | None = None
     longest_call_s: float = 0.0
     choice: Choice | None = None
@@ -165,7 +169,7 @@ class Region:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source,) if self.joined is None else (self.source, self.joined)
+        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
 
     @property
     def repeats(self) -> bool:
@@ -199,6 +203,7 @@ class Region:
             repeats=self.repeats,
             where=self.where,
             joined=None if self.joined is None else self.joined.topic.log,
+            others=tuple(each.topic.log for each in self.others),
             keyed_step=kind_of(self.steps()[operations.index(keyed_step)]) if keyed_step else "",
             keyed_by=self.keyed_by,
             filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
@@ -206,8 +211,8 @@ class Region:
         )
 
     def steps(self) -> tuple[Step, ...]:
-        """The recorded steps, oldest first."""
-        return steps_of(self.node)
+        """The recorded steps, each after its parent. Those of the right side of a join are not among them."""
+        return all_steps_of(self.node)
 
     def reasons(self, *, waits: bool) -> Iterator[Reason]:
         """Yield the reasons of one self. Args: waits: the results that depend on it wait for a checkpoint."""
@@ -257,8 +262,8 @@ class Region:
 
     def durable(self) -> Iterator[str]:
         """Yield the durable data, and their places."""
-        if not self.reads_hop:
-            yield f"input: topic {' and topic '.join(each.topic.topic for each in self.sources)}"
+        if outside := [each.topic.topic for each in self.sources if not each.is_hop]:
+            yield f"input: topic {' and topic '.join(outside)}"
         kept = "state and offsets" if self.stateful else "offsets"
         yield f"{self.name}: {kept} in the home, every {seconds(self.interval_s)}"
         if self.hop is not None:

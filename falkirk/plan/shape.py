@@ -143,7 +143,8 @@ def _logs(names: Iterable[str]) -> tuple[LogId, ...]:
 def _region_logs(content: dict[str, Any]) -> RegionLogs:
     keyed_by = content.get("keyed_by")
     keyed = None if keyed_by is None else tuple(map(str, keyed_by))
-    return RegionLogs(**{**content, "keyed_by": keyed, "steps": tuple(content.get("steps", ()))})
+    steps, others = tuple(content.get("steps", ())), _logs(content.get("others", ()))
+    return RegionLogs(**{**content, "keyed_by": keyed, "steps": steps, "others": others})
 
 
 def _batch_logs(content: dict[str, Any]) -> BatchLogs:

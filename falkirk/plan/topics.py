@@ -94,7 +94,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     for region in plan.regions:
         output = region.released_to or region.output
         for topic, where, internal in (
-            *((each.topic.topic, each.topic.where, region.reads_hop) for each in region.sources),
+            *((each.topic.topic, each.topic.where, each.is_hop) for each in region.sources),
             (output.topic, region.where, region.hop is not None),
         ):
             if internal:

@@ -137,7 +137,7 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
     header = header_text(release.application, release.incarnation, numbers, F.col("__state"))
     topic = F.when(dead, F.lit(release.dead.name)).otherwise(F.lit(release.main.name))
     if region.stateful and region.source.topic.keys and region.joined is None:
-        topic = _co_partitioned(topic, _text_of(region))
+        topic = _co_partitioned(topic, frame.place, _text_of(region))
     signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
     partition = to.cast("int")
     key = F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key"))
@@ -197,9 +197,11 @@ def _dead_letter(region: Region, frame: Frame) -> Column:
     return dead_letter(F.col("__reason"), region.name, topic, value, traceback)
 
 
-def _co_partitioned(topic: Column, text: str) -> Column:
-    """Fail the task if records of one key came from two partitions, because their order would not be reproducible."""
-    newest = F.col(f"{STAMP}.partition")  # the greatest, since a stamp begins with it
+def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
+    """Fail the task if records of one key came from two partitions, because their order would not be reproducible.
+
+    Args: newest: the place of the newest record. It is the greatest, since a stamp begins with it.
+    """
     split = is_good() & (F.col(LEAST) != newest)
     fields = [F.col(LEAST), newest, F.substring(text, 1, 200)]
     return F.when(split, F.raise_error(F.concat_ws("|", F.lit(CO_PARTITIONING), *fields))).otherwise(topic)

@@ -199,8 +199,8 @@ GENERATOR_IN_SELECT = Condition(
 TOPICS_READ_LIVE = Condition(
     "TOPICS_READ_LIVE",
     DefinitionError,
-    "{upstream!r} has several topics, and a live region reads one.",
-    hint="Read it with a function under @app.stream(fk.Eager()) or @app.batch(…), or declare a source for each topic.",
+    "the output can't be at-most-once, because one live region reads several topics: {topics:listed}.",
+    hint="Leave out delivery=, or write an output for each topic.",
 )
 FILES_READ_LIVE = Condition(
     "FILES_READ_LIVE",

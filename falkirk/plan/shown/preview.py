@@ -106,7 +106,7 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
 def _outside(plan: Plan) -> list[str]:
     """Return the topics of users that live regions read. Falkirk itself creates the other ones."""
     requests = {push.topic.topic for push in plan.push}
-    read = [source.topic.topic for region in plan.regions if not region.reads_hop for source in region.sources]
+    read = [source.topic.topic for region in plan.regions for source in region.sources if not source.is_hop]
     return [topic for topic in dict.fromkeys(read) if topic not in requests]
 
 

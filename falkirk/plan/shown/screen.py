@@ -114,7 +114,7 @@ def _how(region: Region) -> str:
 
 
 def _source(region: Region) -> str:
-    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=region.reads_hop) for each in region.sources)
+    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
 
 
 def _kind(batch: Batch) -> str:

@@ -57,6 +57,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "name": region.name,
         "processors": list(region.processors),
         "reads": region.source.topic.topic,
+        "unites": [each.topic.topic for each in region.others],
         "joins": None if region.joined is None else region.joined.topic.topic,
         "writes": region.output.topic,
         "released_to": None if released_to is None else released_to.topic,

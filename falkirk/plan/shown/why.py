@@ -58,9 +58,7 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
-            read = " and ".join(
-                short_topic(each.name, each.topic.topic, is_hop=region.reads_hop) for each in region.sources
-            )
+            read = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
             yield "runs", f"{with_steps(plan, region)}: live, reads {read}, {_written(region)}"
             yield "runs", f"  {mechanisms.consequence(region)}"
     for batch in plan.batches:
@@ -144,15 +142,15 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        read, to = region.source, region.released_to or region.output
-        copied = short_topic(read.name, read.topic.topic, is_hop=region.reads_hop)
+        to = region.released_to or region.output
+        copied = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
         return f"{region.name} (copies {copied}{'' if region.hop else f' to topic {to.topic}'})"
     *former, last = region.processors
-    reads = [each for each in plan.regions if each.source.topic.topic == region.output.topic]
+    reads = [each for each in plan.regions if region.writes in each.reads]
     if not any(last in each.processors for each in reads):
         return with_processors(region.name, region.processors)
     is_later = any(
-        last in each.processors and each.output.topic == region.source.topic.topic for each in plan.regions
+        last in each.processors and each.writes in region.reads for each in plan.regions
     )  # fmt: skip
     part = f"{last} up to its next groupBy" if is_later else f"{last} up to groupBy"
     return f"{region.name} ({', '.join(former)}, and {part})" if former else f"{region.name} ({part})"

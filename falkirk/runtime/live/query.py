@@ -15,6 +15,7 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.joins import joined
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
+from falkirk.frames.unions import after, numbered
 from falkirk.kafka.void import Range, Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
@@ -74,9 +75,9 @@ class LiveQuery:
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
-        for number, topic in enumerate(each.topic for each in region.sources):
-            source = topic.log
-            late = context.void(source) if region.reads_hop else Void()
+        for number, each in enumerate(region.sources):
+            topic, source = each.topic, each.topic.log
+            late = context.void(source) if each.is_hop else Void()
             void = Void((*skips, *late.ranges), late.fences).within(restored[source])
             headers = bool(void.fences) or topic.reads_headers
             raw = reads.stream(context.session, context.kafka_options(), source, begin[source], headers=headers)
@@ -97,6 +98,8 @@ class LiveQuery:
 
 def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]) -> Frame:
     """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
+    if region.others:
+        return after(region.node, lambda source: _numbered(region, raws, source))
     frame = _begun(raws[0], region.source, region.steps())
     for step in region.steps():
         if region.joined is None or step.operation != "timedJoin":
@@ -108,6 +111,11 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
             right = frames.apply(right, each)
         frame = joined(frame, right, step, partitions)
     return frame
+
+
+def _numbered(region: Region, raws: Sequence[DataFrame], source: SourceNode) -> Frame:
+    number = region.sources.index(source)
+    return numbered(_begun(raws[number], source, ()), number)
 
 
 def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:

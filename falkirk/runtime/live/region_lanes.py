@@ -31,10 +31,10 @@ class RegionLanes:
         """Have the broker refuse former writers. Raises: LogError: as `lanes.fence_for`."""
         region, context = self._region, self._context
         self._tokens.clear()
-        source = region.source.topic.topic
         for name, is_fenced in ((region.name, region.fenced), (self._letters, region.fenced_letters)):
             if is_fenced:
-                count = context.state_partitions if region.stateful else context.topics.facts(source).partitions
+                of_sources = (context.topics.facts(each.topic.topic).partitions for each in region.sources)
+                count = context.state_partitions if region.stateful else sum(of_sources)
                 self._tokens[name] = lanes.fence_for(context, name, count)
             else:
                 lanes.fence(context, name)

@@ -13,6 +13,7 @@ from falkirk.errors.conditions.runtime import (
     TOPIC_MISSING_DELETED,
 )
 from falkirk.errors.location import SourceLocation
+from falkirk.frames.stamped import PLACES_OF_SOURCE
 from falkirk.frames.user_function import FAILED
 from falkirk.plan.region import Region
 from falkirk.runtime.causes import FAILED_EXPRESSION, with_causes
@@ -114,6 +115,14 @@ def _split_key(message: str, live: LiveRegion) -> DefinitionError:
     )
 
 
+def _places(region: Region, *numbers: int) -> str:
+    """Return partitions as text. Args: numbers: as in `Frame.place`."""
+    if not region.others:
+        return "partitions " + " and ".join(map(str, numbers))
+    divided = [divmod(number, PLACES_OF_SOURCE) for number in numbers]
+    return " and ".join(f"partition {p} of {region.sources[source].topic.topic}" for source, p in divided)
+
+
 def _replaced(topic: str, context: Context) -> LogError | None:
     """Return the error that a topic was replaced, if it was."""
     try:
@@ -129,9 +138,10 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
     source = region.source.topic.topic
     # The text contains the query's plan too, so only the raised form of the marker counts, which has numbers.
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
+        declared = " and ".join(repr(each.topic.topic) for each in region.sources)
         return _split_key(
-            f"topic {source!r} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
-            f"from partitions {split[1]} and {split[2]}: {split[3][:200]}",
+            f"topic {declared} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
+            f"from {_places(region, int(split[1]), int(split[2]))}: {split[3][:200]}",
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:

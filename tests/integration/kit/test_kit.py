@@ -83,7 +83,7 @@ def test_a_crash_anywhere_changes_no_result(planned_shop: fk.App, actions: list[
 
 
 def test_the_barrier_is_what_drops_repeated_results(planned_shop: fk.App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("falkirk.kit.live._greatest", lambda records: ())
+    monkeypatch.setattr("falkirk.kit.live._greatest", lambda records: {})
     with run(planned_shop) as t:
         t.feed("orders", [*ORDERS, ABORT])
         assert Counter(map(str, t.read("sales"))) != Counter(map(str, SALES))

@@ -7,8 +7,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
+from falkirk.frames.names import LEAST
+from falkirk.kit.place import kafka_rows
+from falkirk.kit.world import MemoryRecord
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.runtime.live.query import results
 from falkirk.testing import ABORT, kit
 
 if TYPE_CHECKING:
@@ -79,33 +83,40 @@ def test_a_union_of_different_columns_is_refused(spark: "SparkSession", right: s
     assert refusal.value.condition == "UNION_INVALID"
 
 
-def test_a_stream_of_several_topics_does_not_run_live(spark: "SparkSession") -> None:
+@pytest.mark.parametrize("order", [["orders-us", "orders-eu"], ["orders-eu", "orders-us"]])
+@pytest.mark.parametrize("key", ["id", None])
+def test_a_live_region_counts_over_a_list(kit: Any, key: str | None, order: list[str]) -> None:
     app = fk.App("shop")
-    app.source("orders", ORDERS)
+    app.source("orders", fk.Kafka(order, schema="id STRING NOT NULL, n INT", key=key))
 
-    @app.stream()
-    def same(orders: fk.Stream) -> fk.Stream:
-        return orders
-
-    app.sink("same", same, fk.Kafka("same"))
-    [batch] = plan(app, spark).batches
-    assert batch.reason == "it reads 'orders', which has several topics"
-    assert [given.log for given in batch.inputs] == ["orders-eu", "orders-us"], "in an order of their own"
-
-    @app.stream()
+    @app.stream(fk.Lazy("5 seconds"))
     def counted(orders: fk.Stream) -> fk.Stream:
         return orders.groupBy("id").count()
 
     app.sink("counted", counted, fk.Kafka("counted", key="id"))
-    with pytest.raises(DefinitionError) as refusal:
-        plan(app, spark)
-    assert refusal.value.condition == "ENGINE_UNSUITABLE"
+    t = kit(app)
+    t.feed(EU, [{"id": "a"}, b"no json", {"id": "b"}, ABORT, {"id": "a"}])
+    t.feed(US, [{"id": "c"}, {"id": "c"}, b"no json", ABORT, {"id": "c"}])
+    found = sorted((row["id"], row["count"]) for row in t.read("counted"))
+    assert found == [("a", 1), ("a", 2), ("b", 1), ("c", 1), ("c", 2), ("c", 3)]
+    assert sorted(letter["topic"] for letter in t.dead_letters()) == ["orders-eu", "orders-us"]
 
 
-def test_a_sink_can_not_copy_several_topics(spark: "SparkSession") -> None:
+def test_bad_records_and_keys_of_two_topics_have_different_places(spark: "SparkSession") -> None:
+    """A place without its source would hide one of two bad records, and a key that comes from two topics."""
     app = fk.App("shop")
-    app.source("orders", ORDERS)
-    app.sink("copy", "orders", fk.Kafka("copy"))
-    with pytest.raises(DefinitionError) as refusal:
-        plan(app, spark)
-    assert refusal.value.condition == "TOPICS_READ_LIVE"
+    app.source("orders", fk.Kafka(["orders-us", "orders-eu"], schema="id STRING NOT NULL", key="id"))
+
+    @app.stream(fk.Lazy("5 seconds"))
+    def counted(orders: fk.Stream) -> fk.Stream:
+        return orders.groupBy("id").count()
+
+    app.sink("counted", counted, fk.Kafka("counted", key="id"))
+    (region,) = plan(app, spark).regions
+    records = [MemoryRecord(key=None, value=value, timestamp_us=0) for value in (b"no json", b'{"id": "same"}')]
+    raws = [kafka_rows(spark, log, [*enumerate(records)]) for log in region.reads]  # type: ignore[list-item]
+    frame = results(region, raws, (1, 1))
+    found = {
+        tuple(row) for row in frame.data.select("id", "count", "__falkirk_stamp.source", LEAST, frame.place).collect()
+    }
+    assert found == {(None, 1, 0, 0, 0), (None, 1, 1, 2**32, 2**32), ("same", 2, 1, 0, 2**32)}
