@@ -209,7 +209,7 @@ def _restored(commit: Mapping[str, Any], commits: Sequence[Mapping[str, Any]]) -
         at_ms = int(when) if str(when).isdecimal() else _milliseconds(str(when))
     except ValueError:
         raise TableUnfit(f"it was restored to the time {when!r}, which names no version") from None
-    return max((c["version"] for c in commits if c["timestamp"] <= at_ms), default=-1)
+    return max((c["version"] for c in commits if c["timestamp"] <= at_ms and c["version"] < commit["version"]), default=-1)
 
 
 def _milliseconds(text: str) -> int:
