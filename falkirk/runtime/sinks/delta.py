@@ -56,9 +56,7 @@ class DeltaLakeTable:
             private.publish(self._path)
         columns, by = Schema.from_json(json.dumps(_nullable(schema.jsonValue()))), list(self._to.partition_columns)
         owner = {_OWNER: self._application}
-        DeltaTable.create(
-            self._path, columns, partition_by=by, configuration=owner, raise_if_key_not_exists=False
-        )
+        DeltaTable.create(self._path, columns, partition_by=by, configuration=owner, raise_if_key_not_exists=False)
         _keep(self._path, range(1))
         return OpenedDelta(self._load(), self._to, self._application, self._sink)
 
@@ -209,7 +207,9 @@ def _restored(commit: Mapping[str, Any], commits: Sequence[Mapping[str, Any]]) -
         at_ms = int(when) if str(when).isdecimal() else _milliseconds(str(when))
     except ValueError:
         raise TableUnfit(f"it was restored to the time {when!r}, which names no version") from None
-    return max((c["version"] for c in commits if c["timestamp"] <= at_ms and c["version"] < commit["version"]), default=-1)
+    return max(
+        (c["version"] for c in commits if c["timestamp"] <= at_ms and c["version"] < commit["version"]), default=-1
+    )
 
 
 def _milliseconds(text: str) -> int:

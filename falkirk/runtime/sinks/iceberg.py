@@ -175,4 +175,3 @@ def _nullable(schema: StructType) -> StructType:
     for field in schema.fields:
         made.add(field.name, field.dataType, nullable=True)
     return made
-

@@ -205,9 +205,7 @@ def test_a_table_without_a_column_is_refused(lake: Lake) -> None:
 def test_a_delta_table_of_somebody_else_that_does_not_fit(
     columns: list[pa.Field], configuration: dict[str, str | None], reason: str, tmp_path: Path
 ) -> None:
-    DeltaTable.create(
-        tmp_path / "t", pa.schema(columns), configuration=configuration, raise_if_key_not_exists=False
-    )
+    DeltaTable.create(tmp_path / "t", pa.schema(columns), configuration=configuration, raise_if_key_not_exists=False)
     opened = Lake("delta", tmp_path).opened()
     with pytest.raises(TableUnfit, match=reason):
         opened.require_fit(StructType().add("id", IntegerType()))
