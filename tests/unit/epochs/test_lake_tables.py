@@ -189,6 +189,7 @@ def test_a_table_without_a_column_is_refused(lake: Lake) -> None:
     pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "more": ["x"]}), path)
     file = DataFile(name=path.name, rows=1, size_bytes=path.stat().st_size, modified_ms=0, partition={})
     with pytest.raises(TableUnfit, match="more"):
+        # Delta's columns are compared before a commit, and Iceberg's in it.
         opened.require_fit(StructType().add("id", LongType()).add("more", StringType()))
         opened.commit(EpochNumber(0), [file], EpochNumber(1))
     assert lake.read() == []
