@@ -13,11 +13,11 @@ from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructType
 
 from falkirk.declare.lake import Delta
-from falkirk.runtime.sinks.lake import CommitConflict, DataFile, Progress, TableOfAnother, TableUnfit
+from falkirk.runtime.sinks.lake import CommitConflict, DataFile, SinkProgress, TableOfAnother, TableUnfit
 from falkirk.system import private
 from falkirk.system.durable import make_folder, sync
 from falkirk.theory.ids import EpochNumber
@@ -90,7 +90,7 @@ class OpenedDelta:
         self._properties: Mapping[str, str] = table.metadata().configuration
         if self._properties.get(_OWNER, application) != application:
             raise TableOfAnother
-        self.progress = Progress(below=self._below(), ever=self._transaction(self._id_ever))
+        self.progress = SinkProgress(below=self._below(), ever=self._transaction(self._id_ever))
 
     def _transaction(self, name: str) -> EpochNumber:
         version = self._table.transaction_version(name)
@@ -139,7 +139,7 @@ class OpenedDelta:
 
     def commit(self, epoch: EpochNumber, files: Sequence[DataFile], ever: EpochNumber) -> None:
         """See OpenedTable."""
-        adds = [
+        adds: list[AddAction | RemoveAction] = [
             AddAction(
                 path=file.name, size=file.size_bytes, partition_values=file.partition,
                 modification_time=file.modified_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}),
@@ -156,7 +156,7 @@ class OpenedDelta:
                 self._table.alter.set_table_properties({_OWNER: self._application}, raise_if_not_exists=False)
             self._table.create_write_transaction(
                 adds, "append", self._table.schema(), partition_by=list(self._by), commit_properties=properties
-            )  # type: ignore[arg-type]  # a list of a kind of actions
+            )
         except CommitFailedError as error:
             raise CommitConflict(str(error)) from error
         after = before + 1

@@ -6,7 +6,7 @@ epochs the table has.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from falkirk.declare.lake import Iceberg
-from falkirk.runtime.sinks.lake import CommitConflict, DataFile, Progress, TableOfAnother, TableUnfit
+from falkirk.runtime.sinks.lake import CommitConflict, DataFile, SinkProgress, TableOfAnother, TableUnfit
 from falkirk.system import private
 from falkirk.system.durable import sync
 from falkirk.theory.ids import EpochNumber
@@ -84,7 +84,7 @@ class OpenedIceberg:
         self.data = _local(self._place)
         if table.properties.get(_OWNER, application) != application:
             raise TableOfAnother
-        self.progress = Progress(below=self._below(), ever=self._noted("ever"))
+        self.progress = SinkProgress(below=self._below(), ever=self._noted("ever"))
 
     def _name(self, what: str) -> str:
         return f"falkirk.{self._sink}.{what}"
@@ -105,7 +105,7 @@ class OpenedIceberg:
         is_undone = any(True for _ in self._own(self._table.metadata.snapshots))
         return EpochNumber(0) if is_undone else self._noted("below")  # its snapshots may have been removed
 
-    def _own(self, snapshots: Iterator[Snapshot] | Sequence[Snapshot]) -> Iterator[int]:
+    def _own(self, snapshots: Iterable[Snapshot]) -> Iterator[int]:
         """Yield the epochs of snapshots that added rows of this sink."""
         for snapshot in snapshots:
             told: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties

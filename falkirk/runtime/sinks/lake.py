@@ -4,8 +4,8 @@ Spark writes the rows of an epoch as Parquet files into the folder of an attempt
 sees them there, because a table consists of the files that its commits name. Then one commit, without Spark, adds the
 files together with the number of the epoch. So a crash leaves the epoch out of the table, or all of it in the table.
 
-The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts: two of the
-same epoch conflict, whoever makes them. After a commit no other attempt of this epoch can succeed, so only then are the
+The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts. Two
+commits of the same epoch conflict, also if two processes make them. After a commit no other attempt of this epoch can succeed, so only then are the
 folders of the others deleted.
 """
 
@@ -50,8 +50,8 @@ _NULL, _VALUE = "n", "v"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """What a table has of a sink.
+class SinkProgress:
+    """How far a table is for one sink.
 
     Args: below: the epoch, exclusive, up to which its rows are in the table. ever: the same before somebody restored
         an older version of the table; earlier versions still have the files.
@@ -87,7 +87,7 @@ class TableUnfit(Exception):
 class OpenedTable(Protocol):
     """A version of a table. Attributes: progress: of the sink. data: the folder for data files."""
 
-    progress: Progress
+    progress: SinkProgress
     data: Path
 
     def require_fit(self, schema: StructType) -> None:
@@ -142,9 +142,9 @@ class LakeTarget:
         """See Target. The number also covers epochs without rows. Raises: as `seen`."""
         return self.seen()
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> SinkProgress:
         opened = self._asked.open()
-        return Progress() if opened is None else opened.progress
+        return SinkProgress() if opened is None else opened.progress
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
         """See Target. Raises: as `seen`."""
