@@ -38,7 +38,7 @@ _DELTA_FORBIDS = " ,;{}()\n\t="
 
 
 def check_package(sink: Output) -> None:
-    """Check that the package for a sink is installed. It imports nothing. Raises: DefinitionError: `PACKAGE_MISSING`."""
+    """Check that the package for a sink is installed. Raises: DefinitionError: `PACKAGE_MISSING`."""
     package = _PACKAGES.get(type(sink.to))
     if package is not None and find_spec(package) is None:
         raise PACKAGE_MISSING.error(where=sink.where, sink=sink.name, address=sink.to.address, package=package)

@@ -117,10 +117,9 @@ class OpenedDelta:
 
     def require_fit(self, schema: StructType) -> None:
         """See OpenedTable."""
-        for duty in _DUTIES:
-            if named := next((name for name in self._properties if name.startswith(duty)), None):
-                if self._properties[named] != "none":
-                    raise TableUnfit(f"it has the property {named}, which Falkirk's commits can't respect")
+        for name, value in self._properties.items():
+            if name.startswith(_DUTIES) and value != "none":
+                raise TableUnfit(f"it has the property {name}, which Falkirk's commits can't respect")
         by = tuple(self._table.metadata().partition_columns)
         if by != self._by:
             raise TableUnfit(f"it is partitioned by {_listed(by)}, and the sink by {_listed(self._by)}")

@@ -62,10 +62,10 @@ class IcebergTable:
         properties = {_OWNER: self._application, **_UPKEEP}
         self._catalog.create_namespace_if_not_exists(self._to.table.rpartition(".")[0])
         try:
-            with self._catalog.create_table_transaction(self._to.table, columns, properties=properties) as making:
-                with making.update_spec() as spec:
-                    for column in self._to.partition_columns:
-                        spec.add_identity(column)
+            making = self._catalog.create_table_transaction(self._to.table, columns, properties=properties)
+            with making, making.update_spec() as spec:
+                for column in self._to.partition_columns:
+                    spec.add_identity(column)
         except (CommitFailedException, TableAlreadyExistsError) as error:
             raise CommitConflict(str(error)) from error
         table = self._catalog.load_table(self._to.table)

@@ -4,9 +4,9 @@ Spark writes the rows of an epoch as Parquet files into the folder of an attempt
 sees them there, because a table consists of the files that its commits name. Then one commit, without Spark, adds the
 files together with the number of the epoch. So a crash leaves the epoch out of the table, or all of it in the table.
 
-The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts. Two
-commits of the same epoch conflict, also if two processes make them. After a commit no other attempt of this epoch can succeed, so only then are the
-folders of the others deleted.
+The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts. Two commits
+of the same epoch conflict, also if two processes make them. After a commit no other attempt of this epoch can succeed,
+so only then are the folders of the others deleted.
 """
 
 import shutil
@@ -47,6 +47,7 @@ _TIMES, _MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICR
 #: The beginning of the names of columns that are only in the names of folders.
 _HIDDEN = "__falkirk_partition_"
 _NULL, _VALUE = "n", "v"
+_NONE = EpochNumber(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,8 @@ class SinkProgress:
         an older version of the table; earlier versions still have the files.
     """
 
-    below: EpochNumber = EpochNumber(0)
-    ever: EpochNumber = EpochNumber(0)
+    below: EpochNumber = _NONE
+    ever: EpochNumber = _NONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -188,10 +188,15 @@ def test_a_table_without_a_column_is_refused(lake: Lake) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"id": pa.array([1], pa.int64()), "more": ["x"]}), path)
     file = DataFile(name=path.name, rows=1, size_bytes=path.stat().st_size, modified_ms=0, partition={})
-    with pytest.raises(TableUnfit, match="more"):
-        # Delta's columns are compared before a commit, and Iceberg's in it.
-        opened.require_fit(StructType().add("id", LongType()).add("more", StringType()))
+    columns = StructType().add("id", LongType()).add("more", StringType())
+
+    def append() -> None:
+        """Delta's columns are compared before a commit, and Iceberg's in it."""
+        opened.require_fit(columns)
         opened.commit(EpochNumber(0), [file], EpochNumber(1))
+
+    with pytest.raises(TableUnfit, match="more"):
+        append()
     assert lake.read() == []
 
 
