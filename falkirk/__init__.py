@@ -10,6 +10,7 @@ from falkirk.app import App
 from falkirk.declare.asserting import deterministic
 from falkirk.declare.endpoints import Console, Files, Kafka, Sql
 from falkirk.declare.http import Http
+from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.parts import Stamped, View
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
 from falkirk.declare.registry import Registry
@@ -64,6 +65,7 @@ __all__ = [
     "Console",
     "DefinitionError",
     "Delivery",
+    "Delta",
     "Eager",
     "Ephemeral",
     "EpochContext",
@@ -73,6 +75,7 @@ __all__ = [
     "GuaranteeError",
     "HomeError",
     "Http",
+    "Iceberg",
     "InternalError",
     "Kafka",
     "Lazy",

@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.check import FoundRow, Values, bounds_now, moved, read_topic, read_typed, refuse_unseen, types_of
 from falkirk.declare.cut import SLICE
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, Sql
+from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
@@ -298,6 +299,8 @@ def place_of(to: Endpoint, batch: Batch, session: SparkSession, connection: Conn
         return TablePlace(to, batch.schema)
     if isinstance(to, Files):
         return FolderPlace(to, batch.schema, session)
+    if isinstance(to, Delta | Iceberg):
+        return f"the checker does not read a {type(to).__name__} table"
     if not isinstance(to, Kafka):
         return f"{to.address} can't be read"
     return "its values are Avro" if to.format == "avro" else TopicPlace(to, batch.schema, connection)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Self
 
+from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.registry import Registry
 from falkirk.declare.sink import OwnSink
@@ -343,7 +344,7 @@ class Console:
         return False
 
 
-Endpoint = Kafka | Sql | Files | Console | OwnSink
+Endpoint = Kafka | Sql | Files | Delta | Iceberg | Console | OwnSink
 
 
 def _key(columns: tuple[str, ...]) -> str:

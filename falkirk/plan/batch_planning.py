@@ -30,6 +30,7 @@ from falkirk.plan import mechanisms
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
+from falkirk.plan.lake import check_columns
 from falkirk.plan.promises import check_key
 from falkirk.plan.published import form
 from falkirk.theory.ids import LogId
@@ -83,6 +84,7 @@ def plan_batch(
     for sink in sinks:
         check_key(sink, result.columns)
         avro.check_sink(sink, result, result.columns)
+        check_columns(sink, result.schema)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
     memory = _kept(state, slots, rehearsal.notes)

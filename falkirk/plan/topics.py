@@ -5,6 +5,7 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.lake import Delta
 from falkirk.declare.nodes import SourceNode, steps_of
 from falkirk.declare.parts import Output
 from falkirk.declare.sink import OwnSink
@@ -23,6 +24,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.topics import TopicFacts, Topics
+from falkirk.plan.lake import check_package
 from falkirk.plan.plan import Plan
 from falkirk.theory.ids import LogId, Offset
 
@@ -32,13 +34,14 @@ _CENTURY_MS = 100 * 365 * 86_400_000
 def check_declared(app: Application) -> None:
     """Check that no two declared topics or folders conflict.
 
-    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`.
+    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`, `PACKAGE_MISSING`.
     """
     written: dict[str, Output] = {}
     own: dict[str, str] = {}
     folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():
-        if isinstance(sink.to, Files) and (reader := folders.get(Path(sink.to.path).absolute())):
+        check_package(sink)
+        if isinstance(sink.to, Files | Delta) and (reader := folders.get(Path(sink.to.path).absolute())):
             raise FOLDER_SHARED.error(where=sink.where, folder=sink.to.path, sink=sink.name, reader=reader)
         if isinstance(sink.to, OwnSink) and (other := own.setdefault(sink.to.address, sink.name)) != sink.name:
             raise SINK_SHARED.error(where=sink.where, address=sink.to.address, other=other, sink=sink.name)

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sql
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Transaction as IcebergTransaction
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
 
 EPOCHS, ROWS = 3, 20
 FORMATS = ("parquet", "json", "csv")
-KINDS = ("topic", "postgres", "sqlite", *FORMATS, "own")
+LAKES = ("delta", "iceberg")
+KINDS = ("topic", "postgres", "sqlite", *FORMATS, *LAKES, "own")
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 
@@ -78,6 +82,21 @@ def place(
                 return []
             files = context.session.read.format(kind).option("header", "true").schema("id LONG")
             return [r.id for r in files.load(f"{folder}/{name}").collect()]
+    elif kind == "delta":
+        endpoint = fk.Delta(str(folder / name))
+
+        def read() -> list[int]:
+            there = DeltaTable.is_deltatable(str(folder / name))
+            return DeltaTable(folder / name).to_pyarrow_table(columns=["id"])["id"].to_pylist() if there else []
+    elif kind == "iceberg":
+        properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder)}
+        endpoint = fk.Iceberg(f"shop.{name}", "lake", properties)
+
+        def read() -> list[int]:
+            catalog = load_catalog("lake", **properties)
+            if not catalog.table_exists(endpoint.table):
+                return []
+            return catalog.load_table(endpoint.table).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()
     elif kind == "own":
         sink = sink or documented().JsonLines
 
@@ -109,7 +128,10 @@ def release_in_part(place: Place, spark: "SparkSession", number: int, monkeypatc
         if place.kind == "topic":
             place.make().deliver(number, epoch(spark, number, upto=ROWS // 2))
             return
-        if place.kind in (*FORMATS, "own"):
+        if place.kind in LAKES:
+            patch.setattr(DeltaTable, "create_write_transaction", cut_off)
+            patch.setattr(IcebergTransaction, "commit_transaction", cut_off)
+        elif place.kind in (*FORMATS, "own"):
             patch.setattr("os.replace", cut_off)
         else:
             patch.setattr(TableTarget, "_set_mark", cut_off)

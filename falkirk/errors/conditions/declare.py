@@ -166,8 +166,9 @@ NOT_AN_ENDPOINT = Condition(
     "NOT_AN_ENDPOINT",
     DefinitionError,
     "results can't be written to {shown}.",
-    hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Console(), or an '
-    "object with address, delivered() and deliver(epoch, rows) (fk.Sink).",
+    hint='Write fk.Kafka("topic"), fk.Sql("postgresql://…", "table"), fk.Files("folder"), fk.Delta("folder"), '
+    'fk.Iceberg("namespace.table"), fk.Console(), or an object with address, delivered() and '
+    "deliver(epoch, rows) (fk.Sink).",
 )
 SCHEMA_MISSING_FILES = Condition(
     "SCHEMA_MISSING",

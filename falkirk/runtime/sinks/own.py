@@ -20,13 +20,12 @@ from falkirk.errors.conditions.runtime import RELEASE_FAILED_OWN
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.asking import Asking, NoAnswer
 from falkirk.runtime.sinks.target import in_order
 from falkirk.theory.ids import EpochNumber
 
 log = logging.getLogger("falkirk")
 
-#: A sink says within this time which epochs it has, or counts as unreachable.
-ANSWER_S = 5.0
 #: A delivery to an address holds its lock. A thread of an application that was stopped may have it still.
 _busy: dict[str, threading.Lock] = {}
 
@@ -39,7 +38,7 @@ class OwnTarget:
 
     def __init__(self, to: OwnSink, name: str) -> None:
         self._sink, self._address, self._name = to.sink, to.address, name
-        self._asking: threading.Thread | None = None
+        self._asking = Asking[object](name, "delivered()", lambda: self._sink.delivered())
         self._told = ""
 
     def seen(self) -> EpochNumber:
@@ -48,25 +47,12 @@ class OwnTarget:
 
     def delivered(self) -> EpochNumber:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
-        if self._asking is not None and self._asking.is_alive():
-            raise self._failed("it has not answered delivered() yet")
-        answers: list[object] = []
-        errors: list[Exception] = []
-
-        def ask() -> None:
-            try:
-                answers.append(self._sink.delivered())
-            except Exception as error:
-                errors.append(error)
-
-        self._asking = threading.Thread(target=ask, name=f"asks-{self._name}", daemon=True)
-        self._asking.start()
-        self._asking.join(ANSWER_S)
-        if errors:
-            raise self._raised("delivered()", errors[0]) from errors[0]
-        if not answers:
-            raise self._failed(f"it has not answered delivered() within {ANSWER_S:g} s")
-        (answer,) = answers
+        try:
+            answer = self._asking.ask()
+        except NoAnswer as error:
+            raise self._failed(str(error)) from None
+        except Exception as error:
+            raise self._raised("delivered()", error) from error
         if not isinstance(answer, int) or isinstance(answer, bool) or answer < 0:
             raise self._failed(f"delivered() returned {answer!r}, and must return the number of the next epoch")
         return EpochNumber(answer)

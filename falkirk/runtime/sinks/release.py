@@ -44,8 +44,9 @@ CANCEL_S = 5.0
 FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
 #: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
 _SINKS_FROM = 128
-#: Conditions of a folder into which others write. Its results wait until the operator has removed the cause.
-_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER")
+#: Conditions of a folder or a table into which others write, or which they have changed. Its results wait until the
+#: operator has removed the cause.
+_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER", "TABLE_OF_ANOTHER", "TABLE_UNFIT")
 
 
 class EpochReleaser:

@@ -10,6 +10,8 @@ epoch is delivered twice.
 
     folder     The folder of an epoch gets its final name when it is complete.
 
+    lake       One commit of a Delta or Iceberg table adds the files of an epoch and its number.
+
     console    It stores nothing.
 
     own        The user's sink reports how far it is.
@@ -19,10 +21,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from falkirk.declare.endpoints import Console, Endpoint, Files, Kafka, Sql
+from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.sink import OwnSink
 from falkirk.runtime.context import Storage
 from falkirk.runtime.sinks.console import ConsoleTarget
 from falkirk.runtime.sinks.folder import FolderTarget, Proofs
+from falkirk.runtime.sinks.lake import LakeTarget
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.target import Target
@@ -36,8 +40,22 @@ _TARGETS: Mapping[type, Callable[[Any, str, Storage, Settle], Target]] = {
     Sql: lambda to, sink, place, settle: TableTarget(to, place.home.identity, sink),
     Files: lambda to, sink, place, settle: FolderTarget(to, place.home.identity, _proofs(place, sink)),
     Console: lambda to, sink, place, settle: ConsoleTarget(to, sink),
+    Delta: lambda to, sink, place, settle: _delta(to, sink, place.home.identity),
+    Iceberg: lambda to, sink, place, settle: _iceberg(to, sink, place.home.identity),
     OwnSink: lambda to, sink, place, settle: OwnTarget(to, sink),
 }
+
+
+def _delta(to: Delta, sink: str, application: str) -> LakeTarget:
+    from falkirk.runtime.sinks.delta import DeltaLakeTable  # its package is optional
+
+    return LakeTarget(to, lambda: DeltaLakeTable(to, application, sink), sink, f"{application}/{sink}")
+
+
+def _iceberg(to: Iceberg, sink: str, application: str) -> LakeTarget:
+    from falkirk.runtime.sinks.iceberg import IcebergTable  # its package is optional
+
+    return LakeTarget(to, lambda: IcebergTable(to, application, sink), sink, f"{application}/{sink}")
 
 
 def _proofs(place: Storage, sink: str) -> Proofs:

@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sql
+from deltalake import DeltaTable
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.table import Transaction
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
 from falkirk.runtime import fence, lanes
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks import folder, table, topic
+from falkirk.runtime.sinks import folder, lake, table, topic
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.runtime.sinks.topic import TopicTarget
-from tests.integration.targets import FORMATS, ROWS, CutOff, Place, deliver, epoch
+from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, deliver, epoch
 
 if TYPE_CHECKING:
     from falkirk.kafka.topics import TopicFacts
@@ -87,11 +90,33 @@ def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def in_a_folder(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each thing that is done to a file or a folder, and a folder with half of the rows."""
+    write_in_halves(points, patch, "json")
+    for owner, name in [(folder.os, "replace"), (folder.shutil, "rmtree"), (folder, "write_atomically")]:
+        patch.setattr(owner, name, points.around(getattr(owner, name), name))
+    yield
+
+
+@contextmanager
+def in_a_lake(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each change of the table, the steps of a commit, and a folder with half of the rows."""
+    write_in_halves(points, patch, "parquet")
+    for owner, name in [(DeltaTable, "create"), (MetastoreCatalog, "_write_metadata")]:
+        patch.setattr(owner, name, staticmethod(points.around(getattr(owner, name), name)))
+    for owner, name in [
+        (DeltaTable, "create_write_transaction"), (Transaction, "add_files"), (Transaction, "commit_transaction"),
+        (lake.shutil, "rmtree"),
+    ]:  # fmt: skip
+        patch.setattr(owner, name, points.around(getattr(owner, name), name))
+    yield
+
+
+def write_in_halves(points: Points, patch: pytest.MonkeyPatch, form: str) -> None:
+    """Interrupt a job of Spark that writes files, also when half of the rows are there."""
     writer = type(SparkSession.active().range(1).write)
     save = writer.save
 
     def write(self: Any, path: str) -> None:
-        halves = [self._df.limit(ROWS // 2).write.format("json").mode("overwrite"), self]
+        halves = [self._df.limit(ROWS // 2).write.format(form).mode("overwrite"), self]
         points.pass_by("before anything is written")
         save(halves[0], path)
         points.pass_by("half of it is written")
@@ -99,9 +124,6 @@ def in_a_folder(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
         points.pass_by("all of it is written")
 
     patch.setattr(writer, "save", write)
-    for owner, name in [(folder.os, "replace"), (folder.shutil, "rmtree"), (folder, "write_atomically")]:
-        patch.setattr(owner, name, points.around(getattr(owner, name), name))
-    yield
 
 
 @contextmanager
@@ -143,7 +165,7 @@ def in_a_sink_of_a_user(points: Points, patch: pytest.MonkeyPatch) -> Iterator[N
 
 CUTTING = {
     "topic": in_a_topic, "postgres": in_a_table, "sqlite": in_a_table, "own": in_a_sink_of_a_user,
-    **dict.fromkeys(FORMATS, in_a_folder),
+    **dict.fromkeys(FORMATS, in_a_folder), **dict.fromkeys(LAKES, in_a_lake),
 }  # fmt: skip
 #: The release of a folder is the same for all formats. `FALKIRK_STRIKES` cuts off the other formats, too.
 KINDS = [kind for kind in CUTTING if kind not in FORMATS[1:] or "FALKIRK_STRIKES" in os.environ]

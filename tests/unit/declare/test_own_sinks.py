@@ -13,7 +13,7 @@ from falkirk.declare.sink import OwnSink
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.errors.location import caller
 from falkirk.plan.topics import check_declared
-from falkirk.runtime.sinks import own
+from falkirk.runtime.sinks import asking
 from falkirk.runtime.sinks.own import OwnTarget
 
 
@@ -167,7 +167,7 @@ def released() -> Iterator[threading.Event]:
 def test_a_sink_that_does_not_answer_keeps_nobody_waiting(
     released: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own, "ANSWER_S", 0.05)
+    monkeypatch.setattr(asking, "ANSWER_S", 0.05)
     store, asked = Store(), list[int]()
 
     def delivered() -> int:

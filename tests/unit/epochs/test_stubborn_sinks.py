@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.sinks import asking as asking_stores
 from falkirk.runtime.sinks import own, release
-from falkirk.runtime.sinks.own import ANSWER_S
+from falkirk.runtime.sinks.asking import ANSWER_S
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from tests.support import wait_until
@@ -81,7 +82,7 @@ def test_without_the_limit_everybody_waits(
     sink: Stubborn, releaser: EpochReleaser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the mechanism off: the thread that looks after all regions waits as long as the sink likes."""
-    monkeypatch.setattr(own, "ANSWER_S", None)
+    monkeypatch.setattr(asking_stores, "ANSWER_S", None)
     asking = threading.Thread(target=releaser.seen)
     asking.start()
     asking.join(ANSWER_S / 5)

@@ -1,0 +1,236 @@
+"""A table of Delta Lake or Apache Iceberg as a target. One commit of the table adds an epoch and its number.
+
+Spark writes the rows of an epoch as Parquet files into the folder of an attempt, in the table's location. No reader
+sees them there, because a table consists of the files that its commits name. Then one commit, without Spark, adds the
+files together with the number of the epoch. So a crash leaves the epoch out of the table, or all of it in the table.
+
+The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts. Two commits
+of the same epoch conflict, also if two processes make them. After a commit no other attempt of this epoch can succeed,
+so only then are the folders of the others deleted.
+"""
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from falkirk.declare.lake import Delta, Iceberg
+from falkirk.errors import FalkirkError
+from falkirk.errors.conditions.lake import TABLE_OF_ANOTHER, TABLE_UNFIT
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
+from falkirk.errors.redaction import redact_urls
+from falkirk.errors.spark import first_line
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.asking import Asking
+from falkirk.runtime.sinks.target import in_order
+from falkirk.system import private
+from falkirk.system.disk import is_full
+from falkirk.system.durable import sync
+from falkirk.theory.ids import EpochNumber
+
+#: Other writers may commit to the table while an epoch is committed. So often it is tried again at once.
+COMMITS_MAX = 5
+#: The folders of so many epochs are in one folder, because a folder with very many names is slow.
+_EPOCHS_PER_FOLDER = 1_000
+#: Spark's setting of the type of times in Parquet files. Its default is a type that neither format of tables has.
+_TIMES, _MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+#: The beginning of the names of columns that are only in the names of folders.
+_HIDDEN = "__falkirk_partition_"
+_NULL, _VALUE = "n", "v"
+_NONE = EpochNumber(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkProgress:
+    """How far a table is for one sink.
+
+    Args: below: the epoch, exclusive, up to which its rows are in the table. ever: the same before somebody restored
+        an older version of the table; earlier versions still have the files.
+    """
+
+    below: EpochNumber = _NONE
+    ever: EpochNumber = _NONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file of an epoch. Args: name: in the table's folder for data. partition: its values as text, by column."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    modified_ms: int
+    partition: Mapping[str, str | None]
+
+
+class CommitConflict(Exception):
+    """Another commit came first, so this one was not made."""
+
+
+class TableOfAnother(Exception):
+    """Another home writes the table."""
+
+
+class TableUnfit(Exception):
+    """The table does not take the rows, for the given reason."""
+
+
+class OpenedTable(Protocol):
+    """A version of a table. Attributes: progress: of the sink. data: the folder for data files."""
+
+    progress: SinkProgress
+    data: Path
+
+    def require_fit(self, schema: StructType) -> None:
+        """Check that rows can be appended. Raises: TableUnfit."""
+
+    def commit(self, epoch: EpochNumber, files: Sequence[DataFile], ever: EpochNumber) -> None:
+        """Add an epoch if no other writer has committed one of this sink since the table was opened.
+
+        Raises: CommitConflict. TableUnfit.
+        """
+
+
+class LakeTable(Protocol):
+    """A table that may not exist yet."""
+
+    def open(self) -> OpenedTable | None:
+        """Return its newest version; None: it does not exist. Raises: TableOfAnother. TableUnfit."""
+
+    def create(self, schema: StructType) -> OpenedTable:
+        """Create it, and return it. Raises: CommitConflict: it exists already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    epoch: EpochNumber
+    folder: Path
+    files: tuple[DataFile, ...]
+
+
+class LakeTarget:
+    """A table of a lake.
+
+    Args: to: its declaration. table: returns a new object for it. name: of the sink. identity: names the home and the
+        sink.
+    """
+
+    def __init__(self, to: Delta | Iceberg, table: Callable[[], LakeTable], name: str, identity: str) -> None:
+        self._address, self._columns = to.address, to.partition_columns
+        #: One for the thread that asks, because the version from which the other one commits must not change meanwhile.
+        self._table, self._asked = table(), table()
+        self._own_folder = f"falkirk-{sha256(identity.encode()).hexdigest()[:8]}"
+        self._asking = Asking(name, "which epochs it has", self._progress)
+        #: The newest attempt. If its commit fails, the next one uses its files.
+        self._attempt: _Attempt | None = None
+
+    def seen(self) -> EpochNumber:
+        """See Target. Raises: HomeError: `TABLE_OF_ANOTHER`, `TABLE_UNFIT`. SparkError: `RELEASE_FAILED`."""
+        with self._reaching():
+            return self._asking.ask().below
+
+    def delivered(self) -> EpochNumber:
+        """See Target. The number also covers epochs without rows. Raises: as `seen`."""
+        return self.seen()
+
+    def _progress(self) -> SinkProgress:
+        opened = self._asked.open()
+        return SinkProgress() if opened is None else opened.progress
+
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
+        """See Target. Raises: as `seen`."""
+        schema = StructType([field for field in rows.schema.fields if field.name != ROW])
+        with self._reaching():
+            for _ in range(COMMITS_MAX):
+                try:
+                    table = self._table.open() or self._table.create(schema)
+                    if table.progress.below > epoch:
+                        return
+                    table.require_fit(schema)
+                    attempt = self._written(epoch, rows, table.data, few=few)
+                    table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
+                except CommitConflict as error:
+                    conflict = error
+                    continue
+                self._attempt = None
+                self._delete_attempts(table, epoch, attempt.folder)
+                return
+            raise conflict
+
+    def _written(self, epoch: EpochNumber, rows: DataFrame, data: Path, *, few: bool) -> _Attempt:
+        """Return the files of an epoch in the table's folder."""
+        known = self._attempt
+        if known is not None and known.epoch == epoch and known.folder.is_relative_to(data):
+            return known
+        folder = self._folder_of(data, epoch) / f"{epoch:010d}-{uuid.uuid4().hex[:8]}"
+        hidden = {f"{_HIDDEN}{i}": name for i, name in enumerate(self._columns)}
+        placed = rows.repartition(*[F.col(f"`{c}`") for c in self._columns]) if hidden and not few else rows
+        ordered = (in_order(rows, few=True) if few else placed).drop(ROW)
+        named = ordered.withColumns({column: _in_a_name(name) for column, name in hidden.items()})
+        rows.sparkSession.conf.set(_TIMES, _MICROSECONDS)
+        named.write.format("parquet").partitionBy(*hidden).save(str(folder))
+        private.publish(data / self._own_folder)
+        sync(folder)  # before a commit names the files
+        names = dict.fromkeys(sorted(folder.rglob("*.parquet")))
+        files = (_file(path, data, hidden) for path in names)
+        self._attempt = _Attempt(epoch=epoch, folder=folder, files=tuple(file for file in files if file.rows))
+        return self._attempt
+
+    def _folder_of(self, data: Path, epoch: EpochNumber) -> Path:
+        return data / self._own_folder / f"{epoch // _EPOCHS_PER_FOLDER:07d}"
+
+    def _delete_attempts(self, table: OpenedTable, epoch: EpochNumber, kept: Path) -> None:
+        """Delete the files of attempts of this epoch, and of cancelled ones before it, that no commit names.
+
+        Epochs that were ever committed are left out: earlier versions of the table have their files.
+        """
+        first = max(table.progress.below, table.progress.ever)
+        for bucket in range(first // _EPOCHS_PER_FOLDER, epoch // _EPOCHS_PER_FOLDER + 1):
+            for folder in self._folder_of(table.data, EpochNumber(bucket * _EPOCHS_PER_FOLDER)).glob("*-*"):
+                number = folder.name.partition("-")[0]
+                if number.isdecimal() and first <= int(number) <= epoch and folder != kept:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Turn an error of the table, its catalog or Spark into one after which the release is retried."""
+        try:
+            yield
+        except TableOfAnother as error:
+            raise TABLE_OF_ANOTHER.error(table=self._address) from error
+        except TableUnfit as error:
+            raise TABLE_UNFIT.error(table=self._address, reason=error) from error
+        except (FalkirkError, Py4JNetworkError):
+            raise  # without Spark there is no retry
+        except Exception as error:  # a catalog may raise those of its database or its HTTP client
+            reason = "the disk is full" if is_full(error) else redact_urls(first_line(error)) or type(error).__name__
+            raise RELEASE_FAILED_TARGET.error(topic=self._address, reason=reason) from error
+
+
+def _in_a_name(column: str) -> Column:
+    """Return a value as a part of a folder's name, from which it can be read back, an empty text included."""
+    text = F.lower(F.hex(F.encode(F.col(f"`{column}`").cast("string"), "utf-8")))
+    return F.when(F.col(f"`{column}`").isNull(), F.lit(_NULL)).otherwise(F.concat(F.lit(_VALUE), text))
+
+
+def _file(path: Path, data: Path, hidden: Mapping[str, str]) -> DataFile:
+    named = dict(part.split("=", 1) for part in path.relative_to(data).parts if "=" in part)
+    values = {name: named[column] for column, name in hidden.items()}
+    found = path.stat()
+    return DataFile(
+        name=path.relative_to(data).as_posix(),
+        rows=pq.read_metadata(path).num_rows,
+        size_bytes=found.st_size,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+        partition={n: None if v == _NULL else bytes.fromhex(v[len(_VALUE) :]).decode() for n, v in values.items()},
+    )

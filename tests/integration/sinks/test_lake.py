@@ -1,0 +1,47 @@
+"""Rows of all types in lake tables: Delta's and Iceberg's own readers find the values that Spark wrote."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+import falkirk as fk
+from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.sinks.delta import DeltaLakeTable
+from falkirk.runtime.sinks.iceberg import IcebergTable
+from falkirk.runtime.sinks.lake import LakeTarget
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = f"""SELECT id, timestamp'2024-05-06 07:08:09.123456Z' at, timestamp_ntz'2024-05-06 07:08:09.123456' local,
+    date'1969-12-31' day, CAST(12.34 AS DECIMAL(10, 2)) price, array(struct('a' AS b)) nested, map('k', 1) m,
+    CAST(7 AS SMALLINT) small, X'0001' bytes, if(id = 0, NULL, 'ä/=' || id) by, id AS `{ROW}` FROM range(3)"""
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_values_and_partitions(kind: str, spark: "SparkSession", tmp_path: Path) -> None:
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    if kind == "delta":
+        to = fk.Delta(str(tmp_path / "t"), partition_by="by")
+        target = LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
+    else:
+        other = fk.Iceberg("shop.t", "lake", properties, partition_by="by")
+        target = LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+    for few in (True, False):
+        target.deliver(int(not few), spark.sql(ROWS), few=few)  # type: ignore[arg-type]  # an epoch's number
+    table = (
+        DeltaTable(tmp_path / "t").to_pyarrow_table()
+        if kind == "delta"
+        else load_catalog("lake", **properties).load_table("shop.t").scan().to_arrow()
+    )
+    rows = sorted(table.to_pylist(), key=lambda row: row["id"])
+    assert [row["id"] for row in rows] == [0, 0, 1, 1, 2, 2]
+    assert [row["by"] for row in rows[::2]] == [None, "ä/=1", "ä/=2"]
+    row = rows[0]
+    assert row["at"].isoformat() == "2024-05-06T07:08:09.123456+00:00"
+    assert row["local"].isoformat() == "2024-05-06T07:08:09.123456"
+    assert (str(row["day"]), str(row["price"]), row["nested"]) == ("1969-12-31", "12.34", [{"b": "a"}])
+    assert (dict(row["m"]), row["small"], row["bytes"]) == ({"k": 1}, 7, b"\x00\x01")
