@@ -300,7 +300,7 @@ def place_of(to: Endpoint, batch: Batch, session: SparkSession, connection: Conn
     if isinstance(to, Files):
         return FolderPlace(to, batch.schema, session)
     if isinstance(to, Delta | Iceberg):
-        return f"the checker does not read a {type(to).__name__} table"
+        return f"the checker does not read {type(to).__name__} tables"
     if not isinstance(to, Kafka):
         return f"{to.address} can't be read"
     return "its values are Avro" if to.format == "avro" else TopicPlace(to, batch.schema, connection)

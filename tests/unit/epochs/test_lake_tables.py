@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyiceberg.catalog import Catalog, load_catalog
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import DayTimeIntervalType, DoubleType, IntegerType, LongType, StringType, StructType
 
 import falkirk as fk
+from falkirk.commands.judge_places import place_of
 from falkirk.errors import HomeError, SparkError
+from falkirk.plan import lake as planning
 from falkirk.runtime.sinks import delta, iceberg
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
@@ -283,3 +286,42 @@ def test_a_password_does_not_change_the_form_of_results() -> None:
     other = fk.Iceberg("shop.t", "lake", {"uri": "postgresql://me:two@host/lake", "token": "t"})
     moved = fk.Iceberg("shop.t", "lake", {"uri": "postgresql://me:two@elsewhere/lake"})
     assert one.written_as == other.written_as != moved.written_as
+
+
+def _sink(to: fk.Delta | fk.Iceberg) -> Any:
+    return SimpleNamespace(to=to, name="out", reads="sales", where=to.where)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_missing_package_is_named(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = _sink(Lake(kind, tmp_path).declared())
+    planning.check_package(sink)
+    monkeypatch.setattr(planning, "find_spec", lambda name: None)
+    with pytest.raises(fk.DefinitionError) as missing:
+        planning.check_package(sink)
+    assert missing.value.condition == "PACKAGE_MISSING"
+    assert missing.value.parameters["package"] == {"delta": "deltalake", "iceberg": "pyiceberg"}[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "by", "columns", "column"),
+    [
+        ("delta", (), StructType().add("a b", LongType()), "a b"),
+        ("delta", "day", StructType().add("id", LongType()), "day"),
+        ("iceberg", "price", StructType().add("id", LongType()).add("price", DoubleType()), "price"),
+        ("delta", "id", StructType().add("id", LongType()), "id"),
+        ("iceberg", (), StructType().add("wait", DayTimeIntervalType()), "wait"),
+    ],
+)
+def test_columns_that_a_table_can_not_have(
+    kind: str, by: str, columns: StructType, column: str, tmp_path: Path
+) -> None:
+    with pytest.raises(fk.DefinitionError) as unfit:
+        planning.check_columns(_sink(Lake(kind, tmp_path).declared(partition_by=by)), columns)
+    assert (unfit.value.condition, unfit.value.parameters["column"]) == ("COLUMN_UNFIT", column)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checker_says_that_it_does_not_read_tables(kind: str, tmp_path: Path) -> None:
+    nothing: Any = None
+    assert f"{kind.capitalize()} tables" in str(place_of(Lake(kind, tmp_path).declared(), nothing, nothing, nothing))
