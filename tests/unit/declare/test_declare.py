@@ -33,11 +33,12 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Delta", "Eager", "Ephemeral",
-        "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError", "Http", "Iceberg", "InternalError",
-        "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry", "Sink", "Snapshots", "SparkError", "Sql",
-        "Stamped", "StoreError", "Stream", "Tls", "UnrecoverableError", "View", "counted", "current_epoch",
-        "deterministic", "join", "latest_value", "map_rows", "read", "sessions", "stateful", "testing",
+        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Delta", "Eager",
+        "Ephemeral", "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError",
+        "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
+        "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",
+        "UnrecoverableError", "View", "counted", "current_epoch", "deterministic", "join", "latest_value",
+        "map_rows", "read", "sessions", "stateful", "testing",
     ]  # fmt: skip
     assert all(getattr(fk, name) is not None for name in fk.__all__)
 
