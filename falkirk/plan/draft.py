@@ -123,7 +123,7 @@ class Draft:
             read = " and ".join(each.topic.topic for each in self.sources)
             return f"{read} are several topics, so records with the same `{label}` may come from each of them"
         if not self.keys:
-            return f"{read} has no `key=`, {several}"
+            return f"{read} {'is not partitioned by a key' if self.reads_hop else 'has no `key=`'}, {several}"
         ids = columns.expression_ids(self.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(self.keys.values()) <= grouped:

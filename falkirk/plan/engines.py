@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Steps that Real-time Mode does not have, with the reasons for users.
 _NOT_LIVE = {
-    "join": "join() keeps both streams, which Real-time Mode does not support",
+    "join": "join() keeps both streams; with withWatermark on both sources it could run live",
 }
 
 

@@ -99,6 +99,8 @@ def why_logged(processor: DeclaredProcessor, draft: Draft) -> str:
     if isinstance(processor.policy, Ephemeral):
         return f"{processor.name} has several readers, and {draft.apart}"
     name = processor.name
+    if draft.apart is not None:  # with fk.Ephemeral() it would have a hop as well
+        return f"other processors read {name}"
     return f"other processors read {name} (with fk.Ephemeral(), {name} would run inside each reader instead)"
 
 

@@ -85,13 +85,14 @@ class Undetermined:
 
 def differing(operations: Iterable[str], *, within: str = "") -> str:
     """Return the start of a sentence: which operations, of the processor `within` if it is named, differ on replay."""
-    names = tuple(operations)
-    surely = all(entry_of(name).nature is Nature.DIFFERENT for name in names)
+    operations = tuple(operations)
+    surely = all(entry_of(name).nature is Nature.DIFFERENT for name in operations)
+    names = list(dict.fromkeys(map(_quoted, operations)))  # several may have the same one, such as "a Python function"
     plural = len(names) > 1
     verb = ("give" if plural else "gives") if surely else "may give"
     place = f" in {within}" if within else ""
     other = "other values" if plural else "another value"
-    text = f"{listed([_quoted(name) for name in names])}{place} {verb} {other} in a replay"
+    text = f"{listed(names)}{place} {verb} {other} in a replay"
     return f"{text[0].upper()}{text[1:]}"
 
 

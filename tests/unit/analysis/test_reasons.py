@@ -1,0 +1,13 @@
+"""Reasons: the sentences of `falkirk plan` about operations."""
+
+from falkirk.analysis.functions import spoken
+from falkirk.plan.reasons import differing
+
+
+def test_operations_with_one_name_are_named_once() -> None:
+    """Spark has several operations that call Python, and users know one."""
+    assert spoken("MapInPandas") == spoken("PythonUDF") == "a Python function"
+    assert differing(["MapInPandas", "PythonUDF"], within="mapped") == (
+        "A Python function in mapped may give another value in a replay"
+    )
+    assert differing(["Uuid", "PythonUDF"]) == "`uuid()` and a Python function may give other values in a replay"
