@@ -1,4 +1,4 @@
-"""Host: the Spark application that runs the live regions, a child of the coordinator.
+"""The process of a host: the Spark application, a child of the coordinator.
 
 It reads the application's file, plans it, runs its regions, and writes its status each second. It dies with its parent,
 because nobody would fence a host that nobody watches.

@@ -76,8 +76,6 @@ class SupervisedRegion(Supervised):
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
-        if progress:
-            status.input_rows_per_s = float(progress.get("inputRowsPerSecond") or 0.0)
         self._figures.look(progress)
         if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)

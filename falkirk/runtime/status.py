@@ -34,7 +34,6 @@ class RegionStatus:
     dead_letters: int = 0
     last_commit: int = -1
     checkpoint_age_s: float | None = None
-    input_rows_per_s: float = 0.0
     detail: str = ""
     condition: str = ""
     error: str = ""

@@ -27,6 +27,8 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset
 
 #: A row's place in its epoch: unique. It decides the order in which an epoch's rows are released.
 ROW = "__falkirk_row"
+#: The bits of a dead letter's place below the number of its origin.
+PLACE_BITS = 55
 #: The number of the epoch in the path of a file with its results.
 _EPOCH_OF_FILE = r"/(\d+)-[0-9a-f]+/[^/]*$"
 

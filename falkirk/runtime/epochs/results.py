@@ -14,7 +14,7 @@ from falkirk.declare.cut import SLICE
 from falkirk.frames.stamped import STAMP
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
-from falkirk.runtime.epochs.inputs import ROW, Bad, dead_letters
+from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, Bad, dead_letters
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.observed import job, observed
 
@@ -27,8 +27,6 @@ _READING_ALL = frozenset({
 })  # fmt: skip
 #: The name of an operator in each line of a plan, and the subqueries, which become joins.
 _OPERATOR, _SUBQUERY = re.compile(r"^[ :|+-]*(\w+)", re.MULTILINE), re.compile(r"\b(exists|list|subquery)#")
-#: The bits of a dead letter's place below the number of its origin.
-_PLACES = 55
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +88,9 @@ class Results:
         dead = 0
         for i, letters in enumerate(refused):
             target = self._epochs.dead(name, i)
-            place = F.monotonically_increasing_id() + F.lit(i << _PLACES)  # unique over all dead letters of the epoch
+            place = F.monotonically_increasing_id() + F.lit(
+                i << PLACE_BITS
+            )  # unique over all dead letters of the epoch
             letters.withColumn(ROW, place).write.parquet(str(target))
             dead += count_rows(target)
         return dead

@@ -23,7 +23,7 @@ from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EP
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW
 from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
 from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
@@ -218,7 +218,7 @@ class EpochReleaser:
     def stop(self) -> None:
         """Stop the release. The part of an epoch that is already in a sink stays there.
 
-        Running jobs are cancelled. The session may outlive this outlet, and a job that sends only later would repeat
+        Running jobs are cancelled. The session may outlive this releaser, and a job that sends only later would repeat
         results of the next start.
         """
         self._stopping.set()
@@ -262,7 +262,7 @@ class EpochReleaser:
             with step("deliver", sink=name):
                 too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
-                dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << 55)))
+                dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << PLACE_BITS)))
         if epoch.dead:
             dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
         if self._dead_letters is not None and dead:
@@ -309,7 +309,7 @@ def releaser_of(
     schema: StructType,
     recorder: Recorder = OFF,
 ) -> EpochReleaser:
-    """Return the outlet of a batch.
+    """Return the releaser of a batch.
 
     Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema, recorder: see
         `EpochReleaser`.
@@ -327,7 +327,7 @@ def releaser_of(
 class EpochLogs:
     """The logs of epochs of an application, as a LogsPort.
 
-    Args: logs: all logs by name. outlets: the outlets of the logs that have sinks. session: None: the application is
+    Args: logs: all logs by name. releasers: those of the logs that have sinks. session: None: the application is
         at rest, and releases nothing.
     """
 
