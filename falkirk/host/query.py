@@ -46,7 +46,7 @@ FLUSH_S = 10.0
 
 
 class Query:
-    """A running application in this process. Made by `write()` of a stream that was read, `App.start`, and `App.run` under spark-submit."""
+    """A running application in this process: of `write()`, of `App.start`, and of `App.run` under spark-submit."""
 
     def __init__(
         self,

@@ -88,9 +88,8 @@ class Results:
         dead = 0
         for i, letters in enumerate(refused):
             target = self._epochs.dead(name, i)
-            place = F.monotonically_increasing_id() + F.lit(
-                i << PLACE_BITS
-            )  # unique over all dead letters of the epoch
+            # unique over all dead letters of the epoch
+            place = F.monotonically_increasing_id() + F.lit(i << PLACE_BITS)
             letters.withColumn(ROW, place).write.parquet(str(target))
             dead += count_rows(target)
         return dead
