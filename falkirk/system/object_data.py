@@ -105,7 +105,11 @@ class ObjectData(DataPath):
 
     def children(self) -> list[DataPath]:
         """See DataPath. Without a manifest this asks for a listing, which may lag."""
-        names = {name.partition("/")[0] for name in (self._listed() if self._known is None else self._known)}
+        if self._known is not None:
+            names = {name.partition("/")[0] for name in self._known}
+        else:
+            inside = FileSelector(self.key, allow_not_found=True)
+            names = {each.base_name for each in self._ask(lambda: self._system.get_file_info(inside))}
         return [self / name for name in sorted(names)]
 
     def files(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The port of data: code that works with the data of a home imports neither `pathlib` nor `os` nor `shutil`.
 
-With these modules, code would work on a local disk and fail in an object store. The exceptions are listed, with the reasons.
+With these modules, code would work on a local disk and fail in an object store. The exceptions are listed, with the
+reasons.
 """
 
 import ast
@@ -15,7 +16,8 @@ REFUSED = {"glob", "os", "pathlib", "shutil", "tempfile"}
 #: Modules for files that are no data of a home: folders of users, pipes, sockets, the terminal.
 OTHER_FILES = {
     "falkirk.runtime.epochs.files", "falkirk.runtime.epochs.pipes", "falkirk.runtime.record",
-    "falkirk.runtime.sinks.console", "falkirk.runtime.sinks.folder",
+    "falkirk.runtime.sinks.console", "falkirk.runtime.sinks.delta", "falkirk.runtime.sinks.folder",
+    "falkirk.runtime.sinks.iceberg", "falkirk.runtime.sinks.lake",
 }  # fmt: skip
 #: Modules whose data must be on a local disk until they use the port: the plan refuses them in a shared home.
 ONLY_LOCAL = {
