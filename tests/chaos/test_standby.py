@@ -54,9 +54,10 @@ def test_the_standby_takes_over_under_load(broker: Broker, home: Path, tag: str)
             claims = Topics(broker.bootstrap).end_positions(f"{run.prefix()}owner.claims")
             assert sum(claims.values()) == 1, "the standby has claimed nothing"
             assert not [t for t in admin.list_topics(timeout=10).topics if "standby" in t]
-            run.application.forget_status()
             for process in (host, jvm):
                 process.kill()
+            psutil.wait_procs((host, jvm), 30)
+            run.application.forget_status()
             run.application.wait(lambda: run.application.last_commits(), 60, "the next host")
             assert run.application.host() == standby
             assert run.application.suppressed().total() > 0, "results were published that no checkpoint had covered"

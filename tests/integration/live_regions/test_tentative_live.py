@@ -19,7 +19,7 @@ from falkirk.protocol.rollback import RollbackDecision
 from tests.chaos.harness import Load
 from tests.integration.live import Wire
 from tests.integration.tentative import COUNTS, DRAWN, REGIONS, Hop, application, expected, released
-from tests.support import wait_until
+from tests.support import PATIENCE, wait_until
 
 #: The thread that looks after a query's regions.
 WATCH = "falkirk-watch"
@@ -188,7 +188,7 @@ def test_a_perturbed_answer_shows(
             run.fail_the_first()
             monkeypatch.setattr(rollback, "newest_within", newest_within)
             if decided.mistakes(run.restored()):
-                with suppress(AssertionError):  # a word that it had saved need not recur
-                    wait_until(run.is_contradicted, 30, "a result that rests on what was taken back")
+                with suppress(AssertionError):  # a word that it had saved need not recur: then the next try is quicker
+                    wait_until(run.is_contradicted, 30 / PATIENCE, "a result that rests on what was taken back")
                     return
         raise AssertionError(f"nothing wrong was seen in 5 rollbacks; the last one restored {run.restored()}")
