@@ -34,6 +34,13 @@ class _Lake:
     #: Each commit names its epoch.
     remembers: ClassVar[bool] = True
 
+    partition_by: str | Sequence[str]
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns by which the table is partitioned, in order."""
+        return tuple(self.partition_by)
+
 
 @dataclass(frozen=True, slots=True)
 class Delta(_Lake):
@@ -56,11 +63,6 @@ class Delta(_Lake):
         if not isinstance(self.path, str) or not self.path.strip() or re.match(r"[A-Za-z][\w+.-]*:", self.path):
             raise TABLE_PATH_INVALID.error(where=self.where, path=redact_urls(str(self.path)))
         object.__setattr__(self, "partition_by", _columns(self.partition_by, self.where))
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The columns by which the table is partitioned, in order."""
-        return tuple(self.partition_by)
 
     @property
     def address(self) -> str:
@@ -104,11 +106,6 @@ class Iceberg(_Lake):
         if not all(isinstance(name, str) and isinstance(value, str) for name, value in pairs):
             raise CATALOG_INVALID.error(where=self.where, option="properties")
         object.__setattr__(self, "partition_by", _columns(self.partition_by, self.where))
-
-    @property
-    def partition_columns(self) -> tuple[str, ...]:
-        """The columns by which the table is partitioned, in order."""
-        return tuple(self.partition_by)
 
     @property
     def address(self) -> str:

@@ -16,9 +16,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    TimestampType,
-)
+from pyspark.sql.types import TimestampType
 
 from falkirk.declare.nodes import Step
 from falkirk.declare.stream import LatestValue
