@@ -149,12 +149,12 @@ class LiveRegion(RegionAtRest):
             return
         self._on_progress()
         self.end("stopped for a rollback")
-        if self.opening is not None and self._may_write_elsewhere():
+        if self.opening is not None and self.may_write_elsewhere():
             raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
         super().fence()
 
-    def _may_write_elsewhere(self) -> bool:
+    def may_write_elsewhere(self) -> bool:
         """Return whether a task of the ended query may still write, from an executor that this process can't reach.
 
         The broker refuses the tasks of a fenced region. But once an executor is lost, the others may have too few slots
