@@ -1,7 +1,7 @@
 """Starved: notices a live region whose batches end before they have read a record, and chooses longer ones.
 
 When Spark plans a batch of Real-time Mode, it fixes its end: one interval later. A busy machine may need longer than
-that until the task reads for the first time. Such a task reads nothing, and its batch ends and is saved. If that
+that until the task reads for the first time. Its task then reads nothing, and the batch ends and is saved. If that
 happens to each batch, the region makes checkpoint after checkpoint, and its input waits for ever. Spark offers no
 shorter way to a batch's first record, so the remedy is a longer interval.
 """
@@ -31,7 +31,7 @@ class Starvation:
 
         A checkpoint takes as long as the machine needs to start a task, so twice that leaves as much time to read.
 
-        Args: has_input: whether records wait behind the newest checkpoint; called at each fifth checkpoint at most.
+        Args: has_input: asks for records behind the newest checkpoint; called at each fifth checkpoint at most.
         """
         since = self._since
         if since is None or newest.read != since.read:
