@@ -37,7 +37,7 @@ from falkirk.push.errors import passing_error
 from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
 from falkirk.runtime.context import Storage
-from falkirk.theory.ids import Offset, Offsets
+from falkirk.theory.offsets import offsets_from_json
 
 #: At the stop, clients with a response have this long to receive it.
 _CLOSE_S = 2.0
@@ -112,7 +112,10 @@ class Gateway:
                 bridge = self._bridges[name] = self._bridge(counter, told["topic"], told["answers"])
             if "accepted" in told:
                 bridge.take(
-                    Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
+                    Progress(
+                        accepted=offsets_from_json(told["accepted"]),
+                        acknowledged=offsets_from_json(told["acknowledged"]),
+                    )
                 )
 
     def _bridge(self, counter: Counter, topic: str, answers: str | None) -> KafkaBridge:
@@ -232,7 +235,3 @@ def _arriving_max(descriptors: int) -> int:
     Args: descriptors: as for `_connections_max`.
     """
     return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
-
-
-def _positions(content: dict[str, int]) -> Offsets:
-    return {int(p): Offset(o) for p, o in content.items()}

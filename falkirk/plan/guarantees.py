@@ -25,7 +25,6 @@ from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import decide
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, LogId, PointNumber
-from falkirk.theory.times import TopicPartition
 
 Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
@@ -286,4 +285,4 @@ def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, t
 
 
 def _half(*logs: LogId) -> OffsetFrontier:
-    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
+    return OffsetFrontier.before({log: {0: 5} for log in logs})

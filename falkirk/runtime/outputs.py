@@ -30,6 +30,7 @@ from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
 from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
+from falkirk.theory.offsets import offsets_from_json, offsets_to_json, within
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
 
@@ -106,8 +107,7 @@ def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where
     """
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
-        known, foreign = before.get(topic, {}), ForeignTally()
-        first = {p: min(o, max(known.get(p, Offset(0)), oldest.get(p, Offset(0)))) for p, o in ends[topic].items()}
+        foreign, first = ForeignTally(), within(before.get(topic, {}), oldest, ends[topic])
         for record in read_range(place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
             if not isinstance(found, RejectedHeader):
@@ -169,17 +169,17 @@ def _beginning(place: Storage, topic: str, ends: Mapping[int, Offset]) -> Offset
     """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
-        store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+        store.record_decision("sink", begun, 0, offsets_to_json(ends))
     decided = store.decision("sink", begun, 0)
     assert decided is not None
-    begin = {int(p): Offset(o) for p, o in decided.content.items()}
+    begin = offsets_from_json(decided.content)
     seen = [begin, store.ends_after_release(topic)]
     try:
         refuse_truncated(topic, seen, ends, topic)
     except LogError:  # a command has read `ends` before the running application published more and recorded that
         refuse_truncated(topic, seen, place.topics.end_positions(topic), topic)
     oldest = place.topics.first_positions(topic)
-    return {p: min(max(begin.get(p, Offset(0)), oldest[p]), o) for p, o in ends.items()}
+    return within(begin, oldest, ends)
 
 
 def own_back_to(

@@ -20,8 +20,9 @@ from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Offsets, PointNumber, Positions
-from falkirk.theory.times import Natural, TopicPartition
+from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.offsets import within
+from falkirk.theory.times import Natural
 
 log = logging.getLogger("falkirk")
 
@@ -103,8 +104,10 @@ class RegionAtRest:
         return tuple(
             Point(
                 number=PointNumber(number),
-                read=frontier_of(covered),
-                sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
+                read=OffsetFrontier.before(covered),
+                sent=OffsetFrontier.before(
+                    {self.logs.output: newest_serving(tails, number).positions.get(self.logs.output, {})}
+                ),
                 made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
             )
             for number, covered in read.items()
@@ -187,7 +190,7 @@ class RegionAtRest:
         assert self._ends is not None, "`fence` must be called before `beyond`"
         batch = BatchId(number)
         covered = {
-            (number, p): max(o, upto.length(TopicPartition(topic=self.logs.sources[number], partition=p)))
+            (number, p): max(o, upto.length_of(self.logs.sources[number], p))
             for (number, p), o in self._numbered(self._read(batch)).items()
         }
         found: list[Range] = []
@@ -210,7 +213,7 @@ class RegionAtRest:
         """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
         first = self._outputs.position(number).positions.get(topic, {})
         oldest = self._place.topics.first_positions(topic)
-        first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
+        first = within(first, oldest, ends[topic])
         void, verifier = self._place.void(topic), self._outputs.verifier(topic)
         foreign = ForeignTally()
         for record in read_range(
@@ -228,18 +231,6 @@ class RegionAtRest:
             ):
                 yield record
         self._place.note_foreign(topic, foreign)
-
-
-def frontier(topic: LogId, positions: Offsets) -> OffsetFrontier:
-    """Return the positions in a topic as a frontier."""
-    return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
-
-
-def frontier_of(positions: Positions) -> OffsetFrontier:
-    """Return the positions in several topics as a frontier."""
-    return OffsetFrontier.of({
-        TopicPartition(topic=topic, partition=p): o for topic, offsets in positions.items() for p, o in offsets.items()
-    })  # fmt: skip
 
 
 def _runs(places: list[tuple[int, Offset]]) -> Iterable[tuple[int, Offset, Offset]]:
