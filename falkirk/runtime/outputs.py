@@ -21,7 +21,7 @@ from falkirk.errors.conditions.runtime import (
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader, Verifier, explained_by
-from falkirk.kafka.tail import Tail, read_tail
+from falkirk.kafka.tail import OwnRecord, OwnRecords, Tail, tail_of
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Storage
@@ -330,12 +330,16 @@ class Outputs:
         if expired and not self._region.repeats:
             raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         with step("tail", topic=topic):
-            tail = read_tail(
-                self._place.connection, topic, first, ends[topic], self.verifier(topic),
-                keep_set=True, void=self._place.void(topic), committed=self.is_transactional(topic),
-            )  # fmt: skip
-        self._place.note_foreign(topic, tail.foreign)
-        return tail
+            return tail_of(self.own_records(topic, first, ends[topic]))
+
+    def own_records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[OwnRecord]:
+        """Yield this region's valid records in [first, last) of each partition, and note the records of others.
+
+        Raises: LogError: as `read_range`, `FOREIGN_WRITER`.
+        """
+        own = OwnRecords(self.verifier(topic), self._place.void(topic))
+        yield from own.read(self._place.connection, topic, first, last, committed=self.is_transactional(topic))
+        self._place.note_foreign(topic, own.foreign)
 
     def verifier(self, topic: str) -> Verifier:
         """Return the verifier that recognizes this region's records in one of its topics."""
@@ -370,8 +374,11 @@ class Outputs:
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
         unsafe = unsafe or self._region.joined is not None
         for tail in (main, dead):
-            if tail.regressions and not unsafe:
-                log.warning("%s: the output holds a repeated stamp: %s", self._region.name, tail.regressions[0])
+            if tail.regression_count and not unsafe:
+                log.warning(
+                    "%s: the output has %d repeated stamps, the first is %s",
+                    self._region.name, tail.regression_count, tail.regression,
+                )  # fmt: skip
         return Barrier(
             main=main.released,
             dead=dead.released,
@@ -381,4 +388,4 @@ class Outputs:
 
 
 def _texts(tail: Tail) -> frozenset[str]:
-    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
+    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set)
