@@ -19,7 +19,8 @@ VIEW_EVERY_S = 1.0
 def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructType) -> DeclaredProcessor:
     """Return the batch that keeps the newest record of each key of a live processor, for readers of its view.
 
-    A key's records are in one partition of the hop, so the greatest offset is the newest.
+    A key's records are in one partition of the hop, so the greatest offset is the newest. No two records of a key have
+    the same offset, so the result is the same on a replay.
     """
     columns = [field.name for field in schema.fields]
 
@@ -41,6 +42,7 @@ def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructT
         where=processor.where,
         cut=ByClock(every_s=VIEW_EVERY_S),
         state=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields),
+        newest_of=processor.name,
     )
 
 

@@ -88,6 +88,7 @@ class Batch:
         iteration: the settings of its loops, if it is an iteration.
         reason: the reason why a stream runs in micro-batches and not live.
         sorts: the planner has added it, and it sorts rows by event time for another batch.
+        newest_of: the planner has added it, and it keeps the newest records of this live processor for its views.
         deterministic: its own failures make no result invalid. Its results are recorded before they count, and its
             state is recorded too or is the same on a replay.
         undetermined: its operations that may differ on a replay. properties: its inferred properties.
@@ -115,6 +116,7 @@ class Batch:
     iteration: Iteration | None
     reason: str
     sorts: ByTime | None
+    newest_of: str
     deterministic: bool
     undetermined: tuple[str, ...]
     properties: Properties

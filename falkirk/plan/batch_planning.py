@@ -109,6 +109,7 @@ def plan_batch(
         iteration=processor.iteration,
         reason=processor.engine_reason,
         sorts=sorts,
+        newest_of=processor.newest_of,
         deterministic=saves_all or not doubts.in_state,
         undetermined=doubts.operations,
         properties=of_batch(
