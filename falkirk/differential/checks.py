@@ -33,7 +33,8 @@ from falkirk.errors.conditions.differential import (
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.empty import no_rows
-from falkirk.frames.stamped import check_names, quiet
+from falkirk.frames.quiet import quiet
+from falkirk.frames.stamped import check_names
 
 _UNSUITABLE = (
     ArrayType, MapType, StructType, VariantType, NullType, CalendarIntervalType, YearMonthIntervalType,

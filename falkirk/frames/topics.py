@@ -13,8 +13,8 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.frames import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro, wire
-from falkirk.frames.names import ARRIVED
-from falkirk.frames.stamped import BAD, STAMP, Frame, check_names
+from falkirk.frames.names import ARRIVED, BAD, STAMP
+from falkirk.frames.stamped import Frame, check_names
 
 #: The columns of Spark's Kafka source with headers, for analysis without a broker.
 KAFKA_DDL = (

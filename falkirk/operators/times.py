@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructType
 
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.frames.event_time import LATE, unfit
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.frames.topics import dead_letter
 from falkirk.operators.call import KIND, LETTER, current
 

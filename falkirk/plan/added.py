@@ -8,7 +8,7 @@ from falkirk.declare.cut import ByClock, ByTime, OnArrival
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
-from falkirk.frames import stamped as frames
+from falkirk.frames.names import STAMP
 from falkirk.operators.times import sort
 from falkirk.plan.batch import BatchInput
 
@@ -27,7 +27,7 @@ def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructT
     def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
         record = F.struct(*[F.col(f"`{c}`") for c in columns])
         last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(
-            F.max_by(record, F.col(f"{frames.STAMP}.offset")).alias("record")
+            F.max_by(record, F.col(f"{STAMP}.offset")).alias("record")
         )
         changed = last.select("record.*")
         joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]

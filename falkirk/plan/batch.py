@@ -18,7 +18,7 @@ from falkirk.declare.parts import Iteration, Output
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
-from falkirk.frames import stamped as frames
+from falkirk.frames.names import STAMP
 from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Stage, TimeDomain
@@ -317,7 +317,7 @@ def stamp_column(given: BatchInput, partition: Column, offset: Column, row: Colu
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""
     parts = (F.lit(given.name), partition, offset, row)
     named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
-    return F.struct(*named).alias(given.stamped or frames.STAMP)
+    return F.struct(*named).alias(given.stamped or STAMP)
 
 
 def kept_in_words(

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import STAMP_SHAPE
 from falkirk.frames import avro, wire
-from falkirk.frames.stamped import BAD, LEAST, STAMP, Frame, is_good, key_column
+from falkirk.frames.names import BAD, LEAST, STAMP
+from falkirk.frames.stamped import Frame, is_good, key_column
 from falkirk.frames.topics import dead_letter
 from falkirk.kafka.void import Void
 from falkirk.plan.region import Region

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.cut import SLICE, ByTime, Cut, waiting
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.partitions import limit_partitions
 from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing

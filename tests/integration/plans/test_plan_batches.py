@@ -9,7 +9,7 @@ from rich.console import Console
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
