@@ -23,6 +23,7 @@ from falkirk.plan.reasons import (
     seconds,
 )
 from falkirk.plan.step_reasons import of_step
+from falkirk.plan.unit import numbered
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
@@ -73,7 +74,7 @@ class RegionLogs:
     @property
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def stamps_letters(self) -> bool:
@@ -169,7 +170,7 @@ class Region:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def repeats(self) -> bool:
