@@ -198,10 +198,6 @@ class OffsetFrontier(Frontier):
         cut = {e: min(mine.get(e, self.rest), theirs.get(e, bound.rest)) for e in sequences}
         return OffsetFrontier.of(mine | cut, self.rest)
 
-    def advance(self, time: SequenceTime) -> "OffsetFrontier":
-        """Return f ∪ ↓{time}, the smallest frontier that includes this one and contains `time`."""
-        return self | down([time])
-
     def __str__(self) -> str:
         if self.is_top:
             return "⊤"
