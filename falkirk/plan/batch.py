@@ -19,7 +19,7 @@ from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.names import STAMP
-from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
+from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, of_words, same, seconds
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.theory.ids import EpochNumber, LogId
@@ -195,14 +195,7 @@ class Batch:
     def reasons(self, *, waits: bool = True) -> Iterator[Reason]:
         """Yield the reasons of one self."""
         name = self.name
-        for word in self.properties.words:
-            yield Reason(
-                kind="declared",
-                processor=name,
-                short="you declared it deterministic",
-                where=word.where,
-                text=f"{name}: {word}.",
-            )
+        yield from of_words(self.properties.words, name)
         if self.reason:
             yield Reason(
                 kind="micro-batches", processor=name, where=self.where,

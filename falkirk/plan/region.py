@@ -19,6 +19,7 @@ from falkirk.plan.reasons import (
     consequence_of,
     differing,
     in_place,
+    of_words,
     same,
     seconds,
 )
@@ -223,14 +224,7 @@ class Region:
                 kind="deterministic", processor=name, short="deterministic",
                 text=same([name]),
             )  # fmt: skip
-        for word in self.words:
-            yield Reason(
-                kind="declared",
-                processor=name,
-                short="you declared it deterministic",
-                where=word.where,
-                text=f"{name}: {word}.",
-            )
+        yield from of_words(self.words, name)
         for each in self.drawn:
             yield _of_independent(each, repeats=self.repeats)
         own = None if self.deterministic else self.undetermined
