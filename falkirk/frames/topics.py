@@ -141,9 +141,9 @@ def dead_letter(
     Args: traceback: the one of the function that failed on the record.
     """
     read = F.lit(topic) if isinstance(topic, str) else topic
-    told = F.struct(
+    fields = F.struct(
         reason.alias("reason"), F.lit(region).alias("region"), read.alias("topic"),
         F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
         value.alias("value"), *([] if traceback is None else [traceback.alias("traceback")]),
     )  # fmt: skip
-    return F.to_json(told)
+    return F.to_json(fields)

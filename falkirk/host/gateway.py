@@ -102,19 +102,19 @@ class Gateway:
 
     def take(self, status: dict[str, Any]) -> None:
         """Use the status that the host has published."""
-        for told in status.get("push", ()):
-            name, bridge = told["source"], self._bridges.get(told["source"])
+        for facts in status.get("push", ()):
+            name, bridge = facts["source"], self._bridges.get(facts["source"])
             counter = self._counters.get(name)
             if counter is None:
                 continue  # the application's file has changed since the coordinator read it
-            counter.schema = StructType.fromJson(told["schema"])
+            counter.schema = StructType.fromJson(facts["schema"])
             if bridge is None:
-                bridge = self._bridges[name] = self._bridge(counter, told["topic"], told["answers"])
-            if "accepted" in told:
+                bridge = self._bridges[name] = self._bridge(counter, facts["topic"], facts["answers"])
+            if "accepted" in facts:
                 bridge.take(
                     Progress(
-                        accepted=offsets_from_json(told["accepted"]),
-                        acknowledged=offsets_from_json(told["acknowledged"]),
+                        accepted=offsets_from_json(facts["accepted"]),
+                        acknowledged=offsets_from_json(facts["acknowledged"]),
                     )
                 )
 

@@ -130,8 +130,8 @@ def main() -> int:
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
-        told = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
-        write_status(home_path, (), failures=failures, recorder=recorder, error=told)
+        failure = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
+        write_status(home_path, (), failures=failures, recorder=recorder, error=failure)
         return EXIT_RESTART
 
 

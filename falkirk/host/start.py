@@ -56,7 +56,7 @@ def plan_for_start(
 ) -> Plan:
     """Return the plan with which a host starts. Its intervals fit the recovery objectives and the measurements.
 
-    Args: planned: the plan of a standby, which is not made again. keeps_standby: as of `Launch`.
+    Args: planned: the plan that a standby has made; None: make one. keeps_standby: as of `Launch`.
     """
     with step("plan"):
         if planned is None:

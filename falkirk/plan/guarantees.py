@@ -280,8 +280,8 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
 def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the processors of each region and batch in `goes_back`."""
     processors = {unit.name: unit.processors for unit in plan.units}
-    told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
-    return {name: processors.get(name, (name,)) for name in told}
+    listed = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
+    return {name: processors.get(name, (name,)) for name in listed}
 
 
 def _half(*logs: LogId) -> OffsetFrontier:

@@ -128,5 +128,5 @@ class LiveDifferences:
     @property
     def harmless(self) -> tuple[Undetermined, ...]:
         """The operations that may differ without any contradiction between results."""
-        told = set() if self.matters is None else set(self.matters.operations)
-        return tuple(u for name, u in self.drawn.items() if name not in told)
+        dependent = set() if self.matters is None else set(self.matters.operations)
+        return tuple(u for name, u in self.drawn.items() if name not in dependent)

@@ -80,8 +80,8 @@ class Undetermined:
     policy: str = ""
 
     def __str__(self) -> str:
-        told = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
-        return f"{', '.join(told)} in {self.processor!r} ({self.where.place})"
+        causes = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
+        return f"{', '.join(causes)} in {self.processor!r} ({self.where.place})"
 
 
 def differing(operations: Iterable[str], *, within: str = "") -> str:

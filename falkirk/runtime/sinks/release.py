@@ -247,7 +247,7 @@ class EpochReleaser:
                 self._done = last
         except Exception as error:
             if _concerns_one_sink(error):
-                self._fail(_told(error))
+                self._fail(_text_of(error))
             else:
                 self._error = error
 
@@ -274,7 +274,7 @@ class EpochReleaser:
         """Ask a sink again later. Raises: the error, if it concerns more than one sink."""
         if not _concerns_one_sink(error):
             raise error
-        self._fail(_told(error))
+        self._fail(_text_of(error))
 
     def _fail(self, detail: str) -> None:
         self.detail = detail
@@ -291,7 +291,7 @@ def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
     return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK
 
 
-def _told(error: SparkError | HomeError) -> str:
+def _text_of(error: SparkError | HomeError) -> str:
     return error.message if isinstance(error, SparkError) else f"the results wait. {error}"
 
 
