@@ -54,7 +54,8 @@ class DeclaredProcessor:
         column. state: the columns of a batch's state as Spark DDL; None: the batch has no state. engine: where a stream
         should run. engine_reason: why a stream runs in micro-batches. body_again: for such a stream, the steps that its
         function recorded at a second call, which are compared with those in `body`. iteration: the loop's options;
-        None: the batch is not an iteration.
+        None: the batch is not an iteration. newest_of: for a batch that the planner adds, the live processor of which
+        it keeps the newest record of each key; else "".
     """
 
     name: str
@@ -70,6 +71,7 @@ class DeclaredProcessor:
     engine_reason: str = ""
     body_again: Body | None = None
     iteration: Iteration | None = None
+    newest_of: str = ""
 
     @property
     def word(self) -> Word | None:

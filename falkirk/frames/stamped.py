@@ -33,15 +33,11 @@ from falkirk.errors.conditions.frames import (
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
-from falkirk.frames.names import BAD as BAD
-from falkirk.frames.names import GREATEST, PREFIX, TIME
-from falkirk.frames.names import LEAST as LEAST
-from falkirk.frames.names import OURS as OURS
-from falkirk.frames.names import STAMP as STAMP
+from falkirk.frames.names import BAD, GREATEST, LEAST, OURS, PREFIX, STAMP, TIME
 from falkirk.frames.needed import always_and_needs
 from falkirk.frames.python_steps import PythonStep, keys_of
 from falkirk.frames.python_udfs import without_answers, without_udfs
-from falkirk.frames.quiet import quiet as quiet
+from falkirk.frames.quiet import quiet
 
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32

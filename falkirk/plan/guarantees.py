@@ -25,7 +25,6 @@ from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import decide
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, LogId, PointNumber
-from falkirk.theory.times import TopicPartition
 
 Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
@@ -281,9 +280,9 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
 def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the processors of each region and batch in `goes_back`."""
     processors = {unit.name: unit.processors for unit in plan.units}
-    told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
-    return {name: processors.get(name, (name,)) for name in told}
+    listed = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
+    return {name: processors.get(name, (name,)) for name in listed}
 
 
 def _half(*logs: LogId) -> OffsetFrontier:
-    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
+    return OffsetFrontier.before({log: {0: 5} for log in logs})

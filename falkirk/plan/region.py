@@ -19,10 +19,12 @@ from falkirk.plan.reasons import (
     consequence_of,
     differing,
     in_place,
+    of_words,
     same,
     seconds,
 )
 from falkirk.plan.step_reasons import of_step
+from falkirk.plan.unit import numbered
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
@@ -73,7 +75,7 @@ class RegionLogs:
     @property
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def stamps_letters(self) -> bool:
@@ -169,7 +171,7 @@ class Region:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def repeats(self) -> bool:
@@ -222,14 +224,7 @@ class Region:
                 kind="deterministic", processor=name, short="deterministic",
                 text=same([name]),
             )  # fmt: skip
-        for word in self.words:
-            yield Reason(
-                kind="declared",
-                processor=name,
-                short="you declared it deterministic",
-                where=word.where,
-                text=f"{name}: {word}.",
-            )
+        yield from of_words(self.words, name)
         for each in self.drawn:
             yield _of_independent(each, repeats=self.repeats)
         own = None if self.deterministic else self.undetermined

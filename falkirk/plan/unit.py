@@ -1,12 +1,22 @@
 """Units: the parts of an application that run, fail and roll back by themselves, as planned."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.reasons import Reason
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
+
+T = TypeVar("T")
+
+
+def numbered(first: T, joined: T | None, others: tuple[T, ...]) -> tuple[T, ...]:
+    """Return the sources of a live region. The number of a source in a stamp is its place here.
+
+    Args: joined: the second source of a join. others: those of a union besides the first.
+    """
+    return (first, *others) if joined is None else (first, joined)
 
 
 class Unit(Protocol):

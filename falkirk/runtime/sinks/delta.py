@@ -198,10 +198,10 @@ def _epoch_of(commits: Sequence[Mapping[str, Any]], sink: str) -> int | None:
 
 def _restored(commit: Mapping[str, Any], commits: Sequence[Mapping[str, Any]]) -> int:
     """Return the version to which a commit has restored a table."""
-    told = commit.get("operationParameters", {})
-    if (version := told.get("version")) is not None:
+    parameters = commit.get("operationParameters", {})
+    if (version := parameters.get("version")) is not None:
         return int(version)
-    when = told.get("datetime", told.get("timestamp"))
+    when = parameters.get("datetime", parameters.get("timestamp"))
     try:
         at_ms = int(when) if str(when).isdecimal() else _milliseconds(str(when))
     except ValueError:

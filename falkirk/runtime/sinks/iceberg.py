@@ -108,9 +108,9 @@ class OpenedIceberg:
     def _own(self, snapshots: Iterable[Snapshot]) -> Iterator[int]:
         """Yield the epochs of snapshots that added rows of this sink."""
         for snapshot in snapshots:
-            told: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if told.get(_SINK) == f"{self._application}/{self._sink}":
-                yield int(told[_EPOCH])
+            summary: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if summary.get(_SINK) == f"{self._application}/{self._sink}":
+                yield int(summary[_EPOCH])
 
     def require_fit(self, schema: StructType) -> None:
         """See OpenedTable. The types are compared when files are added."""
@@ -119,8 +119,8 @@ class OpenedIceberg:
             raise TableUnfit("it is partitioned by something else than values of columns")
         by = tuple(self._table.schema().find_column_name(field.source_id) for field in fields)
         if by != self._by:
-            told = ", ".join(map(str, by)) or "nothing"
-            raise TableUnfit(f"it is partitioned by {told}, and the sink by {', '.join(self._by) or 'nothing'}")
+            found = ", ".join(map(str, by)) or "nothing"
+            raise TableUnfit(f"it is partitioned by {found}, and the sink by {', '.join(self._by) or 'nothing'}")
 
     def commit(self, epoch: EpochNumber, files: Sequence[DataFile], ever: EpochNumber) -> None:
         """See OpenedTable."""
