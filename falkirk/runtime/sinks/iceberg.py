@@ -103,7 +103,8 @@ class OpenedIceberg:
         found = next(self._own(ancestors_of(current, self._table.metadata)), None)
         if found is not None:
             # Epochs after it had no rows, unless somebody rolled the table back.
-            return self._noted("below") if found + 1 == self._noted("rows") else EpochNumber(found + 1)
+            had_rows = found + 1 != self._noted("rows")
+            return EpochNumber(found + 1 if had_rows else max(found + 1, self._noted("below")))
         # Old snapshots may have been removed, and a tag may have kept one behind them, which is an ancestor no more. So
         # only snapshots that are younger than all known ancestors are certainly undone.
         *_, oldest = [None, *ancestors_of(current, self._table.metadata)]

@@ -119,6 +119,16 @@ def test_an_iceberg_table_that_was_rolled_back_and_lost_old_snapshots(tmp_path: 
     assert (lake.read(), lake.opened().progress.below) == ([-1, 0], 1)
 
 
+def test_properties_of_an_older_commit_repeat_no_epoch(tmp_path: Path) -> None:
+    """A REST catalog takes a late commit of an epoch without rows, because such a commit names no snapshot."""
+    lake = Lake("iceberg", tmp_path)
+    for epoch in range(3):
+        commit(lake.opened(), epoch)
+    with lake.catalog().load_table("shop.t").transaction() as late:
+        late.set_properties({"falkirk.out.below": "2"})
+    assert lake.opened().progress.below == 3
+
+
 def test_a_commit_that_says_nothing_of_itself_is_counted(tmp_path: Path) -> None:
     """`commitInfo` is optional in Delta's protocol. Without it, versions of a history were numbered wrongly."""
     lake = Lake("delta", tmp_path)
