@@ -123,7 +123,7 @@ class OpenedDelta:
             except FileNotFoundError:
                 return
             told = [json.loads(line).get("commitInfo") for line in lines if "commitInfo" in line]
-            said = next((each for each in told if each), {})
+            said: dict[str, Any] = next(filter(None, told), {})
             read.append({"timestamp": at_ms, **said, "version": version})
             yield read[-1]
 

@@ -1,4 +1,4 @@
-"""What other programs do to a lake table between two epochs: no epoch is lost or repeated, without Spark."""
+"""Other programs change a lake table between two epochs: no epoch is lost or repeated. The tests need no Spark."""
 
 import json
 from pathlib import Path

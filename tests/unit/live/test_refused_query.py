@@ -38,7 +38,7 @@ def test_what_spark_refuses_to_run_is_told_at_once_and_by_name(text: str, condit
 
 
 class Topics:
-    """The topics of a broker: `us-web` was deleted, or made again."""
+    """The topics of a broker, of which one was deleted or replaced."""
 
     def __init__(self, lost: str, *, replaced: bool) -> None:
         self._lost, self._replaced = lost, replaced
