@@ -1,7 +1,7 @@
 """Live regions over a list of topics and over unions, which test_live_unions.py runs and kills.
 
-Ids of the list belong to one partition of one of its topics. `web` and `late` have the same ids. BARRIER=off switches
-the barrier off.
+Ids of the list belong to one partition of one of its topics. `web` and `late` have the same ids. `PROCESSORS` names
+those that run. BARRIER=off switches the barrier off.
 """
 
 import os
@@ -29,32 +29,30 @@ def twice(row):
     return [row, {**row.asDict(), "n": -row["n"]}]
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
 def divided(orders: fk.Stream, web: fk.Stream) -> fk.Stream:
     """Explodes one side before a union."""
     return orders.explode("parts", "part").select("id", "n", "part").union(web.selectExpr("id", "n", "-1 AS part"))
 
 
-@app.stream(fk.Lazy("3 seconds"))
 def counted(orders: fk.Stream) -> fk.Stream:
     """Keeps a state in the region of the list."""
     return counts_of(orders)
 
 
-@app.stream(fk.Lazy("3 seconds"))
 def everywhere(orders: fk.Stream, web: fk.Stream) -> fk.Stream:
     """Keeps a state behind a hop: a key is in several topics."""
     return counts_of(orders.select("id", "n").union(web.select("id", "n")))
 
 
-@app.stream(fk.Lazy("3 seconds"), engine="live")
 def mapped(everywhere: fk.Stream, late: fk.Stream) -> fk.Stream:
     """Unites a log between regions and a source, and calls Python."""
     one = everywhere.selectExpr("id", "n", "CAST(version AS INT) AS version")
     return one.union(late.selectExpr("id", "n", "-1")).map_rows(twice, returns="id STRING, n INT, version INT")
 
 
-for name in ("divided", "counted", "everywhere", "mapped"):
+BODIES = {each.__name__: each for each in (divided, counted, everywhere, mapped)}
+for name in os.environ["PROCESSORS"].split():
+    app.stream(fk.Lazy("5 seconds"), engine="live")(BODIES[name])
     app.sink(name, name, fk.Kafka(os.environ[name.upper()], key="id"))
 
 barrier.off_if_asked()
