@@ -113,7 +113,7 @@ class Truth:
 
 
 def judge(regions: Regions, truth: Truth) -> None:
-    """Check that each result and each dead letter is there once, and in the order of its source partition and key."""
+    """Check that each result and each dead letter is there once, and in the order of its source partition and id."""
     found = {name: regions.rows(name) for name in regions.names}
     all_of = {name: [row for mine in rows.values() for row in mine] for name, rows in found.items()}
     if "divided" in found:
@@ -148,13 +148,13 @@ def same(found: Counter[Any], expected: Counter[Any]) -> None:
 
 
 def in_order(rows: Mapping[int, list[Row]], truth: Truth, sub: Callable[[Row], int]) -> None:
-    """Check that in each output partition the results of each source partition have the order of their records."""
+    """Check that in each output partition the results of a source partition and an id have the order of their records."""
     for mine in rows.values():
         last: dict[Any, Any] = {}
         for row in mine:
             topic, partition, offset = truth.places[abs(row["n"])]
-            assert (offset, sub(row)) > last.get((topic, partition), (-1, 0)), row
-            last[topic, partition] = offset, sub(row)
+            assert (offset, sub(row)) > last.get((topic, partition, row["id"]), (-1, 0)), row
+            last[topic, partition, row["id"]] = offset, sub(row)
 
 
 def kill(kind: str, regions: Regions, broker: Broker) -> bool:
