@@ -148,7 +148,7 @@ def same(found: Counter[Any], expected: Counter[Any]) -> None:
 
 
 def in_order(rows: Mapping[int, list[Row]], truth: Truth, sub: Callable[[Row], int]) -> None:
-    """Check that in each output partition the results of a source partition and an id have the order of their records."""
+    """Check that results of a source partition and an id have the order of their records in each output partition."""
     for mine in rows.values():
         last: dict[Any, Any] = {}
         for row in mine:
