@@ -45,6 +45,7 @@ class Orders(Load):
     def __init__(self, regions: Regions) -> None:
         super().__init__(regions.bootstrap, "", rate=30.0)
         self._topics, self.names = regions.topics, ["us", "eu", "web", "late"]
+        self.sent = 1  # no number is its own negative
 
     def _produce(self) -> None:
         while not self._stopping.wait(0.1):
