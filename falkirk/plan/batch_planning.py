@@ -108,6 +108,7 @@ def plan_batch(
         notes=tuple(rehearsal.notes),
         iteration=processor.iteration,
         reason=processor.engine_reason,
+        passed=processor.passed,
         sorts=sorts,
         deterministic=saves_all or not doubts.in_state,
         undetermined=doubts.operations,
