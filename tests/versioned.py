@@ -32,7 +32,8 @@ def expected(orders: Records, prices: Records, how: str, tolerance_s: int | None
     found = Versioned()
     stream, table = ([*_fitting(name, of, found)] for name, of in (("orders", orders), ("prices", prices)))
     for _, order in stream:
-        past = [each for each in table if each[1]["id"] == order["id"] and _time(each[1]) <= _time(order)]
+        same = [each for each in table if order["id"] is not None and each[1]["id"] == order["id"]]
+        past = [each for each in same if _time(each[1]) <= _time(order)]
         newest = max(past, key=lambda each: (_time(each[1]), each[0]), default=None)
         if newest is not None and tolerance_s is not None:
             age = _time(order) - _time(newest[1])

@@ -230,10 +230,10 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
     both = one.unionByName(other)
     keys = [as_key(both, f"{KEY}{i}") for i in range(len(found.keys[0]))]
     columns = java.JoinColumns(names(both), KEY, _SIDE, *_SIDES, _IS_LATE)
-    within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
     if join.as_of:
         operator = java.AsOfJoin(columns, *sides)
     else:
+        within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
         operator = java.LiveJoin(columns, java.JoinSpec.of(found.plan, within, *sides))
     made, late = by_key(both, keys, operator), F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
