@@ -156,6 +156,7 @@ def _twice(name: str, where: object) -> DefinitionError:
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
+    operation = step.arguments[1].method if step.operation == "timedJoin" else step.operation
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
         parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
         missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
@@ -163,13 +164,13 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
             where=step.where,
             column=missing.strip("`"),
             columns=tuple(frame.columns),
-            operation=step.operation,
+            operation=operation,
             missing=missing,
         )
     if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
     return STEP_INVALID_SPARK.error(
-        where=step.where, operation=step.operation, spark_condition=condition, reason=first_line(error)
+        where=step.where, operation=operation, spark_condition=condition, reason=first_line(error)
     )
 
 

@@ -86,7 +86,7 @@ class Batch:
         saves_all: the state is saved after each epoch, by its policy or because the results are the state.
         slots: the states of its operators, by slot. notes: the slots whose state is a text that names files.
         iteration: the settings of its loops, if it is an iteration.
-        reason: the reason why a stream runs in micro-batches and not live.
+        reason: the reason why a stream runs in micro-batches and not live. passed: see Unit.
         sorts: the planner has added it, and it sorts rows by event time for another batch.
         newest_of: the planner has added it, and it keeps the newest records of this live processor for its views.
         deterministic: its own failures make no result invalid. Its results are recorded before they count, and its
@@ -115,6 +115,7 @@ class Batch:
     notes: tuple[str, ...]
     iteration: Iteration | None
     reason: str
+    passed: tuple[str, ...] = ()
     sorts: ByTime | None
     newest_of: str
     deterministic: bool

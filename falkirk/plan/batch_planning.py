@@ -110,6 +110,7 @@ def plan_batch(
         notes=tuple(rehearsal.notes),
         iteration=processor.iteration,
         reason=processor.engine_reason,
+        passed=processor.passed,
         sorts=sorts,
         newest_of=processor.newest_of,
         deterministic=saves_all or not doubts.in_state,

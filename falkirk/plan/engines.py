@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
+from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
@@ -107,6 +108,7 @@ def _in_micro_batches(
         policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
         stamped=dict.fromkeys(processor.reads, STAMP),
         engine_reason=reason,
+        passed=passed(steps),
     )
 
 

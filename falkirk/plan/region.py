@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
@@ -215,6 +216,11 @@ class Region:
     def steps(self) -> tuple[Step, ...]:
         """The recorded steps, each after its parent. Those of the right side of a join are not among them."""
         return all_steps_of(self.node)
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """See Unit."""
+        return passed(self.steps())
 
     def reasons(self, *, waits: bool) -> Iterator[Reason]:
         """Yield the reasons of one self. Args: waits: the results that depend on it wait for a checkpoint."""
