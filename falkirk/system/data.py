@@ -4,6 +4,8 @@ The data are what Spark writes and reads: results of epochs and states. Their re
 decisions, whose commit alone makes data count. So a file system needs neither renames nor exact listings: a file is
 written once, in a folder that is used once, and a reader takes the names from the manifest.
 
+The coordinator and commands load this module, so it does not load pyarrow, which takes half a second and 30 MB.
+
 All access to data goes through this port; a test refuses `pathlib`, `os` and `shutil` in the modules that use it.
 `local_data.py` and `object_data.py` implement it. `tests/contract/test_data_port.py` runs over both.
 """
@@ -11,10 +13,12 @@ All access to data goes through this port; a test refuses `pathlib`, `os` and `s
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-
-from pyarrow.fs import FileSystem
+from typing import TYPE_CHECKING
 
 from falkirk.errors.conditions.system import DATA_NOT_LOCAL
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 Manifest = Mapping[str, list[int]]
 """For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""
@@ -81,7 +85,7 @@ class DataPath(ABC):
         """
 
     @abstractmethod
-    def arrow(self) -> tuple[FileSystem, list[str]]:
+    def arrow(self) -> "tuple[FileSystem, list[str]]":
         """Return the Parquet files of this folder for pyarrow, without hidden ones."""
 
     @abstractmethod

@@ -5,11 +5,13 @@ import shutil
 import uuid
 from contextlib import suppress
 from pathlib import Path
-
-from pyarrow.fs import FileSystem, LocalFileSystem
+from typing import TYPE_CHECKING
 
 from falkirk.system.data import DataPath, Manifest, is_hidden
 from falkirk.system.durable import check, make_folder, sync, sync_folder
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 #: How the name of a folder begins that is being deleted.
 GONE = ".gone-"
@@ -88,8 +90,10 @@ class LocalData(DataPath):
         check(self.local, manifest, contents=contents)
         return self
 
-    def arrow(self) -> tuple[FileSystem, list[str]]:
+    def arrow(self) -> "tuple[FileSystem, list[str]]":
         """See DataPath."""
+        from pyarrow.fs import LocalFileSystem
+
         names = (name for name in self.files() if name.endswith(".parquet") and not is_hidden(name))
         return LocalFileSystem(), [str(self.local / name) for name in names]
 
