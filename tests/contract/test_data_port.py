@@ -138,6 +138,17 @@ def test_only_data_on_a_disk_have_a_local_path(remote: ObjectData) -> None:
 # --- faults of an object store
 
 
+def test_a_listing_shows_what_is_there_and_a_removal_leaves_nothing(remote: ObjectData) -> None:
+    """A listing that is always empty would make the tests below pass for nothing."""
+    epoch = remote / "0-aa"
+    job(epoch, "part-0.parquet")
+    assert set(epoch._listed()) == {"part-0.parquet", WRITTEN}
+    assert [child.name for child in remote.children()] == ["0-aa"]
+    fresh = ObjectData(epoch._system, "s3a", epoch.key)  # another process, which has only the listing
+    fresh.remove()
+    assert epoch._listed() == []
+
+
 def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectData) -> None:
     """Names come from the job and the manifest. Nothing is left over when the folder is removed."""
     epoch = remote / "0-aa"
