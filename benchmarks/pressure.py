@@ -161,7 +161,7 @@ class _Watch:
         self._stream, self._running, self._topics, self._settings = stream, running, topics, settings
         self._run, self._say = run, say
         home = attach_home(stream.home, "bench-pressure")
-        self._log = EpochLog(LogId.of_epochs(TABLE), TABLE, home.checkpoint(TABLE), home.store)
+        self._log = EpochLog(LogId.of_epochs(TABLE), TABLE, home.data_of(TABLE), home.store)
         self._closed_at_s = math.inf
 
     def follow(self) -> None:

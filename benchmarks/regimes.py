@@ -107,7 +107,7 @@ class Regime:
         (batch,) = app.processors
         home = attach_home(self.home, app.name)
         try:
-            log = EpochLog(LogId.of_epochs(batch), batch, home.checkpoint(batch), home.store)
+            log = EpochLog(LogId.of_epochs(batch), batch, home.data_of(batch), home.store)
             return sum(waiting(e.first, e.last) for e in log.epochs() if not e.is_complete)
         finally:
             home.close()

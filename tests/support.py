@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from falkirk.errors import FalkirkError
+from falkirk.system.data import DataPath, local_path
 
 #: A wait ends with its condition. A machine with other work is several times slower, and a limit that fits an idle one
 #: would fail a test by chance. CI took 24 min for these tests one day, and 67 min another day.
@@ -65,3 +66,8 @@ def _runs(pid: int) -> bool:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread ended
             states.append(file.read_text().rsplit(")", 1)[1].split()[0])
     return any(state not in "TtZX" for state in states)
+
+
+def on_disk(data: DataPath) -> Path:
+    """Return the path of a home's data on the local disk."""
+    return local_path(data, "a test")

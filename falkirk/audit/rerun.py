@@ -18,6 +18,7 @@ from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
 from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
 from falkirk.plan.batch_planning import returned
+from falkirk.system.local_data import LocalData
 
 
 def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
@@ -44,8 +45,9 @@ def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, ru
         rows[batch.name] = empty(session, batch.state)
     epoch = EpochContext(views={i.name: 0 for i in batch.inputs if i.view})
     with tempfile.TemporaryDirectory(prefix="falkirk-audit-") as folder:
-        places = (Path(folder) / str(i) for i in itertools.count())
-        call = InEpoch(epoch, session, {}, lambda: next(places), files=Path(folder) / "files")
+        data = LocalData(Path(folder))
+        places = (data / str(i) for i in itertools.count())
+        call = InEpoch(epoch, session, {}, lambda: next(places), files=data / "files")
         result, state = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
         kept = [*([] if state is None or state is result else [state]), *call.kept.values()]
         found = [

@@ -29,7 +29,9 @@ from falkirk.errors.conditions.check import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
+from falkirk.runtime.epochs.inputs import read_folders
 from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
+from falkirk.system.data import DataPath
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import EpochNumber
 
@@ -38,7 +40,7 @@ _EPOCH = "__falkirk_epoch"
 _CSV = {"header": "true", "multiLine": "true"}
 #: The column of a found entry that is no row, such as a file between the folders of epochs.
 _ENTRY = "(entry)"
-Folders = Mapping[EpochNumber, Path]
+Folders = Mapping[EpochNumber, DataPath]
 Types = Mapping[str, Callable[[object], object]]
 
 
@@ -62,8 +64,8 @@ class OutputPlace(Protocol):
 def rows_of(session: SparkSession, batch: Batch, folders: Folders) -> DataFrame:
     """Return the rows of epochs, each in a folder, with the number of their epoch."""
 
-    def read(*paths: Path) -> DataFrame:
-        rows = session.read.schema(batch.schema).parquet(*map(str, paths))
+    def read(*folders: DataPath) -> DataFrame:
+        rows = read_folders(session, list(folders), batch.schema)
         path = F.col("_metadata.file_path")
         number = F.regexp_extract(path, rf"/(\d+)-[0-9a-f]+/(?:{SLICE}=[^/]+/)?[^/]*$", 1)
         return rows.select(*[F.col(f"`{c}`") for c in batch.schema.names], number.cast("long").alias(_EPOCH))

@@ -20,6 +20,7 @@ from falkirk.home.folder import Home
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live import checkpoint
+from falkirk.system.data import DataPath
 from falkirk.system.durable import damaged
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId
@@ -190,7 +191,7 @@ def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -
     """
     tried: set[str | None] = set()
     for _ in range(TRIES):
-        epochs = EpochLog(batch.log, batch.name, home.checkpoint(batch.name), home.store)  # it keeps what it has read
+        epochs = EpochLog(batch.log, batch.name, home.data_of(batch.name), home.store)  # it keeps what it has read
         saved = [e for e in epochs.epochs() if e.is_complete and e.saved and e.state is not None]
         if not saved:
             reason = "it has no state, or has saved none yet"
@@ -210,20 +211,24 @@ def _parts(batch: BatchLogs, epochs: EpochLog, newest: Epoch, key: Sequence[str]
     folder, about = epochs.state(newest), {"unit": batch.name, "point": newest.number, "made_at_s": newest.made_at_s}
     is_result = newest.state == newest.folder
     try:
-        for part in [folder] if is_result else sorted(p for p in folder.iterdir() if p.is_dir()):
+        parts = [p for p in folder.children() if not p.name.endswith(".json")]
+        for part in [folder] if is_result else parts:
             columns, count, rows = _rows(part, key, limit)
-            what = "" if part is folder or part.name == "own" else part.name
+            what = "" if part == folder or part.name == "own" else part.name
             yield KeptState(**about, what=what, columns=columns, rows=rows, count=count)  # type: ignore[arg-type]
     except (OSError, pa.ArrowException) as error:
         raise damaged(f"the state of {batch.name!r} can't be read: {error}.", folder) from error
-    for note in () if is_result else sorted(folder.glob("*.json")):
+    for note in () if is_result else [p for p in folder.children() if p.name.endswith(".json")]:
         text = "the state of loops is in files of changes, which this command can't show; read its results instead"
-        yield KeptState(**about, what=note.stem, note=text)  # type: ignore[arg-type]
+        yield KeptState(**about, what=note.name.removesuffix(".json"), note=text)  # type: ignore[arg-type]
 
 
-def _rows(folder: Path, key: Sequence[str], limit: int) -> tuple[tuple[str, ...], int, tuple[dict[str, Any], ...]]:
+def _rows(folder: DataPath, key: Sequence[str], limit: int) -> tuple[tuple[str, ...], int, tuple[dict[str, Any], ...]]:
     """Return the columns of a folder of Parquet files, the number of its rows with the key, and the first of them."""
-    data = ds.dataset(folder, format="parquet")
+    system, files = folder.arrow()
+    if not files:  # Spark writes at least one
+        raise FileNotFoundError(str(folder))
+    data = ds.dataset(files, format="parquet", filesystem=system)
     columns = [name for name in data.schema.names if not name.startswith(_HIDDEN)]
     if not key:
         return tuple(columns), data.count_rows(), tuple(data.head(limit, columns=columns).to_pylist())

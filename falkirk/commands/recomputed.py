@@ -23,6 +23,8 @@ from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
 from falkirk.runtime.epochs.states import States
 from falkirk.store import ForgottenEpochs
+from falkirk.system.data import DataPath, local_path
+from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId
 
 
@@ -42,7 +44,7 @@ class _Log(EpochLog):
     Args: real: the log in the home. folder: for the recomputed results.
     """
 
-    def __init__(self, real: EpochLog, batch: Batch, context: Context, folder: Path) -> None:
+    def __init__(self, real: EpochLog, batch: Batch, context: Context, folder: DataPath) -> None:
         super().__init__(real.name, batch.name, folder, context.home.store)
         self.real = real
         self.again: dict[EpochNumber, str] = {}
@@ -58,7 +60,7 @@ class _Log(EpochLog):
             raise _NotKept(f"epochs of {self.name.partition(':')[2]!r} that it has read were deleted")
         return super().complete(first, last)
 
-    def results(self, epoch: Epoch) -> Path:
+    def results(self, epoch: Epoch) -> DataPath:
         """See EpochLog. Raises: _NotKept: they were deleted, and could not be computed again."""
         if (there := self.real.results_if_there(epoch)) is not None:
             return there
@@ -78,7 +80,7 @@ class RecomputedBatch:
     batch: Batch
     log: _Log
     epochs: tuple[Epoch, ...]
-    results: dict[EpochNumber, Path] = field(default_factory=dict)
+    results: dict[EpochNumber, DataPath] = field(default_factory=dict)
     reasons: dict[EpochNumber, str] = field(default_factory=dict)
 
 
@@ -87,7 +89,9 @@ class Recomputation:
 
     def __init__(self, plan: Plan, context: Context, folder: Path) -> None:
         self._context = context
-        self._logs = {b.log: _Log(epoch_log_of(b.logs(), context), b, context, folder / b.name) for b in plan.batches}
+        self._logs = {
+            b.log: _Log(epoch_log_of(b.logs(), context), b, context, LocalData(folder / b.name)) for b in plan.batches
+        }
         folders = {i.log: (i.name, i.folder) for b in plan.batches for i in b.inputs if i.folder is not None}
         files = {log: FileLog(name, declared, context.home.store) for log, (name, declared) in folders.items()}
         logs: Mapping[LogId, EpochLog] = self._logs
@@ -106,7 +110,7 @@ class Recomputation:
             reason = f"{', '.join(batch.undetermined)} may differ each time"
             found.reasons = {epoch.number: reason for epoch in found.epochs}
         else:
-            log.folder.mkdir(parents=True, exist_ok=True)
+            log.folder.make()
             _Run(found, EpochJobs(batch, self._context, self._shared, None), self._is_compacted).run()
         return found
 
@@ -137,7 +141,7 @@ class _Run:
             if self._state is None and self._batch.is_stateful:
                 self._state = self._saved(epoch)
 
-    def _compute(self, epoch: Epoch) -> Path:
+    def _compute(self, epoch: Epoch) -> DataPath:
         if self._batch.is_stateful and self._state is None:
             raise _NotKept("the state before it was deleted")
         if self._batch.sorts is not None and self._log.known_from and epoch is self._found.epochs[0]:
@@ -177,7 +181,8 @@ class _Run:
         try:
             real.state(epoch)
             if self._batch.notes and real.files().exists():
-                copytree(real.files(), self._log.files(), copy_function=_copy_if_there, dirs_exist_ok=True)
+                source, target = (local_path(each, "a loop") for each in (real.files(), self._log.files()))
+                copytree(source, target, copy_function=_copy_if_there, dirs_exist_ok=True)
             states = States(self._jobs.session, self._batch, real)
             state = states.read(epoch.state, is_result=epoch.state == epoch.folder)
         except (HomeError, FileNotFoundError):

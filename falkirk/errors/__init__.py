@@ -5,7 +5,7 @@
     │   └── GuaranteeError     the policy can't meet the requested guarantee; says why
     ├── MachineError           this machine lacks something: Java, a dependency, a free port, a running broker
     ├── HomeError              the home is in use, belongs to another application, or is damaged
-    ├── StoreError             the store of decisions could not be read or written
+    ├── StoreError             the store of decisions, or of the data, could not be read or written
     ├── LogError               a Kafka topic does not fit the application, or can't be reached
     ├── SparkError             Spark refused or lost something
     ├── UnrecoverableError     no consistent frontier is left; lists what is missing
@@ -81,7 +81,7 @@ class _UncertainError(FalkirkError):
 
 
 class StoreError(_UncertainError):
-    """The store of decisions could not be read or written."""
+    """The store of decisions, or the object store with the data of a home, could not be read or written."""
 
 
 class LogError(_UncertainError):
@@ -101,9 +101,9 @@ class InternalError(FalkirkError):
 
 
 #: Conditions of a LogError or StoreError that has no answer yet; work continues once there is an answer.
-AWAY = ("BROKER_AWAY", "STORE_AWAY", "REGISTRY_AWAY")
+AWAY = ("BROKER_AWAY", "DATA_AWAY", "STORE_AWAY", "REGISTRY_AWAY")
 
 
 def is_away(error: BaseException) -> bool:
-    """Return whether an error only means that the broker, the store or a schema registry does not answer."""
+    """Return whether an error only means that the broker, a store or a schema registry does not answer."""
     return isinstance(error, LogError | StoreError) and error.condition in AWAY

@@ -29,7 +29,9 @@ from falkirk.errors.conditions.home import (
 from falkirk.home.identity import identify
 from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
+from falkirk.system.data import DataPath
 from falkirk.system.durable import sync_folder
+from falkirk.system.local_data import LocalData
 from falkirk.system.stored import parse_json
 from falkirk.system.times import seconds_since_boot
 
@@ -146,6 +148,10 @@ class Home:
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
         return self.path / "regions" / region
+
+    def data_of(self, region: str) -> DataPath:
+        """Return the folder of a batch's epochs."""
+        return LocalData(self.path) / "regions" / region
 
     def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
         """Record, durably, the processes that may write for this home, and their Spark applications."""

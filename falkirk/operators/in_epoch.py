@@ -1,6 +1,5 @@
 """In epoch: a call for a real epoch, whose operators find the state of the former epoch in files."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from pyspark.sql.types import StructField, StructType
 
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.call import KIND, Call, EpochContext
+from falkirk.system.data import DataPath, local_path
 
 State = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""
@@ -24,12 +24,12 @@ class InEpoch(Call):
     """
 
     def __init__(
-        self, epoch: EpochContext, session: SparkSession, state: State, scratch: Callable[[], Path],
-        marks: Mapping[str, int] | None = None, files: Path | None = None,
+        self, epoch: EpochContext, session: SparkSession, state: State, scratch: Callable[[], DataPath],
+        marks: Mapping[str, int] | None = None, files: DataPath | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)
         self._session, self._state, self._scratch, self._files = session, state, scratch, files
-        self._written: list[Path] = []
+        self._written: list[DataPath] = []
         self.ran: list[str] = []
         self._held: list[DataFrame] = []
         #: DataFrames without rows, so that no job need find that out.
@@ -48,7 +48,7 @@ class InEpoch(Call):
     def folder(self, slot: str) -> Path | None:
         """See Call."""
         assert self._files is not None, "the caller of an iteration gives the folder of its files"
-        return self._files / slot
+        return local_path(self._files / slot, "a loop")
 
     def once(self, rows: DataFrame) -> DataFrame:
         """See Call."""
@@ -63,12 +63,13 @@ class InEpoch(Call):
         self._written.append(folder)
         self.ran.append(plan_text(rows))
         rows.write.partitionBy(KIND).parquet(str(folder))
+        folder.saved()
         found = {}
         for kind, schema in kinds.items():
             part = folder / f"{KIND}={kind}"
             whole = StructType([StructField(kind, schema)])
-            there = part.exists()
-            read = self._session.read.schema(whole).parquet(str(part)) if there else empty(self._session, whole)
+            there = bool(part.arrow()[1])
+            read = self._session.read.schema(whole).parquet(*part.rows()) if there else empty(self._session, whole)
             found[kind] = read.select(f"{kind}.*")
             if not there:
                 self._nothing.append(found[kind])
@@ -84,7 +85,7 @@ class InEpoch(Call):
         for rows in self._held:
             rows.unpersist()
         for folder in self._written:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.remove()
 
 
 def empty(session: SparkSession, schema: StructType) -> DataFrame:

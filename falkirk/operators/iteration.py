@@ -28,7 +28,8 @@ from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMIN
 from falkirk.frames.empty import no_rows
 from falkirk.local.partitions import batch_partitions
 from falkirk.operators.call import current
-from falkirk.system.durable import Manifest, check, make_folder, sync
+from falkirk.system.data import Manifest
+from falkirk.system.durable import check, make_folder, sync
 
 log = logging.getLogger("falkirk")
 

@@ -10,13 +10,12 @@ file, it is synced only as far as the shared file system does so on close.
 
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.errors import HomeError
+from falkirk.system.data import Manifest
 
-Manifest = Mapping[str, list[int]]
-"""For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""
 #: The number of bytes to check at each end of a larger file, so that the cost of a check is limited. A Parquet file
 #: ends with the positions of its columns.
 END_BYTES = 1 << 19
@@ -74,7 +73,7 @@ def check(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
             raise damaged(f"a file can't be read: {error.strerror}.", path, file=str(path)) from error
 
 
-def damaged(text: str, where: Path, **data: object) -> HomeError:
+def damaged(text: str, where: object, **data: object) -> HomeError:
     """Return the error for files that can't be read, or that have changed since they were written."""
     hint = "Roll back to an earlier point with falkirk rollback, or restore the home from a backup."
     return HomeError("STATE_DAMAGED", text, where=where, hint=hint, **data)

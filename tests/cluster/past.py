@@ -17,6 +17,7 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, PointNumber
 from tests.integration.live import Wire
+from tests.support import on_disk
 
 #: The checkpoints of each region.
 BATCHES = 3
@@ -126,7 +127,7 @@ class Past:
             first, last = ({self.events: {0: Offset(number + more)}} for more in (0, 1))
             epoch = epochs.decide(first, last, {}, 0.0)
             folder = epochs.new_folder(epoch)
-            epochs.path(folder).mkdir(parents=True)
+            on_disk(epochs.path(folder)).mkdir(parents=True)
             epochs.record(epoch, folder=folder, rows=1, dead=0, state=None, saved=True)
         return logs
 

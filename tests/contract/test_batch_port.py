@@ -15,7 +15,6 @@ from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.store import Store
-from falkirk.system.durable import make_folder
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.batch import Epoch, SimBatch
@@ -69,7 +68,7 @@ class Real:
     def complete(self, number: int, *, saved: bool) -> None:
         epochs = self.batch.epochs
         folder = epochs.new_folder(number)
-        make_folder(epochs.path(folder))
+        epochs.path(folder).make()
         epochs.record(number, folder=folder, rows=0, dead=0, state=folder if saved else None, saved=saved)
 
 

@@ -1,6 +1,6 @@
 """Conditions of `system`."""
 
-from falkirk.errors import HomeError, MachineError
+from falkirk.errors import HomeError, InternalError, MachineError, StoreError
 from falkirk.errors.condition import Condition
 
 HOME_IN_USE = Condition(
@@ -14,4 +14,17 @@ FOLDER_NOT_OURS = Condition(
     MachineError,
     "{path} belongs to user {owner}, but this is user {user}: another user could change its content.",
     hint="Run as the owner, change the owner to this user (chown -R), or choose another path.",
+)
+DATA_AWAY = Condition(
+    "DATA_AWAY",
+    StoreError,
+    "the object store with the data of this home does not answer: {reason}.",
+    hint="Is it running, reachable from here, and may this user read and write there? Falkirk resumes once it answers.",
+    certainty="maybe",
+)
+DATA_NOT_LOCAL = Condition(
+    "DATA_NOT_LOCAL",
+    InternalError,
+    "{what} needs the data of the home on a local disk.",
+    hint="Please report this, with the traceback.",
 )

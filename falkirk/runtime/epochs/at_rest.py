@@ -14,7 +14,7 @@ from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber,
 
 def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
     """Return the log of a batch's epochs."""
-    return EpochLog(logs.log, logs.name, place.home.checkpoint(logs.name), place.home.store)
+    return EpochLog(logs.log, logs.name, place.home.data_of(logs.name), place.home.store)
 
 
 class BatchAtRest:

@@ -1,7 +1,5 @@
 """Failures of epochs: decides which end a batch at once and which pass by themselves, and words them for the status."""
 
-from pathlib import Path
-
 from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
@@ -17,6 +15,7 @@ from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.plan.batch import Batch
 from falkirk.runtime.causes import is_failed_expression, is_out_of_memory, registry_away
 from falkirk.runtime.epochs.files import is_lost
+from falkirk.system.data import DataPath
 from falkirk.system.disk import is_full
 from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber
@@ -25,7 +24,7 @@ from falkirk.theory.ids import EpochNumber
 _POISON = "Poison: the function failed"
 
 
-def raise_final(error: BaseException, batch: Batch, files: Path, epoch: EpochNumber) -> None:
+def raise_final(error: BaseException, batch: Batch, files: DataPath, epoch: EpochNumber) -> None:
     """Raise the cause of an epoch's error if another attempt in this session can't help.
 
     Args: files: the folder of the batch's log.

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -24,6 +23,7 @@ from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.observed import job
 from falkirk.runtime.rows import RAW_BYTES_MAX, without
+from falkirk.system.data import DataPath
 from falkirk.theory.ids import EpochNumber, LogId, Offset
 
 #: A row's place in its epoch: unique. It decides the order in which an epoch's rows are released.
@@ -111,7 +111,7 @@ class Inputs:
         stamp = [] if given.stamped is None else [F.col(STAMP).alias(given.stamped)]
         return rows.select(*[F.col(f"`{f.name}`") for f in columns], *stamp)
 
-    def _stamped(self, given: BatchInput, folders: list[Path]) -> DataFrame:
+    def _stamped(self, given: BatchInput, folders: list[DataPath]) -> DataFrame:
         if not folders:
             return empty(self._session, given.schema)
         columns = given.schema.fields[:-1]  # the last one is the stamp
@@ -198,8 +198,7 @@ def dead_letters(region: str, bad: Bad) -> DataFrame:
     return bad.records.where(~frames.is_good()).select(F.col(f"{BAD}.key").alias("key"), told.alias("value"))
 
 
-def read_folders(session: SparkSession, folders: list[Path], schema: StructType) -> DataFrame:
+def read_folders(session: SparkSession, folders: list[DataPath], schema: StructType) -> DataFrame:
     """Return the rows in the folders of epochs; no rows for no folders."""
-    if not folders:
-        return empty(session, schema)
-    return session.read.schema(schema).parquet(*map(str, folders))
+    paths = [path for folder in folders for path in folder.rows()]
+    return session.read.schema(schema).parquet(*paths) if paths else empty(session, schema)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.cut import SLICE, ByTime, Cut, waiting
+from falkirk.declare.cut import ByTime, Cut, waiting
 from falkirk.frames.names import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.partitions import limit_partitions
@@ -26,7 +26,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.computed import OWN, Computed, EpochCut, cast_to
 from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.inputs import Inputs
+from falkirk.runtime.epochs.inputs import Inputs, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
@@ -255,8 +255,8 @@ class EpochJobs:
         if by is None:
             return {}
         newest = written.newest or {}
-        if written.newest is None and any(self.epochs.path(folder).glob(f"{SLICE}=*")):
-            rows = self.session.read.schema(self.batch.schema).parquet(str(self.epochs.path(folder)))
+        if written.newest is None and self.epochs.path(folder).arrow()[1]:
+            rows = read_folders(self.session, [self.epochs.path(folder)], self.batch.schema)
             time = F.max(F.unix_micros(f"`{by.column}`")).alias("time")
             found = rows.groupBy(F.col(f"{STAMP}.partition").alias("partition")).agg(time).collect()
             newest = {str(row["partition"]): int(row["time"]) for row in found}

@@ -8,13 +8,10 @@ late writer left belongs to no epoch.
 To the coordinator this is a log of one partition whose records are epochs.
 """
 
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 from falkirk.declare.cut import SLICE
@@ -22,7 +19,8 @@ from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
-from falkirk.system.durable import Manifest, check, damaged, sync
+from falkirk.system.data import DataPath, Manifest
+from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
 from falkirk.theory.offsets import positions_from_json, positions_to_json
 
@@ -30,8 +28,6 @@ from falkirk.theory.offsets import positions_from_json, positions_to_json
 DECISION = "epoch"
 #: The folder of the files that states name.
 _FILES = "_files"
-#: How the name of a folder begins that is being deleted.
-_GONE = ".gone-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,13 +89,13 @@ class EpochLog:
     Args: name: the name of the log. region: the name of the batch. folder: contains the folders of the epochs.
     """
 
-    def __init__(self, name: LogId, region: str, folder: Path, store: Store) -> None:
+    def __init__(self, name: LogId, region: str, folder: DataPath, store: Store) -> None:
         self.name, self.folder = name, folder
         self.region, self._store = region, store
         self._results_from = self._states_from = EpochNumber(0)
-        #: The synced folders that are in no record yet, and the folders whose contents were checked.
+        #: The synced folders that are in no record yet, and the folders whose contents were checked, with their files.
         self._synced: dict[str, Manifest] = {}
-        self._checked: set[str] = set()
+        self._checked: dict[str, DataPath] = {}
         self._slices: dict[str, frozenset[int]] = {}
         #: A cache of the epochs that will not change any more, oldest first. A log may hold months of epochs.
         self._settled: tuple[Epoch, ...] = ()
@@ -156,8 +152,8 @@ class EpochLog:
         Raises: as `results`.
         """
         if epoch.folder not in self._slices:
-            found = self.results(epoch).glob(f"{SLICE}=*")
-            self._slices[str(epoch.folder)] = frozenset(int(p.name.partition("=")[2]) for p in found)
+            found = (p.name.partition("=") for p in self.results(epoch).children())
+            self._slices[str(epoch.folder)] = frozenset(int(number) for name, _, number in found if name == SLICE)
         return self._slices[str(epoch.folder)]
 
     def begin(self) -> EpochNumber:
@@ -169,7 +165,7 @@ class EpochLog:
         """Return whether the results of an epoch are still in its folder."""
         return not epoch.direct and self.path(str(epoch.folder)).exists()
 
-    def results_if_there(self, epoch: Epoch) -> Path | None:
+    def results_if_there(self, epoch: Epoch) -> DataPath | None:
         """Return the folder of a complete epoch's results; None: the application has deleted it, perhaps just now.
 
         Raises: as `results`.
@@ -262,32 +258,32 @@ class EpochLog:
     def sync(self, folder: str) -> Manifest:
         """Write a folder with all its files durably to disk, once; return its manifest."""
         if folder not in self._synced:
-            self._synced[folder] = sync(self.path(folder))
+            self._synced[folder] = self.path(folder).sync()
         return self._synced[folder]
 
-    def results(self, epoch: Epoch) -> Path:
+    def results(self, epoch: Epoch) -> DataPath:
         """Return the folder of a complete epoch's results. Raises: HomeError: `STATE_DAMAGED`: some are missing."""
         return self._whole(str(epoch.folder), epoch.files)
 
-    def state(self, epoch: Epoch) -> Path:
+    def state(self, epoch: Epoch) -> DataPath:
         """Return the folder of the state after an epoch. Raises: as `results`."""
         return self._whole(str(epoch.state), epoch.files if epoch.state == epoch.folder else epoch.state_files)
 
-    def _whole(self, folder: str, files: Manifest) -> Path:
+    def _whole(self, folder: str, files: Manifest) -> DataPath:
         """Compare a folder with its manifest: the contents of its files once, and their sizes each time."""
-        check(self.path(folder), files, contents=folder not in self._checked)
-        self._checked.add(folder)
-        return self.path(folder)
+        whole = self.path(folder).check(files, contents=folder not in self._checked)
+        self._checked[folder] = whole
+        return whole
 
-    def path(self, folder: str) -> Path:
-        """Return the path of a folder."""
-        return self.folder / folder
+    def path(self, folder: str) -> DataPath:
+        """Return the path of a folder; once `results` or `state` has checked it, with the files of its manifest."""
+        return self._checked.get(folder, self.folder / folder)
 
-    def files(self) -> Path:
+    def files(self) -> DataPath:
         """Return the folder of the files that states name. Each state may name several."""
         return self.folder / _FILES
 
-    def dead(self, folder: str, topic: int) -> Path:
+    def dead(self, folder: str, topic: int) -> DataPath:
         """Return the folder of the dead letters of one input topic. Readers of the results skip this folder."""
         return self.folder / folder / f"_dead{topic}"
 
@@ -334,21 +330,16 @@ class EpochLog:
 
     def drop(self, folder: str) -> None:
         """Delete a folder that no epoch uses. Commands that read it find all of it or nothing."""
-        path = self.path(folder)
-        if path.is_dir() and not folder.startswith(_GONE):
-            gone = self.path(f"{_GONE}{folder}")
-            with suppress(OSError):
-                path.rename(gone)
-            shutil.rmtree(gone, ignore_errors=True)
-        shutil.rmtree(path, ignore_errors=True)
+        self.path(folder).remove()
         self._slices.pop(folder, None)
         self._synced.pop(folder, None)
-        self._checked.discard(folder)
+        self._checked.pop(folder, None)
 
     def drop_strays(self) -> None:
         """Delete folders that no epoch uses, left by an interrupted run or by void epochs."""
+        there = self.folder.children()  # before the epochs: another owner may complete one meanwhile
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
-        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+        for path in there:
             if path.name not in known:
                 self.drop(path.name)
 

@@ -30,7 +30,6 @@ from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.lanes import is_fenced, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
-from falkirk.system.durable import make_folder
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, Offset, PointNumber
 
@@ -114,7 +113,7 @@ class BatchRegion(BatchAtRest):
         assert self._run is None, "a region is started after its fence"
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
-        make_folder(self.epochs.folder)
+        self.epochs.folder.make()
         self.jobs.look_again()
         self._run = self._begun(EpochNumber(number))
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyarrow import parquet
@@ -17,6 +16,7 @@ from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, Bad, dead_letters
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.observed import job, observed
+from falkirk.system.data import DataPath
 
 #: Operators that read all of their input. An operator that is not listed may stop early: a limit, a join with nothing
 #: on its other side, a Python function that takes an iterator.
@@ -55,6 +55,7 @@ class Results:
         times = self._newest(partitions)
         writer = placed.observe(counted, F.count("*").alias("rows"), job(), *times.values()).write
         (writer.partitionBy(SLICE) if self._batch.sorts is not None else writer).parquet(str(folder))
+        folder.saved()
         seen = observed(counted)
         newest = None if seen is None else {p: int(seen[p]) for p in times if seen[p] is not None}
         dead = self._write_dead(name, self._refused(computed, seen))
@@ -91,14 +92,15 @@ class Results:
             # unique over all dead letters of the epoch
             place = F.monotonically_increasing_id() + F.lit(i << PLACE_BITS)
             letters.withColumn(ROW, place).write.parquet(str(target))
+            target.saved()
             dead += count_rows(target)
         return dead
 
 
-def count_rows(folder: Path) -> int:
+def count_rows(folder: DataPath) -> int:
     """Return the number of rows in the Parquet files of a folder, according to their footers."""
-    files = (f for f in folder.rglob("*.parquet") if not any(p.startswith("_") for p in f.relative_to(folder).parts))
-    return sum(parquet.read_metadata(file).num_rows for file in files)
+    system, files = folder.arrow()
+    return sum(parquet.read_metadata(file, filesystem=system).num_rows for file in files)
 
 
 def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int | None:

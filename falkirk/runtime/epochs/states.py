@@ -1,17 +1,16 @@
 """States: saves the state of a batch after an epoch in a separate folder: rows as Parquet files, and notes as text."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.home.folder import write_atomically
 from falkirk.operators.in_epoch import State
 from falkirk.operators.iteration import sweep_files
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import OWN
 from falkirk.runtime.epochs.inputs import read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.system.data import DataPath, local_path
 
 
 class States:
@@ -28,9 +27,9 @@ class States:
             for slot, kept in state.items():
                 if isinstance(kept, DataFrame):
                     kept.write.parquet(str(folder / slot))
+                    (folder / slot).saved()
                 else:
-                    folder.mkdir(exist_ok=True)
-                    write_atomically(_note(folder, slot), kept)
+                    _note(folder, slot).write_text(kept)
             self._epochs.sync(name)
         except BaseException:
             self._epochs.drop(name)  # the retry uses another folder, and the disk may be full
@@ -62,8 +61,9 @@ class States:
         saved = [self._epochs.path(e.state) for e in self._epochs.epochs() if e.state is not None]
         for slot in self._batch.notes:
             kept = [_note(path, slot).read_text() for path in saved if _note(path, slot).exists()]
-            sweep_files(self._epochs.files() / slot, [*kept, *(str(s[slot]) for s in current if slot in s)])
+            folder = local_path(self._epochs.files() / slot, "a loop")
+            sweep_files(folder, [*kept, *(str(s[slot]) for s in current if slot in s)])
 
 
-def _note(folder: Path, slot: str) -> Path:
+def _note(folder: DataPath, slot: str) -> DataPath:
     return folder / f"{slot}.json"

@@ -23,7 +23,7 @@ from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EP
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW
+from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
@@ -253,17 +253,18 @@ class EpochReleaser:
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.results(epoch), []
-        is_small = sum(file.stat().st_size for file in folder.rglob("*.parquet")) <= FEW_BYTES
+        is_small = sum(size for name, size in folder.files().items() if name.endswith(".parquet")) <= FEW_BYTES
         for i, (name, target) in enumerate(self._targets.items() if not epoch.direct else ()):
             if self._stopping.is_set():
                 raise RELEASE_FAILED_STOP.error()
-            rows = session.read.schema(self._schema).parquet(str(folder))
+            rows = read_folders(session, [folder], self._schema)
             with step("deliver", sink=name):
                 too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
             if too_large is not None:
                 dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << PLACE_BITS)))
         if epoch.dead:
-            dead.append(session.read.parquet(*map(str, sorted(folder.glob("_dead*")))).select("key", "value", ROW))
+            paths = [p for part in folder.children() if part.name.startswith("_dead") for p in part.rows()]
+            dead.append(session.read.parquet(*paths).select("key", "value", ROW))
         if self._dead_letters is not None and dead:
             texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
             self._dead_letters.deliver(

@@ -88,7 +88,7 @@ def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gat
 def begin(app: fk.App, broker: Broker) -> tuple[Query, Callable[[], dict[int, Epoch]]]:
     """Start it; return it with the store's record of its epochs."""
     query = run_here(app, Connection.of(broker.bootstrap))
-    log = EpochLog("epochs:passed", "passed", query._home.checkpoint("passed"), query._home.store)
+    log = EpochLog("epochs:passed", "passed", query._home.data_of("passed"), query._home.store)
     return query, lambda: {e.number: e for e in log.epochs()}
 
 

@@ -105,7 +105,7 @@ def _run(
         region.jobs.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
         last = {given.log: {0: len(values) if source == "topic" else 1}}
         epoch = Epoch(number=0, first={given.log: {0: 0}}, last=last, then=last, views={}, cut_at_s=0.0)
-        region.epochs.folder.mkdir(parents=True)
+        region.epochs.folder.make()
         computed = region.jobs.compute(epoch, {}, tag)
         written = region.jobs.write(epoch, "0-0", computed, direct=False)
     return written.rows, written.dead

@@ -144,7 +144,7 @@ def test_there_once_wherever_it_was_cut_off(spark: "SparkSession", broker: Broke
     run_until_cut_off(application(tag, home), broker, None, numbers.send, numbers.is_done)
     numbers.assert_once()
     with open_home(home, "direct") as opened:
-        epochs = EpochLog("epochs:halves", "halves", opened.checkpoint("halves"), opened.store).epochs()
+        epochs = EpochLog("epochs:halves", "halves", opened.data_of("halves"), opened.store).epochs()
     assert all(e.direct for e in epochs)
     assert sum(e.rows for e in epochs) == numbers.sent, "what was there already is counted with its epoch"
 
@@ -330,6 +330,6 @@ def test_a_clean_stop_leaves_no_epoch_half_out(
     monkeypatch.setattr(Run, "drain", lambda self, timeout_s: (stopping.set(), drain(self, timeout_s)))
     query.stop()
     with open_home(home, "direct") as opened:
-        *_, last = EpochLog("epochs:halves", "halves", opened.checkpoint("halves"), opened.store).epochs()
+        *_, last = EpochLog("epochs:halves", "halves", opened.data_of("halves"), opened.store).epochs()
     assert last.is_complete
     assert numbers.arrived().total() == last.rows

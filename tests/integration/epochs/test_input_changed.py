@@ -46,7 +46,7 @@ class Passing:
 
     def epochs(self) -> int:
         with open_home(self.home, self.app.name) as home:
-            return len(EpochLog("epochs:passed", "passed", home.checkpoint("passed"), home.store).epochs())
+            return len(EpochLog("epochs:passed", "passed", home.data_of("passed"), home.store).epochs())
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.replay import replay
 from falkirk.operators.times import COMPLETE, marks_after, sort
 from falkirk.plan.batch import STAMP_TYPE
+from falkirk.system.local_data import LocalData
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,7 +50,7 @@ class Epochs:
     def run(self, *inputs: list[Event], ends: datetime | None = None) -> list[dict[str, Any]]:
         """Run one epoch and return its rows."""
         number = next(self._numbers)
-        places = (self._folder / f"{number}-{i}" for i in itertools.count())
+        places = (LocalData(self._folder / f"{number}-{i}") for i in itertools.count())
         call = InEpoch(fk.EpochContext(number=number, ends=ends), self._spark, self._state, lambda: next(places))
         with calling(call):
             rows = self._body(*[self._frame(events) for events in inputs])
@@ -255,7 +256,7 @@ def test_what_is_late_does_not_depend_on_where_epochs_are_cut(spark: "SparkSessi
         for number, size in enumerate(portions):
             rows = [e for events in partitions for e in events[begun : begun + size]]
             begun += size
-            places = (tmp_path / f"{len(portions)}-{number}-{i}" for i in itertools.count())
+            places = (LocalData(tmp_path / f"{len(portions)}-{number}-{i}") for i in itertools.count())
             epoch = fk.EpochContext(number=number, decided_at=BEGAN + timedelta(days=1))
             call = InEpoch(epoch, spark, {}, lambda places=places: next(places), marks)
             with calling(call):

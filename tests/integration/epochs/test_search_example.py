@@ -17,6 +17,7 @@ from falkirk.operators.call import EpochContext, calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.iteration import Iterating
 from falkirk.operators.rehearsal import Rehearsal
+from falkirk.system.local_data import LocalData
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +53,7 @@ def test_what_the_functions_give_is_what_the_judge_expects(
         "index": "word STRING, change LONG, module STRING, version INT, times INT",
         **{name: source.topic.schema for name, source in app.sources.items()},
     }
+    data = LocalData(tmp_path)
     kept: dict[str, Rows] = {name: [] for name in ("postings", "weights", "statistics")}
     schemas["rank"] = "name STRING, version INT, rank LONG"
     rank, notes = Iterating(app.processors["rank"]), dict[str, str]()
@@ -75,9 +77,7 @@ def test_what_the_functions_give_is_what_the_judge_expects(
                 change = {"word": word, "change": numbers[word], "module": event["name"]}
                 changes.append(change | {"version": event["version"], "times": times})
         views = dict.fromkeys(("postings", "weights", "rank"), number)
-        ranking = InEpoch(
-            EpochContext(number=number), spark, notes, lambda: tmp_path / "scratch", files=tmp_path / "files"
-        )
+        ranking = InEpoch(EpochContext(number=number), spark, notes, lambda: data / "scratch", files=data / "files")
         with calling(ranking):
             out["rank"][number] = rows(rank(frame("modules", new)))
         notes = ranking.notes

@@ -18,12 +18,12 @@ from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folder_sink
-from falkirk.system import durable
+from falkirk.system import durable, local_data
 from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.integration.live import Wire, await_one, failed
+from tests.support import on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +91,7 @@ class Counting:
     def newest(self, name: str) -> tuple[Epoch, EpochLog]:
         """Return the newest epoch with a saved state."""
         with open_home(self.home, self.app.name) as home:
-            log = EpochLog(f"epochs:{name}", name, home.checkpoint(name), home.store)
+            log = EpochLog(f"epochs:{name}", name, home.data_of(name), home.store)
             return [epoch for epoch in log.epochs() if epoch.saved][-1], log
 
 
@@ -116,7 +116,7 @@ def test_a_loss_of_power(
     counting.check(3)
 
     epoch, log = counting.newest("totals")
-    file = next(log.path(str(epoch.state)).rglob("*.parquet"))
+    file = next(on_disk(log.path(str(epoch.state))).rglob("*.parquet"))
     os.truncate(file, file.stat().st_size // 2)
     there = counting.rows("totals")
     query = counting.start()
@@ -140,7 +140,7 @@ def test_without_the_sync_a_loss_of_power_takes_what_was_recorded(
             off.setattr(durable.os, "fsync", lambda opened: None)
             return durable.sync(folder)
 
-    for module in (epoch_log, folder_sink):
+    for module in (local_data, folder_sink):
         monkeypatch.setattr(module, "sync", sync)
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals")
     counting.send()
@@ -160,12 +160,12 @@ def test_without_the_manifest_a_lost_state_counts_as_an_empty_one(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the other mechanism off: Spark reads the files that are left, and the next totals are too small."""
-    monkeypatch.setattr(epoch_log, "check", lambda folder, manifest, **contents: None)
+    monkeypatch.setattr(local_data, "check", lambda folder, manifest, **contents: None)
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals")
     counting.send()
     counting.run(1)
     epoch, log = counting.newest("totals")
-    for file in log.path(str(epoch.state)).rglob("*.parquet"):
+    for file in on_disk(log.path(str(epoch.state))).rglob("*.parquet"):
         file.unlink()
     before = Counter(counting.sent)
     counting.send()

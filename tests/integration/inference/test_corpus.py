@@ -24,6 +24,7 @@ from falkirk.operators.replay import replay
 from falkirk.plan.guarantees import Promise, promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.system.local_data import LocalData
 from tests.integration.corpus import ARRIVAL, CHECKPOINT, LIVE, SCHEMA, Pipeline, batch, tagged
 from tests.integration.corpus_batches import BATCHES, PIPELINES, newest
 from tests.support import wait_until
@@ -128,7 +129,7 @@ def _batch(spark: "SparkSession", pipeline: Pipeline, seed: int) -> Counter[str]
 def _micro_batch(spark: "SparkSession", pipeline: Pipeline, seed: int, folder: Path) -> Counter[str]:
     (body,) = pipeline.bodies
     processor = DeclaredProcessor(name="p", body=body, reads=("events",), policy=fk.Eager(), where=caller())
-    places = (folder / f"{seed}-{i}" for i in itertools.count())
+    places = (LocalData(folder / f"{seed}-{i}") for i in itertools.count())
     with calling(InEpoch(fk.EpochContext(), spark, {}, lambda: next(places))):
         node = body(Stream(ProcessorNode(name="events"))).node
         return _counted(replay(node, {"events": given(spark, seed, in_order=False)}, processor))

@@ -23,6 +23,7 @@ from falkirk.plan.batch import STAMP_TYPE
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.console import ConsoleTarget
 from falkirk.runtime.sinks.table import TableTarget
+from falkirk.system.local_data import LocalData
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -50,7 +51,7 @@ def test_a_time_that_does_not_fit_is_a_dead_letter_and_moves_no_watermark(
         [(n, i, t) for i, (n, t) in enumerate(times.items())], "name STRING, offset LONG, t STRING"
     )
     rows = rows.select("name", F.to_timestamp("t").alias("at"), stamp.alias(STAMP))
-    places = (tmp_path / str(i) for i in itertools.count())
+    places = (LocalData(tmp_path / str(i)) for i in itertools.count())
     call = InEpoch(fk.EpochContext(decided_at=NOW), spark, {}, lambda: next(places))
     with calling(call):
         found = [r["name"] for r in sort(rows, by, "r", "t").collect()]

@@ -96,7 +96,7 @@ def test_what_a_kill_cut_off_is_what_was_cut_and_not_completed(tmp_path: Path) -
     app = killed.application()
     (batch,) = app.processors
     home = open_home(killed.home, app.name)
-    log = EpochLog(f"epochs of {batch}", batch, home.checkpoint(batch), home.store)
+    log = EpochLog(f"epochs of {batch}", batch, home.data_of(batch), home.store)
     for n in range(3):
         log.decide({"s": {0: 10 * n}}, {"s": {0: 10 * n + 10}}, {}, 0.0)
     log.record(0, folder="f", rows=1, dead=0, state=None, saved=True)

@@ -12,25 +12,28 @@ from falkirk.commands.recomputed import _Log, _Run
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
+from falkirk.system.data import DataPath
+from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId
+from tests.support import on_disk
 
 
 class Kept:
     """A batch with a saved state that names a file."""
 
     def __init__(self, store: Store, path: Path) -> None:
-        self.real = EpochLog(LogId.of_epochs("b"), "b", path / "home", store)
+        self.real = EpochLog(LogId.of_epochs("b"), "b", LocalData(path / "home"), store)
         number = self.real.decide({}, {}, {}, 0.0)
         for name in ("0-results", "0-state"):
-            (self.real.path(name)).mkdir(parents=True)
+            on_disk(self.real.path(name)).mkdir(parents=True)
             (self.real.path(name) / "rows").write_text("rows")
-        self.real.files().mkdir()
+        on_disk(self.real.files()).mkdir()
         (self.real.files() / "changes").write_text("changes")
         self.real.record(number, folder="0-results", rows=1, dead=0, state="0-state", saved=True)
         (self.epoch,) = self.real.epochs()
         batch = SimpleNamespace(name="b", notes=("loop",), iteration=None, is_stateful=True)
         context = SimpleNamespace(home=SimpleNamespace(store=store))
-        self.log = _Log(self.real, cast(Any, batch), cast(Any, context), path / "again")
+        self.log = _Log(self.real, cast(Any, batch), cast(Any, context), LocalData(path / "again"))
         found, jobs = SimpleNamespace(batch=batch, log=self.log), SimpleNamespace(session=None)
         self.run = _Run(cast(Any, found), cast(Any, jobs), lambda topic: False)
 
@@ -50,7 +53,7 @@ def test_a_state_that_is_still_there_is_read(kept: Kept) -> None:
 def test_a_state_that_is_deleted_while_it_is_checked_is_unknown(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     before = EpochLog.state
 
-    def state(log: EpochLog, epoch: Any) -> Path:
+    def state(log: EpochLog, epoch: Any) -> DataPath:
         log.drop("0-state")
         return before(log, epoch)
 
@@ -75,7 +78,7 @@ def test_its_files_are_deleted_while_they_are_copied(kept: Kept, monkeypatch: py
 
 def test_a_damaged_state_is_refused(kept: Kept) -> None:
     (kept.real.path("0-state") / "rows").write_text("torn")
-    (kept.real.path("0-state") / "rows").unlink()
+    on_disk(kept.real.path("0-state") / "rows").unlink()
     with pytest.raises(HomeError, match="can't be read"):
         kept.run._saved(kept.epoch)
 

@@ -22,7 +22,9 @@ from falkirk.plan.region import RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.checkpoint import keep_only
+from falkirk.system.data import DataPath
 from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber
+from tests.support import on_disk
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
 
 
@@ -33,16 +35,16 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 def save(shop: Shop, parts: dict[str, list[dict[str, Any]]], notes: tuple[str, ...] = ()) -> int:
     """Complete an epoch of `report`, and save a state with these parts; the part "" is the result itself."""
-    log = EpochLog(LogId.of_epochs("report"), "report", shop.home.checkpoint("report"), shop.home.store)
+    log = EpochLog(LogId.of_epochs("report"), "report", shop.home.data_of("report"), shop.home.store)
     number = log.decide({}, {}, {}, 0.0)
     result, folder = log.new_folder(number), log.new_folder(number, "state")
     for part, rows in parts.items():
-        path = log.path(folder if part else result) / part
+        path = on_disk(log.path(folder if part else result) / part)
         path.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(rows), path / "part-0.parquet")
     for note in notes:
         (log.path(folder) / f"{note}.json").write_text("{}")
-    log.path(result).mkdir(exist_ok=True)
+    on_disk(log.path(result)).mkdir(exist_ok=True)
     log.record(number, folder=result, rows=0, dead=0, state=result if "" in parts else folder, saved=True)
     return number
 
@@ -199,10 +201,10 @@ def test_the_only_checkpoint_is_replaced_while_the_command_looks_at_it(
 def test_a_batch_deletes_its_state_while_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next state is shown. The home is not damaged."""
     save(shop, {"own": [{"item": "old", "n": 1}]})
-    before, place = kept_state._rows, shop.home.checkpoint("report")
+    before, place = kept_state._rows, shop.home.data_of("report")
     log = EpochLog(LogId.of_epochs("report"), "report", place, shop.home.store)
 
-    def meanwhile(folder: Path, *arguments: Any) -> Any:
+    def meanwhile(folder: DataPath, *arguments: Any) -> Any:
         if not (epochs := log.epochs())[1:]:
             number = save(shop, {"own": ROWS})
             log.drop_states_below(EpochNumber(number))

@@ -22,6 +22,7 @@ from falkirk.runtime import context
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import RegionRecord
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from tests.support import on_disk
 
 HOP, HELD = "falkirk.shop.hop", "falkirk.shop.held"
 
@@ -145,11 +146,11 @@ class Shop:
         views: Mapping[str, int] | None = None, saved: bool = False,
     ) -> EpochNumber:  # fmt: skip
         """Decide and complete an epoch."""
-        log = EpochLog(LogId.of_epochs(batch), batch, self.home.checkpoint(batch), self.home.store)
+        log = EpochLog(LogId.of_epochs(batch), batch, self.home.data_of(batch), self.home.store)
         at = [{LogId(t): {p: Offset(o) for p, o in ps.items()} for t, ps in each.items()} for each in (first, last)]
         number = log.decide(at[0], at[1], {LogId(v): EpochNumber(n) for v, n in (views or {}).items()}, 0.0)
         folder = log.new_folder(number)
-        log.path(folder).mkdir(parents=True)
+        on_disk(log.path(folder)).mkdir(parents=True)
         log.record(number, folder=folder, rows=1, dead=0, state=folder if saved else None, saved=saved)
         return number
 

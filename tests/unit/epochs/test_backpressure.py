@@ -25,6 +25,7 @@ from falkirk.runtime.sinks import table
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, Positions
 from tests.postgres import Postgres
 from tests.support import wait_until
@@ -61,7 +62,7 @@ def session() -> SparkSession:
 @pytest.fixture
 def epochs(store: Store, tmp_path: Path) -> EpochLog:
     """Three complete epochs."""
-    log = EpochLog("epochs of b", "b", tmp_path, store)
+    log = EpochLog("epochs of b", "b", LocalData(tmp_path), store)
     for n in range(3):
         log.decide({"t": {0: n}}, {"t": {0: n + 1}}, {}, 0.0)
         log.record(n, folder=f"{n}", rows=1, dead=0, state=None, saved=True)

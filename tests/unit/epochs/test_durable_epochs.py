@@ -17,17 +17,17 @@ import falkirk as fk
 from falkirk.errors import HomeError
 from falkirk.operators import iteration
 from falkirk.operators.iteration import Iterating
-from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folders
 from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
-from falkirk.system import durable
+from falkirk.system import durable, local_data
+from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber
 from tests.disks import ForgetfulDisk, SyncedBefore
-from tests.support import wait_until
+from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import Sink, session
 from tests.unit.hostile.test_random_files import Decisions
 from tests.unit.kafka.test_folder_sinks import proofs
@@ -51,14 +51,14 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def epochs(store: Store, home: Path) -> EpochLog:
-    return EpochLog("epochs:b", "b", home, store)
+    return EpochLog("epochs:b", "b", LocalData(home), store)
 
 
 def complete(epochs: EpochLog, *, state: str | None = None) -> Epoch:
     n = epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
-    write(epochs.path(f"{n}-aa"), "_SUCCESS", "part-0.parquet", "part-1.parquet", "_dead0/part-0.parquet")
+    write(on_disk(epochs.path(f"{n}-aa")), "_SUCCESS", "part-0.parquet", "part-1.parquet", "_dead0/part-0.parquet")
     if state is not None:
-        write(epochs.path(state), "own/part-0.parquet", "note.json")
+        write(on_disk(epochs.path(state)), "own/part-0.parquet", "note.json")
     epochs.record(n, folder=f"{n}-aa", rows=2, dead=1, state=state, saved=state is not None)
     return epochs.epochs()[-1]
 
@@ -72,10 +72,10 @@ def test_what_is_recorded_is_there_after_a_loss_of_power(
     durable.sync_folder(tmp_path)
     epoch = complete(epochs, state="0-aa-state")
     complete(epochs)
-    epochs.path("later-state").mkdir()
-    write(epochs.path("later-state"), "note.json")
+    on_disk(epochs.path("later-state")).mkdir()
+    write(on_disk(epochs.path("later-state")), "note.json")
     epochs.record_state(1, "later-state")
-    write(epochs.path("2-aa"), "part-0.parquet")  # that epoch is not recorded
+    write(on_disk(epochs.path("2-aa")), "part-0.parquet")  # that epoch is not recorded
     assert disk.lose_power(tmp_path / "regions") == ["regions/b/2-aa"]
     assert epochs.results(epoch).name == "0-aa"
     assert [epochs.state(e).name for e in epochs.epochs()] == ["0-aa-state", "later-state"]
@@ -91,7 +91,7 @@ def _state(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def _later_state(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     complete(epochs)
-    write(epochs.path("later-state"), "own/part-0.parquet")
+    write(on_disk(epochs.path("later-state")), "own/part-0.parquet")
     epochs.record_state(0, "later-state")
 
 
@@ -115,7 +115,7 @@ def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     frame.columns, frame.select = ["difference", iteration.CHANGE], lambda *columns: frame
     frame.persist, frame.unpersist = lambda: frame, lambda: None
     call = SimpleNamespace(
-        slot=lambda name: "iterate-1", folder=lambda slot: epochs.files() / slot, noted=lambda slot: None,
+        slot=lambda name: "iterate-1", folder=lambda slot: on_disk(epochs.files() / slot), noted=lambda slot: None,
         note=notes.__setitem__, told={}, epoch=SimpleNamespace(number=0),
     )  # fmt: skip
     patch.setattr(iteration, "current", lambda name: call)
@@ -126,7 +126,7 @@ def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     iterating = Iterating(cast(Any, processor))
     iterating._graph, iterating._made_for = cast(Any, object()), frame.sparkSession.sparkContext
     iterating(frame)
-    state = epochs.path("0-aa-state")
+    state = on_disk(epochs.path("0-aa-state"))
     state.mkdir(parents=True)
     (state / "iterate-1.json").write_text(notes["iterate-1"])
     complete(epochs, state="0-aa-state")
@@ -146,7 +146,7 @@ def _folder(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 #: The writers, with the thing that each records and the modules whose `sync` it needs.
 WRITERS = {
-    _epoch: ("epochs", epoch_log), _state: ("states", epoch_log), _later_state: ("states", epoch_log),
+    _epoch: ("epochs", local_data), _state: ("states", local_data), _later_state: ("states", local_data),
     _runs: ("runs", iteration), _folder: ("folders", folders),
 }  # fmt: skip
 
@@ -222,7 +222,7 @@ def test_a_damaged_epoch_is_refused_by_all_who_read_it(
 ) -> None:
     """Without the manifest, Spark reads the other files, or fails on every try."""
     epoch = complete(epochs)
-    file = epochs.path("0-aa") / name
+    file = on_disk(epochs.path("0-aa") / name)
     harm(file)
     fresh = EpochLog(epochs.name, "b", epochs.folder, epochs._store)
     given = SimpleNamespace(name="b", log="epochs:b", topic=None, folder=None, sliced=False, stamped=None, view=False)
@@ -248,7 +248,7 @@ def test_a_damaged_epoch_is_refused_by_all_who_read_it(
 def test_a_file_that_is_lost_after_it_was_checked_is_found(harm: Callable[[Path], None], epochs: EpochLog) -> None:
     epoch = complete(epochs)
     epochs.results(epoch)
-    harm(epochs.path("0-aa") / "part-0.parquet")
+    harm(on_disk(epochs.path("0-aa") / "part-0.parquet"))
     with pytest.raises(HomeError) as refused:
         epochs.results(epoch)
     assert refused.value.condition == "STATE_DAMAGED"
@@ -257,7 +257,7 @@ def test_a_file_that_is_lost_after_it_was_checked_is_found(harm: Callable[[Path]
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_damaged_state_is_refused(harm: Callable[[Path], None], epochs: EpochLog) -> None:
     epoch = complete(epochs, state="0-aa-state")
-    harm(epochs.path("0-aa-state") / "own" / "part-0.parquet")
+    harm(on_disk(epochs.path("0-aa-state") / "own" / "part-0.parquet"))
     with pytest.raises(HomeError) as refused:
         epochs.state(epoch)
     assert refused.value.condition == "STATE_DAMAGED"
@@ -265,9 +265,9 @@ def test_a_damaged_state_is_refused(harm: Callable[[Path], None], epochs: EpochL
 
 def test_a_view_whose_newest_epoch_is_lost_does_not_wait_for_ever(epochs: EpochLog) -> None:
     epoch = complete(epochs)
-    for path in sorted(epochs.path("0-aa").rglob("*"), reverse=True):
+    for path in sorted(on_disk(epochs.path("0-aa")).rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    epochs.path("0-aa").rmdir()
+    on_disk(epochs.path("0-aa")).rmdir()
     assert epochs.newest() == 0, "otherwise a reader would wait for the first epoch of the view"
     with pytest.raises(HomeError) as refused:
         epochs.results(epoch)
@@ -276,7 +276,7 @@ def test_a_view_whose_newest_epoch_is_lost_does_not_wait_for_ever(epochs: EpochL
 
 def test_an_epoch_of_an_older_falkirk_has_no_manifest(epochs: EpochLog, store: Store) -> None:
     n = epochs.decide({}, {}, {}, 0.0)
-    write(epochs.path("0-aa"), "part-0.parquet")
+    write(on_disk(epochs.path("0-aa")), "part-0.parquet")
     store.add_checkpoint("b", n, {"folder": "0-aa", "rows": 1, "dead": 0, "state": None, "saved": True})
     assert epochs.results(epochs.epochs()[0]) == epochs.path("0-aa")
 
@@ -305,7 +305,7 @@ def test_an_epoch_that_fails_looks_at_what_it_reads(lost: str, view: bool, epoch
     last = {"topic": {0: 1}} | ({} if view else {"epochs:b": {0: 1}})
     failed = Epoch(number=1, first={}, last=last, then={}, views={"epochs:b": 0} if view else {}, cut_at_s=0.0)
     refuse_damaged(batch, failed, {"epochs:b": epochs})
-    (epochs.folder / lost).unlink()
+    on_disk(epochs.folder / lost).unlink()
     with pytest.raises(HomeError) as refused:
         refuse_damaged(batch, failed, {"epochs:b": epochs})
     assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(epochs.folder / lost))

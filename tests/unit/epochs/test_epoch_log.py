@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs import log as epoch_log
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Decision, Store
+from falkirk.system.local_data import LocalData
 from tests.stores import void_range
+from tests.support import on_disk
 
 
 def log_of(store: Store, folder: Path) -> EpochLog:
-    return EpochLog("epochs of b", "b", folder, store)
+    return EpochLog("epochs of b", "b", LocalData(folder), store)
 
 
 def complete(log: EpochLog, number: int) -> None:
@@ -53,7 +54,7 @@ def saved(log: EpochLog, number: int) -> str:
     """Decide and complete an epoch whose state is saved in a folder; return the folder."""
     folder = log.new_folder(number, "state")
     for name in (f"{number}-results", folder):
-        log.path(name).mkdir(parents=True)
+        on_disk(log.path(name)).mkdir(parents=True)
         (log.path(name) / "rows").write_text("rows")
     log.decide({"t": {0: number}}, {"t": {0: number + 1}}, {}, 0.0)
     log.record(number, folder=f"{number}-results", rows=1, dead=0, state=folder, saved=True)
@@ -110,21 +111,21 @@ def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(
     monkeypatch.setattr(shutil, "rmtree", lambda path, **more: None)  # the process dies first
     log.drop(saved(log, 1))
     monkeypatch.setattr(shutil, "rmtree", delete)
-    assert [path.name for path in log.folder.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in log.folder.children() if path.name.startswith(".")]
     log.drop_strays()
-    assert sorted(path.name for path in log.folder.iterdir()) == ["0-results", "1-results"]
+    assert sorted(path.name for path in log.folder.children()) == ["0-results", "1-results"]
 
 
 def test_results_that_are_deleted_while_they_are_checked_are_not_damaged(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, check = log_of(store, tmp_path), epoch_log.check
+    log, check = log_of(store, tmp_path), LocalData.check
     saved(log, 0), saved(log, 1)
     first, second = log.epochs()
-    assert log.results_if_there(first) == tmp_path / "0-results"
-    monkeypatch.setattr(epoch_log, "check", lambda path, *more, **how: (log.drop(path.name), check(path, *more, **how)))
+    assert log.results_if_there(first) == log.path("0-results")
+    monkeypatch.setattr(LocalData, "check", lambda path, *more, **how: (log.drop(path.name), check(path, *more, **how)))
     assert log.results_if_there(first) is None
-    monkeypatch.setattr(epoch_log, "check", check)
+    monkeypatch.setattr(LocalData, "check", check)
     (tmp_path / "1-results" / "rows").unlink()
     with pytest.raises(HomeError, match="can't be read"):
         log.results_if_there(second)

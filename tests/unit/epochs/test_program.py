@@ -10,6 +10,7 @@ from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from tests.stores import void_range
 
 
@@ -21,7 +22,7 @@ def batch(program: str, *, deterministic: bool = True) -> Any:
 
 @pytest.fixture
 def epochs(store: Store, tmp_path: Path) -> EpochLog:
-    return EpochLog("epochs:b", "b", tmp_path / "b", store)
+    return EpochLog("epochs:b", "b", LocalData(tmp_path / "b"), store)
 
 
 def complete(epochs: EpochLog, *, saved: bool) -> None:

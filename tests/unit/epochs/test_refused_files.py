@@ -17,6 +17,7 @@ from falkirk.runtime.epochs.files import FileLog, RefusedFile, is_lost
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.unreadable import BatchFiles
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from tests.unit.epochs.test_files import folder, log, names, put
 
 __all__ = ["folder"]
@@ -167,12 +168,12 @@ def test_an_epoch_leaves_out_what_was_refused_before_it_was_complete(folder: Pat
 
 
 def test_a_complete_epoch_records_which_files_it_has_not_read(store: Store, tmp_path: Path) -> None:
-    epochs = EpochLog("epochs:words", "words", tmp_path, store)
+    epochs = EpochLog("epochs:words", "words", LocalData(tmp_path), store)
     for number, refused in enumerate(({"files:orders": [3, 5]}, {})):
         (tmp_path / f"{number}-a").mkdir()
         assert epochs.decide({}, {}, {}, 0.0) == number
         epochs.record(number, folder=f"{number}-a", rows=0, dead=0, state=None, saved=False, refused=refused)
-    read = EpochLog("epochs:words", "words", tmp_path, store).epochs()
+    read = EpochLog("epochs:words", "words", LocalData(tmp_path), store).epochs()
     assert [e.refused for e in read] == [{"files:orders": (3, 5)}, {}]
 
 

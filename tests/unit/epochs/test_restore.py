@@ -17,7 +17,9 @@ from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber
+from tests.support import on_disk
 
 
 class Region:
@@ -79,7 +81,7 @@ def runner_of(region: Region, number: int) -> EpochRunner:
 
 @pytest.fixture
 def region(store: Store, tmp_path: Path) -> Region:
-    return Region(EpochLog("epochs of b", "b", tmp_path, store))
+    return Region(EpochLog("epochs of b", "b", LocalData(tmp_path), store))
 
 
 @pytest.fixture
@@ -104,7 +106,7 @@ def test_a_failed_epoch_begins_with_the_newest_saved_state(region: Region, runne
 
 
 def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: Store, tmp_path: Path) -> None:
-    region = Region(EpochLog("epochs of b", "b", tmp_path, store))
+    region = Region(EpochLog("epochs of b", "b", LocalData(tmp_path), store))
     runner = runner_of(region, -1)
     runner.restore()
     for n in range(3):
@@ -120,7 +122,7 @@ def test_a_state_that_was_recorded_though_nobody_was_told_is_begun_with(store: S
 
 def test_a_saved_state_that_is_not_there_is_told(store: Store, tmp_path: Path) -> None:
     """A start with an empty state instead would lose all sums."""
-    runner = runner_of(Region(EpochLog("epochs of b", "b", tmp_path, store)), 4)
+    runner = runner_of(Region(EpochLog("epochs of b", "b", LocalData(tmp_path), store)), 4)
     with pytest.raises(HomeError) as told:
         runner.restore()
     assert told.value.condition == "HOME_DAMAGED"
@@ -170,7 +172,7 @@ def test_an_epoch_counts_only_if_its_files_are_the_same_after_its_state(store: S
 
     With one check between the two, a program that changes a file for that moment would cause a state without a replay.
     """
-    region = Region(EpochLog("epochs of b", "b", tmp_path, store))
+    region = Region(EpochLog("epochs of b", "b", LocalData(tmp_path), store))
     runner = runner_of(region, -1)
     runner.restore()
     for n in range(2):
@@ -199,7 +201,7 @@ def test_a_state_that_was_computed_again_counts_only_if_its_files_are_the_same(
 
 def folders(region: Region) -> set[str]:
     """Return the folders of saved states that are there."""
-    return {path.name for path in region.epochs.folder.iterdir() if path.is_dir()}
+    return {path.name for path in on_disk(region.epochs.folder).iterdir() if path.is_dir()}
 
 
 @pytest.mark.parametrize(
@@ -216,13 +218,13 @@ def test_an_epoch_that_fails_after_its_state_was_saved_leaves_no_state(
     store: Store, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A retry saves the whole state again. It may be retried for days. A state that may be recorded stays."""
-    region, tries = Region(EpochLog("epochs of b", "b", tmp_path / "b", store)), 0
+    region, tries = Region(EpochLog("epochs of b", "b", LocalData(tmp_path / "b"), store)), 0
 
     def write(epoch: Epoch, state: dict[str, str]) -> str:
         nonlocal tries
         tries += 1
         name = f"{epoch.number}-{tries}-state"
-        region.epochs.path(name).mkdir(parents=True)
+        on_disk(region.epochs.path(name)).mkdir(parents=True)
         (region.epochs.path(name) / "s").write_text(state["s"])
         return name
 

@@ -16,6 +16,7 @@ from falkirk.runtime.sinks import own, release
 from falkirk.runtime.sinks.asking import ANSWER_S
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from tests.support import wait_until
 from tests.unit.declare.test_own_sinks import Rows, target
 from tests.unit.declare.test_own_sinks import Store as Kept
@@ -54,7 +55,7 @@ def sink() -> Iterator[Stubborn]:
 def releaser(sink: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EpochReleaser]:
     """A release of one complete epoch into the sink."""
     store = Store(tmp_path / "decisions.db")
-    log = EpochLog("epochs of b", "b", tmp_path, store)
+    log = EpochLog("epochs of b", "b", LocalData(tmp_path), store)
     log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     log.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
     monkeypatch.setattr(own, "in_order", lambda rows, few: Rows())

@@ -17,6 +17,7 @@ from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.target import release_failed
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -79,7 +80,7 @@ class _Rows:
 def epochs(tmp_path: Path) -> Iterator[EpochLog]:
     """One complete epoch, which is not released."""
     store = Store(tmp_path / "decisions.db")
-    log = EpochLog("epochs of b", "b", tmp_path, store)
+    log = EpochLog("epochs of b", "b", LocalData(tmp_path), store)
     log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     log.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
     yield log

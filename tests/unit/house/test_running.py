@@ -98,7 +98,10 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
 
 
 #: Files outside of lanes whose fixture of the module takes milliseconds.
-CHEAP = {f"tests/integration/collections/test_differential_{name}.py" for name in ("alone", "graphs")}
+CHEAP = {
+    "tests/contract/test_data_port.py",
+    *(f"tests/integration/collections/test_differential_{name}.py" for name in ("alone", "graphs")),
+}
 
 
 def test_the_tests_of_an_expensive_fixture_go_to_one_worker() -> None:

@@ -17,6 +17,7 @@ from falkirk.runtime.sinks import folder
 from falkirk.runtime.sinks.folder import FolderTarget, Proofs
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
+from falkirk.system.local_data import LocalData
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -154,7 +155,7 @@ def test_what_an_older_falkirk_has_delivered_needs_no_proof(tmp_path: Path, stor
 
 def test_a_folder_that_others_have_spoilt_waits_and_is_named(store: Store, tmp_path: Path) -> None:
     """It concerns one sink. Before, it ended the application."""
-    epochs = EpochLog(LOG, "b", tmp_path, store)
+    epochs = EpochLog(LOG, "b", LocalData(tmp_path), store)
     n = epochs.decide({}, {}, {}, 0.0)
     (tmp_path / f"{n}-aa").mkdir()
     epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)

@@ -27,6 +27,7 @@ from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
+from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History
 from tests.support import wait_until
@@ -93,7 +94,7 @@ class World:
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
         record = RegionRecord(fingerprint={}, start_offsets={SOURCE: {0: 0}}, partitions={})
         store.create_region("b", record, {})
-        self.epochs = EpochLog(LOG, "b", path, store)
+        self.epochs = EpochLog(LOG, "b", LocalData(path), store)
 
     def complete(self, count: int) -> None:
         for _ in range(count):
@@ -103,7 +104,7 @@ class World:
 
     def start(self, history: int = 0) -> RecoveryProtocol:
         """Open the home as a new process does."""
-        epochs = EpochLog(LOG, "b", self.path, self.store)
+        epochs = EpochLog(LOG, "b", LocalData(self.path), self.store)
         self.releaser = EpochReleaser(epochs, {"out": cast(Any, self.target)}, None, StructType())
         logs = BatchLogs(name="b", log=LOG, topics=(SOURCE,), files=(), sinks=("out",), dead_letters=None)
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)

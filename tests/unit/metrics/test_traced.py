@@ -22,10 +22,11 @@ from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system import traced
+from falkirk.system.local_data import LocalData
 from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, condition_of, note, step
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
-from tests.support import wait_until
+from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import Sink, session
 from tests.unit.epochs.test_restore import Region, runner_of
 
@@ -116,7 +117,7 @@ def batch_region(epochs: EpochLog, recorder: Recorder) -> Any:
 @pytest.mark.parametrize("is_on", [True, False])
 def test_an_epoch_that_fails_and_is_retried(store: Store, tmp_path: Path, *, is_on: bool) -> None:
     recorder = Recorder(is_on=is_on)
-    region = batch_region(EpochLog("epochs of b", "b", tmp_path, store), recorder)
+    region = batch_region(EpochLog("epochs of b", "b", LocalData(tmp_path), store), recorder)
     runner = runner_of(region, -1)
     runner.restore()
     run = Run(runner)
@@ -149,9 +150,9 @@ def test_an_epoch_that_fails_and_is_retried(store: Store, tmp_path: Path, *, is_
 
 
 def test_a_release_is_a_span_with_its_sinks(store: Store, tmp_path: Path) -> None:
-    epochs, sink, recorder = EpochLog("epochs of b", "b", tmp_path, store), Sink(fails=True), Recorder()
+    epochs, sink, recorder = EpochLog("epochs of b", "b", LocalData(tmp_path), store), Sink(fails=True), Recorder()
     epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
-    epochs.path("0").mkdir()
+    on_disk(epochs.path("0")).mkdir()
     epochs.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
     releaser = EpochReleaser(epochs, cast(Any, {"out": sink}), None, StructType(), recorder)
     releaser.release(session(), 0, 1)  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""Data: the folders and files with the data of a home, on a local disk or in an object store, behind one port.
+
+The data are what Spark writes and reads: results of epochs and states. Their records (manifests) are in the store of
+decisions, whose commit alone makes data count. So a file system needs neither renames nor exact listings: a file is
+written once, in a folder that is used once, and a reader takes the names from the manifest.
+
+The coordinator and commands load this module, so it does not load pyarrow, which takes half a second and 30 MB.
+
+All access to data goes through this port; a test refuses `pathlib`, `os` and `shutil` in the modules that use it.
+`local_data.py` and `object_data.py` implement it. `tests/contract/test_data_port.py` runs over both.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from falkirk.errors.conditions.system import DATA_NOT_LOCAL
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+Manifest = Mapping[str, list[int]]
+"""For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""
+
+
+class DataPath(ABC):
+    """A folder or file of data. Values are equal if they name the same place.
+
+    Methods that read or write raise OSError on a local disk. In an object store, they raise FileNotFoundError, or
+    StoreError `DATA_AWAY` if the store does not answer.
+    """
+
+    @abstractmethod
+    def __truediv__(self, name: str) -> "DataPath":
+        """Return the path of something in this folder."""
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """Return the path as Spark and messages name it."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The last part of the path."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether the file, or the complete folder, is there."""
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make a folder with its parents, so that it outlives a power loss. An object store has no folders."""
+
+    @abstractmethod
+    def children(self) -> "list[DataPath]":
+        """Return the files and folders in this folder, by name. A missing folder has none."""
+
+    @abstractmethod
+    def files(self) -> dict[str, int]:
+        """Return the sizes of all files in this folder and its folders, by their paths in it."""
+
+    @abstractmethod
+    def read_text(self) -> str:
+        """Return the content of a file."""
+
+    @abstractmethod
+    def write_text(self, text: str) -> None:
+        """Write a file with its folders: after any crash it has its old content or the new one."""
+
+    @abstractmethod
+    def saved(self) -> None:
+        """Take note that a Spark job of this process has written rows into this folder."""
+
+    @abstractmethod
+    def sync(self) -> Manifest:
+        """Make a folder that this process has written outlive a power loss; return the manifest of its files."""
+
+    @abstractmethod
+    def check(self, manifest: Manifest, *, contents: bool = True) -> "DataPath":
+        """Check that the files of a manifest are unchanged; return this folder with these files.
+
+        Args: contents: check checksums too, not only sizes.
+        Raises: HomeError: `STATE_DAMAGED`, with the file.
+        """
+
+    @abstractmethod
+    def arrow(self) -> "tuple[FileSystem, list[str]]":
+        """Return the Parquet files of this folder for pyarrow, without hidden ones."""
+
+    @abstractmethod
+    def rows(self) -> list[str]:
+        """Return the paths from which Spark reads the rows of this folder; none if it has none."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete a folder. Its readers find all of it or nothing, where the file system can do that."""
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether readers of rows skip a file, by its path in the folder."""
+    return any(part.startswith(("_", ".")) and "=" not in part for part in name.split("/"))
+
+
+def local_path(data: DataPath, what: str) -> Path:
+    """Return the path of data on a local disk, for code that needs one. Args: what: the code, for the error.
+
+    Raises: InternalError: `DATA_NOT_LOCAL`: they are elsewhere, and the plan should have refused that.
+    """
+    found = getattr(data, "local", None)
+    if not isinstance(found, Path):
+        raise DATA_NOT_LOCAL.error(where=data, what=what)
+    return found

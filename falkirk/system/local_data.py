@@ -1,0 +1,111 @@
+"""Local data: the data of a home in a folder of a file system that all its machines see."""
+
+import os
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from falkirk.system.data import DataPath, Manifest, is_hidden
+from falkirk.system.durable import check, make_folder, sync, sync_folder
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+#: How the name of a folder begins that is being deleted.
+GONE = ".gone-"
+
+
+class LocalData(DataPath):
+    """A folder or file on a local disk. Attributes: local: its path."""
+
+    __slots__ = ("local",)
+
+    def __init__(self, local: Path) -> None:
+        self.local = local
+
+    def __truediv__(self, name: str) -> "LocalData":
+        return LocalData(self.local / name)
+
+    def __str__(self) -> str:
+        return str(self.local)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalData) and self.local == other.local
+
+    def __hash__(self) -> int:
+        return hash(self.local)
+
+    @property
+    def name(self) -> str:
+        """See DataPath."""
+        return self.local.name
+
+    def exists(self) -> bool:
+        """See DataPath."""
+        return self.local.exists()
+
+    def make(self) -> None:
+        """See DataPath."""
+        make_folder(self.local)
+
+    def children(self) -> list[DataPath]:
+        """See DataPath."""
+        return [LocalData(path) for path in sorted(self.local.iterdir())] if self.local.is_dir() else []
+
+    def files(self) -> dict[str, int]:
+        """See DataPath."""
+        found = (p for p in self.local.rglob("*") if p.is_file())
+        return {str(p.relative_to(self.local)): p.stat().st_size for p in sorted(found)}
+
+    def read_text(self) -> str:
+        """See DataPath."""
+        return self.local.read_text(encoding="utf-8")
+
+    def write_text(self, text: str) -> None:
+        """See DataPath."""
+        self.local.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.local.with_name(f".{self.local.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            with open(temporary, "w", encoding="utf-8") as handle:
+                handle.write(text)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, self.local)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
+            raise
+        sync_folder(self.local.parent)
+
+    def saved(self) -> None:
+        """See DataPath. A listing of the folder shows the files."""
+
+    def sync(self) -> Manifest:
+        """See DataPath."""
+        return sync(self.local)
+
+    def check(self, manifest: Manifest, *, contents: bool = True) -> "LocalData":
+        """See DataPath."""
+        check(self.local, manifest, contents=contents)
+        return self
+
+    def arrow(self) -> "tuple[FileSystem, list[str]]":
+        """See DataPath."""
+        from pyarrow.fs import LocalFileSystem
+
+        names = (name for name in self.files() if name.endswith(".parquet") and not is_hidden(name))
+        return LocalFileSystem(), [str(self.local / name) for name in names]
+
+    def rows(self) -> list[str]:
+        """See DataPath."""
+        return [str(self.local)]
+
+    def remove(self) -> None:
+        """See DataPath."""
+        if self.local.is_dir() and not self.name.startswith(GONE):
+            gone = self.local.with_name(f"{GONE}{self.name}")
+            with suppress(OSError):
+                self.local.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(self.local, ignore_errors=True)

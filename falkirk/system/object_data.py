@@ -1,0 +1,237 @@
+"""Object data: the data of a home in an object store, such as S3, through pyarrow.
+
+An object store has atomic writes of whole objects, but neither renames nor links, and a listing may lag. So no name is
+written twice with different content, except the file that completes a folder. The names of files come from the Spark
+job that wrote them (`_written.json`, from the commit protocol in java/) and from manifests. Only the collection of
+garbage lists, and what it misses it finds the next time.
+
+    <folder>/<any files>
+    <folder>/_complete.json    the manifest: the folder is complete. It is written last and deleted first.
+"""
+
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TypeVar
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from falkirk.errors import HomeError
+from falkirk.errors.conditions.system import DATA_AWAY
+from falkirk.system.data import DataPath, Manifest, is_hidden
+from falkirk.system.durable import END_BYTES, damaged
+from falkirk.system.stored import parse_json
+
+#: The file with the manifest of a complete folder, and the file in which a Spark job names the files that it wrote.
+COMPLETE, WRITTEN = "_complete.json", "_written.json"
+#: The pauses between the tries of a request.
+_PAUSES_S = (0.1, 0.5)
+T = TypeVar("T")
+
+
+class KnownFiles:
+    """The files that this process knows of, by key: it has written them, and no listing is asked for them."""
+
+    def __init__(self) -> None:
+        self._lock, self._sizes = threading.Lock(), dict[str, int]()
+
+    def add(self, key: str, size: int) -> None:
+        """Take note of a file."""
+        with self._lock:
+            self._sizes[key] = size
+
+    def below(self, folder: str) -> dict[str, int]:
+        """Return the sizes of the files in a folder, by their paths in it."""
+        start = f"{folder}/"
+        with self._lock:
+            return {key.removeprefix(start): size for key, size in self._sizes.items() if key.startswith(start)}
+
+    def forget(self, folder: str) -> None:
+        """Forget the files of a folder."""
+        start = f"{folder}/"
+        with self._lock:
+            for key in [key for key in self._sizes if key.startswith(start)]:
+                del self._sizes[key]
+
+
+class ObjectData(DataPath):
+    """A folder or file in an object store.
+
+    Args: system: pyarrow's. scheme: of Spark's paths. key: the bucket, and the path in it. written: shared by all
+        paths of a home in this process. known: the sizes of the files of a folder, according to its manifest.
+    """
+
+    __slots__ = ("_known", "_scheme", "_system", "_written", "key")
+
+    def __init__(
+        self, system: FileSystem, scheme: str, key: str, written: KnownFiles | None = None,
+        known: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        self._system, self._scheme, self.key = system, scheme, key.rstrip("/")
+        self._written, self._known = written or KnownFiles(), known
+
+    def __truediv__(self, name: str) -> "ObjectData":
+        known = None
+        if self._known is not None:
+            start = f"{name}/"
+            known = {n.removeprefix(start): size for n, size in self._known.items() if n.startswith(start)}
+        return ObjectData(self._system, self._scheme, f"{self.key}/{name}", self._written, known)
+
+    def __str__(self) -> str:
+        return f"{self._scheme}://{self.key}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectData) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    @property
+    def name(self) -> str:
+        """See DataPath."""
+        return self.key.rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """See DataPath. A folder without its manifest is not complete."""
+        found = self._ask(lambda: self._system.get_file_info([self.key, f"{self.key}/{COMPLETE}"]))
+        return any(each.type is FileType.File for each in found)
+
+    def make(self) -> None:
+        """See DataPath."""
+
+    def children(self) -> list[DataPath]:
+        """See DataPath. Without a manifest this asks for a listing, which may lag."""
+        if self._known is not None:
+            names = {name.partition("/")[0] for name in self._known}
+        else:
+            inside = FileSelector(self.key, allow_not_found=True)
+            names = {each.base_name for each in self._ask(lambda: self._system.get_file_info(inside))}
+        return [self / name for name in sorted(names)]
+
+    def files(self) -> dict[str, int]:
+        """See DataPath. Without a manifest: the files that this process has written."""
+        return dict(sorted((self._written.below(self.key) if self._known is None else self._known).items()))
+
+    def read_text(self) -> str:
+        """See DataPath."""
+        return self._ask(self._read).decode()
+
+    def write_text(self, text: str) -> None:
+        """See DataPath."""
+        content = text.encode()
+        self._ask(lambda: self._write(content))
+        self._written.add(self.key, len(content))
+
+    def saved(self) -> None:
+        """See DataPath. Raises: HomeError: `STATE_DAMAGED`: the job left no list of its files."""
+        file = self / WRITTEN
+        try:
+            sizes = {str(name): int(size) for name, size in parse_json(file.read_text())["files"].items()}
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise damaged(f"a Spark job has left no list of its files: {error}.", file) from error
+        for name, size in sizes.items():
+            self._written.add(f"{self.key}/{name}", size)
+
+    def sync(self) -> Manifest:
+        """See DataPath. The objects are durable already. Raises: HomeError: `STATE_DAMAGED`: one is missing."""
+        known = {n: s for n, s in self.files().items() if n.rpartition("/")[2] not in (COMPLETE, WRITTEN)}
+        found = {name: [size, self._checksum(name, size)] for name, size in known.items()}
+        (self / COMPLETE).write_text(json.dumps({"files": found}))
+        return found
+
+    def check(self, manifest: Manifest, *, contents: bool = True) -> "ObjectData":
+        """See DataPath."""
+        keys = [f"{self.key}/{name}" for name in manifest]
+        infos = self._ask(lambda: self._system.get_file_info(keys)) if keys else []
+        for info, (name, (size, checksum)) in zip(infos, manifest.items(), strict=True):
+            if info.type is not FileType.File:
+                raise self._damaged(name, "a file is missing.")
+            if info.size != size:
+                raise self._damaged(name, f"a file has {info.size} bytes and was written with {size}.")
+            if contents and self._checksum(name, size) != checksum:
+                raise self._damaged(name, "a file does not have the content that was written.")
+        known = {name: size for name, (size, _) in manifest.items()}
+        return ObjectData(self._system, self._scheme, self.key, self._written, known)
+
+    def arrow(self) -> tuple[FileSystem, list[str]]:
+        """See DataPath."""
+        return self._system, [f"{self.key}/{name}" for name in self._rows()]
+
+    def rows(self) -> list[str]:
+        """See DataPath: files, so that Spark asks for no listing."""
+        return [f"{self}/{name}" for name in self._rows()]
+
+    def remove(self) -> None:
+        """See DataPath. The manifest goes first, so that a reader finds a complete folder or none."""
+        known = {*self.files(), *self._manifest()} - {COMPLETE}
+        self._delete(COMPLETE)
+        for name in sorted(known - set(self._listed())):  # a listing that lags does not show them
+            self._delete(name)
+        with suppress(FileNotFoundError):
+            self._ask(lambda: self._system.delete_dir(self.key))
+        self._written.forget(self.key)
+
+    def _rows(self) -> list[str]:
+        return [name for name in self.files() if name.endswith(".parquet") and not is_hidden(name)]
+
+    def _manifest(self) -> list[str]:
+        try:
+            return [str(name) for name in parse_json((self / COMPLETE).read_text())["files"]]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return []
+
+    def _listed(self) -> list[str]:
+        """Return the paths of the objects in this folder that a listing shows."""
+        every = FileSelector(self.key, allow_not_found=True, recursive=True)
+        found = self._ask(lambda: self._system.get_file_info(every))
+        return [each.path.removeprefix(f"{self.key}/") for each in found if each.type is FileType.File]
+
+    def _delete(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            self._ask(lambda: self._system.delete_file(f"{self.key}/{name}"))
+
+    def _checksum(self, name: str, size: int) -> int:
+        try:
+            return self._ask(lambda: (self / name)._read_ends(size))
+        except FileNotFoundError as error:
+            raise self._damaged(name, "a file is missing.") from error
+
+    def _damaged(self, name: str, text: str) -> HomeError:
+        return damaged(text, f"{self}/{name}", file=f"{self}/{name}")
+
+    def _read(self) -> bytes:
+        with self._system.open_input_file(self.key) as file:
+            return bytes(file.read())
+
+    def _read_ends(self, size: int) -> int:
+        """Return the checksum of the first and last bytes of a file."""
+        with self._system.open_input_file(self.key) as file:
+            checksum = zlib.crc32(file.read_at(min(size, END_BYTES), 0))
+            if size > END_BYTES:
+                start = max(END_BYTES, size - END_BYTES)
+                checksum = zlib.crc32(file.read_at(size - start, start), checksum)
+            return checksum
+
+    def _write(self, content: bytes) -> None:
+        with self._system.open_output_stream(self.key) as file:
+            file.write(content)
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        """Return the answer of the object store. Every request may be repeated; pyarrow does not repeat all of them.
+
+        Raises: FileNotFoundError. StoreError: `DATA_AWAY`.
+        """
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return request()
+            except FileNotFoundError:
+                raise
+            except (OSError, pa.ArrowException) as error:
+                if pause_s is None:
+                    raise DATA_AWAY.error(where=self, reason=" ".join(str(error).split())[:300]) from error
+            time.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")

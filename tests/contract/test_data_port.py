@@ -1,0 +1,257 @@
+"""One contract for the port of data, over a local disk and a real S3 server; and the server's faults."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from falkirk.errors import HomeError, InternalError, StoreError
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.store import Store
+from falkirk.system import object_data
+from falkirk.system.data import DataPath, local_path
+from falkirk.system.local_data import LocalData
+from falkirk.system.object_data import COMPLETE, WRITTEN, ObjectData
+from falkirk.theory.ids import LogId, Offset
+from tests.objects import BUCKET, ObjectStore
+from tests.support import outcome
+
+ROWS = pa.table({"n": [1, 2, 3]})
+
+
+@pytest.fixture(scope="module")
+def objects() -> Iterator[ObjectStore]:
+    store = ObjectStore()
+    yield store
+    store.close()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_data, "_PAUSES_S", (0.0, 0.0))
+
+
+@pytest.fixture
+def remote(objects: ObjectStore, request: pytest.FixtureRequest) -> ObjectData:
+    return ObjectData(objects.system(), "s3a", f"{BUCKET}/{request.node.name}")
+
+
+@pytest.fixture(params=["local", "objects"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> DataPath:
+    if request.param == "local":
+        return LocalData(tmp_path)
+    remote = request.getfixturevalue("remote")
+    assert isinstance(remote, ObjectData)
+    return remote
+
+
+def job(folder: DataPath, *names: str) -> None:
+    """Write files of rows, as a Spark job does; in an object store with the list of the commit protocol."""
+    sizes = {}
+    for name in names:
+        sink = pa.BufferOutputStream()
+        parquet.write_table(ROWS, sink)
+        content = bytes(sink.getvalue())
+        sizes[name] = len(content)
+        if isinstance(folder, ObjectData):
+            with folder._system.open_output_stream(f"{folder.key}/{name}") as file:
+                file.write(content)
+        else:
+            path = local_path(folder / name, "a test")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    if isinstance(folder, ObjectData):
+        with folder._system.open_output_stream(f"{folder.key}/{WRITTEN}") as file:
+            file.write(json.dumps({"files": sizes}).encode())
+    folder.saved()
+
+
+def count(folder: DataPath) -> int:
+    system, files = folder.arrow()
+    return sum(parquet.read_metadata(file, filesystem=system).num_rows for file in files)
+
+
+def test_a_folder_is_written_completed_read_and_removed(data: DataPath) -> None:
+    epoch = data / "0-aa"
+    assert not epoch.exists()
+    assert epoch.children() == []
+    job(epoch, "part-0.parquet", "part-1.parquet")
+    job(epoch / "_dead0", "part-0.parquet")
+    manifest = epoch.sync()
+    assert {"part-0.parquet", "part-1.parquet", "_dead0/part-0.parquet"} <= set(manifest)
+    assert epoch.exists()
+    whole = (data / "0-aa").check(manifest)
+    assert (count(whole), count(whole / "_dead0")) == (6, 3)
+    assert "_dead0" in [child.name for child in whole.children()]
+    assert all(path.startswith(str(epoch)) for path in whole.rows())
+    epoch.remove()
+    assert not epoch.exists()
+    assert outcome(lambda: epoch.check(manifest)) == "STATE_DAMAGED"
+    epoch.remove()  # again, after a crash
+
+
+def test_a_text_is_replaced_whole(data: DataPath) -> None:
+    note = data / "0-state" / "loop.json"
+    with pytest.raises(FileNotFoundError):
+        note.read_text()
+    note.write_text("{}")
+    note.write_text('{"é": 1}')
+    assert note.read_text() == '{"é": 1}'
+    assert note.exists()
+    assert (data / "0-state" / "loop.json") == note
+    assert set((data / "0-state").sync()) == {"loop.json"}
+
+
+@pytest.mark.parametrize("content", [None, b"shorter", b"X" * 10])
+def test_a_changed_file_is_found(data: DataPath, content: bytes | None) -> None:
+    job(data / "0-aa", "part-0.parquet")
+    manifest = (data / "0-aa").sync()
+    path = data / "0-aa" / "part-0.parquet"
+    if content is not None and content.startswith(b"X"):
+        content = content[:1] * manifest["part-0.parquet"][0]
+    if isinstance(path, ObjectData):
+        if content is None:
+            path._system.delete_file(path.key)
+        else:
+            with path._system.open_output_stream(path.key) as file:
+                file.write(content)
+    else:
+        local = local_path(path, "a test")
+        local.unlink() if content is None else local.write_bytes(content)
+    with pytest.raises(HomeError) as refused:
+        (data / "0-aa").check(manifest)
+    assert (refused.value.condition, refused.value.parameters["file"]) == ("STATE_DAMAGED", str(path))
+
+
+def test_a_folder_without_rows_is_complete(data: DataPath) -> None:
+    (data / "0-aa").make()
+    assert (data / "0-aa").sync() == {}
+    assert (data / "0-aa").exists()
+
+
+def test_only_data_on_a_disk_have_a_local_path(remote: ObjectData) -> None:
+    with pytest.raises(InternalError) as refused:
+        local_path(remote, "a loop")
+    assert refused.value.condition == "DATA_NOT_LOCAL"
+
+
+def test_another_process_reads_the_results_and_the_state_that_this_one_recorded(data: DataPath, tmp_path: Path) -> None:
+    """It has written none of their files, and knows them from the records alone."""
+    store = Store(tmp_path / "decisions.db")
+    log = EpochLog(LogId("epochs:b"), "b", data / "b", store)
+    number = log.decide({LogId("t"): {0: Offset(0)}}, {LogId("t"): {0: Offset(3)}}, {}, 0.0)
+    for folder in ("0-aa", "0-state/own"):
+        job(log.folder / folder, "part-0.parquet")
+    log.record(number, folder="0-aa", rows=3, dead=0, state="0-state", saved=True)
+    other = data if not isinstance(data, ObjectData) else ObjectData(data._system, "s3a", data.key)
+    fresh = EpochLog(LogId("epochs:b"), "b", other / "b", store)
+    (epoch,) = fresh.epochs()
+    assert count(fresh.results(epoch)) == count(fresh.state(epoch) / "own") == 3
+    assert count(fresh.path("0-aa")) == count(fresh.path("0-state") / "own") == 3
+    assert (fresh.path("0-state") / "own").rows()
+    fresh.drop("0-state")
+    assert count(fresh.path("0-state") / "own") == 0
+    store.close()
+
+
+# --- faults of an object store
+
+
+def test_a_listing_shows_what_is_there_and_a_removal_leaves_nothing(remote: ObjectData) -> None:
+    """A listing that is always empty would make the tests below pass for nothing."""
+    epoch = remote / "0-aa"
+    job(epoch, "part-0.parquet")
+    assert set(epoch._listed()) == {"part-0.parquet", WRITTEN}
+    assert [child.name for child in remote.children()] == ["0-aa"]
+    fresh = ObjectData(epoch._system, "s3a", epoch.key)  # another process, which has only the listing
+    fresh.remove()
+    assert epoch._listed() == []
+
+
+def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectData) -> None:
+    """Names come from the job and the manifest. Nothing is left over when the folder is removed."""
+    epoch = remote / "0-aa"
+    with objects.lagging(lambda key: "0-aa" in key):
+        job(epoch, "part-0.parquet", "part-1.parquet")
+        manifest = epoch.sync()
+        assert count(epoch.check(manifest)) == 6
+        fresh = ObjectData(objects.system(), "s3a", epoch.key)  # another process
+        assert count(fresh.check(manifest)) == 6
+        fresh.remove()
+    assert [name for name in epoch._listed() if name != WRITTEN] == []
+
+
+def test_a_crash_after_each_request_of_a_removal_leaves_all_or_nothing(
+    objects: ObjectStore, remote: ObjectData
+) -> None:
+    """A reader that finds the manifest finds all files."""
+    for after in range(6):
+        epoch = remote / f"{after}-aa"
+        job(epoch, "part-0.parquet", "part-1.parquet")
+        manifest, seen = epoch.sync(), [0]
+        with objects.failing(_after(after, seen)):
+            outcome(epoch.remove)
+        fresh = ObjectData(objects.system(), "s3a", epoch.key)
+        if fresh.exists():
+            assert count(fresh.check(manifest)) == 6
+        fresh.remove()  # as the collection of strays does
+        assert not fresh.exists()
+
+
+def _after(deletes: int, seen: list[int]) -> Callable[[str, str], str]:
+    """Refuse everything after so many requests that delete."""
+
+    def fault(method: str, path: str) -> str:
+        seen[0] += method == "DELETE" or path.endswith("?delete=")
+        return "refuse" if seen[0] > deletes else ""
+
+    return fault
+
+
+@pytest.mark.parametrize("fault", ["refuse", "repeat", "cut"])
+def test_a_request_that_fails_once_is_repeated(objects: ObjectStore, remote: ObjectData, fault: str) -> None:
+    failed: set[tuple[str, str]] = set()
+
+    def once(method: str, path: str) -> str:
+        if (method, path) in failed:
+            return ""
+        failed.add((method, path))
+        return fault
+
+    with objects.failing(once):
+        (remote / "note.json").write_text("text")
+        assert (remote / "note.json").read_text() == "text"
+    assert failed
+
+
+def test_a_store_that_does_not_answer_is_away_and_nothing_counts_as_damaged(
+    objects: ObjectStore, remote: ObjectData
+) -> None:
+    job(remote / "0-aa", "part-0.parquet")
+    manifest = (remote / "0-aa").sync()
+    with objects.failing(lambda method, path: "refuse"):
+        for use in (
+            lambda: (remote / "0-aa").check(manifest), (remote / "0-aa").exists, (remote / "0-aa").children,
+            lambda: (remote / "note.json").write_text("text"),
+        ):  # fmt: skip
+            with pytest.raises(StoreError) as away:
+                use()
+            assert away.value.condition == "DATA_AWAY"
+    assert count((remote / "0-aa").check(manifest)) == 3
+    assert outcome((remote / "note.json").read_text) if (remote / "note.json").exists() else True
+
+
+def test_a_job_without_a_list_of_its_files_is_refused(remote: ObjectData) -> None:
+    """Its rows would be missing without notice."""
+    assert outcome((remote / "0-aa").saved) == "STATE_DAMAGED"
+
+
+def test_a_folder_without_its_manifest_is_not_complete(remote: ObjectData) -> None:
+    job(remote / "0-aa", "part-0.parquet")
+    assert not (remote / "0-aa").exists()
+    (remote / "0-aa").sync()
+    assert (remote / "0-aa" / COMPLETE).exists()
+    assert (remote / "0-aa").exists()

@@ -1,0 +1,121 @@
+"""An object store for tests: moto's S3 server in a thread of the test process, with faults on request.
+
+moto answers as S3 does and knows its API; the faults are before and behind it, where a network has them.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from xml.etree import ElementTree
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+BUCKET, KEY, SECRET, REGION = "shop", "key", "secret", "us-east-1"
+#: Decides the fault of a request, from its method and its path with the query: "refuse" answers 503 without doing it,
+#: "repeat" does it and then answers 503 (so the client does it twice), "cut" closes without an answer; "" is none.
+Fault = Callable[[str, str], str]
+#: Without a prefix, as S3 writes it: the client of pyarrow reads names of elements as they stand.
+ElementTree.register_namespace("", "http://s3.amazonaws.com/doc/2006-03-01/")
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Write nothing."""
+
+
+class ObjectStore:
+    """A running S3 server with one bucket.
+
+    Attributes: url: of the server. requests: those that arrived, as method and path with query.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.fault: Fault = lambda method, path: ""
+        #: Keys that listings do not show.
+        self.unlisted: Callable[[str], bool] = lambda key: False
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.system(allow_bucket_creation=True).create_dir(BUCKET)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables from which clients take the address and the credentials."""
+        return {
+            "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION,
+            "AWS_ENDPOINT_URL_S3": self.url,
+        }  # fmt: skip
+
+    def system(self, **more: Any) -> S3FileSystem:
+        """Return a client."""
+        return S3FileSystem(
+            endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION, request_timeout=5.0,
+            allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2), **more,
+        )  # fmt: skip
+
+    @contextmanager
+    def failing(self, fault: Fault) -> Iterator[None]:
+        """Give requests faults in the block."""
+        self.fault = fault
+        try:
+            yield
+        finally:
+            self.fault = lambda method, path: ""
+
+    @contextmanager
+    def lagging(self, unlisted: Callable[[str], bool]) -> Iterator[None]:
+        """Leave keys out of listings in the block."""
+        self.unlisted = unlisted
+        try:
+            yield
+        finally:
+            self.unlisted = lambda key: False
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        query = environ.get("QUERY_STRING", "")
+        method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"] + (f"?{query}" if query else "")
+        self.requests.append((method, path))
+        fault = self.fault(method, path)
+        if fault in ("refuse", "cut"):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            return self._refused(start, fault)
+        if fault == "repeat":
+            list(self._application(environ, lambda *answer: None))
+            return self._refused(start, fault)
+        if "list-type=2" not in query:
+            return self._application(environ, start)  # type: ignore[no-any-return]
+        return self._listing(environ, start)
+
+    def _refused(self, start: Callable[..., Any], fault: str) -> Iterable[bytes]:
+        if fault == "cut":
+            raise ConnectionAbortedError("the connection was cut, as a test asked")
+        start("503 Slow Down", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>SlowDown</Code><Message>a fault of a test</Message></Error>"]
+
+    def _listing(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        told: list[Any] = []
+        body = b"".join(self._application(environ, lambda status, headers, *more: told.extend((status, headers))))
+        try:
+            tree = ElementTree.fromstring(body)
+        except ElementTree.ParseError:
+            start(*told)
+            return [body]
+        for each in [e for e in tree if e.tag.endswith("Contents")]:
+            key = next(str(e.text) for e in each if e.tag.endswith("Key"))
+            if self.unlisted(key):
+                tree.remove(each)
+        body = ElementTree.tostring(tree)
+        start(told[0], [(n, v if n.lower() != "content-length" else str(len(body))) for n, v in told[1]])
+        return [body]
