@@ -40,7 +40,7 @@ class SupervisedRegion(Supervised):
         #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
-        self._starvation = Starvation(live.region.interval_s)
+        self._starvation = Starvation(math.inf)  # `refresh` makes one for each start
         self._started_at_s = math.inf
         #: The last batch of Spark whose span was recorded.
         self._recorded: object = None
@@ -92,7 +92,7 @@ class SupervisedRegion(Supervised):
         live, status = self.live, self.status
         before, after = seconds(live.region.interval_s), seconds(interval_s)
         reason = f"tasks took longer to start than {before}, and read nothing; checkpoints every {after} from now on"
-        self._starvation = Starvation(math.inf)  # of the next start, `refresh` makes another one
+        self._starvation = Starvation(math.inf)
         if live.may_write_elsewhere():  # a restart would be one of the Spark application, which begins with short ones
             log.warning("%s: %s would help", self.name, reason)
             return

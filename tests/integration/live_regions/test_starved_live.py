@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.host import query as hosted
+from falkirk.host import start as hosted
 from falkirk.plan.plan import Plan
 from tests.integration.live import Wire
 

@@ -50,7 +50,7 @@ def test_progress_of_a_live_region(
         for n, upto in enumerate(read)
     ]
     live: Any = SimpleNamespace(
-        region=SimpleNamespace(name="a", where=WHERE, interval_s=1.0),
+        region=SimpleNamespace(name="a", where=WHERE),
         points=lambda: points,
         observations=SimpleNamespace(was_lost=lambda: was_lost),
     )
