@@ -332,12 +332,16 @@ def test_half_of_a_note_is_nobodys(
     def cut_off() -> None:
         raise InternalError("CUT_OFF", "half of a note")
 
+    def write_half(data: LocalData, text: str) -> None:
+        data.local.parent.mkdir(parents=True, exist_ok=True)
+        data.local.write_text(text[: len(text) // 2])
+
     with monkeypatch.context() as patch:
         patch.setattr(EpochLog, "drop", lambda *_: None)  # a killed process leaves its files
         if atomically:
             patch.setattr(local_data, "open", opening_notes(cut_off), raising=False)
         else:
-            patch.setattr(LocalData, "write_text", lambda data, text: data.local.write_text(text[: len(text) // 2]))
+            patch.setattr(LocalData, "write_text", write_half)
             cut_off_at((EpochLog, "record", True), patch)
         query = run_here(app, Connection.of(broker.bootstrap))
         try:
