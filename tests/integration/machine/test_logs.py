@@ -41,7 +41,8 @@ def topics(broker: Broker) -> Topics:
 
 
 def delete(broker: Broker, topic: str) -> None:
-    AdminClient({"bootstrap.servers": broker.bootstrap}).delete_topics([topic])[topic].result()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})  # without a name, it would be destroyed before the answer
+    admin.delete_topics([topic])[topic].result()
 
 
 @pytest.fixture
