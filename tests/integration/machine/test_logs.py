@@ -41,7 +41,7 @@ def topics(broker: Broker) -> Topics:
 
 
 def delete(broker: Broker, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})  # without a name, it would be destroyed before the answer
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})  # it lives until the answer
     admin.delete_topics([topic])[topic].result()
 
 
