@@ -263,9 +263,9 @@ def _attach(
     began_s, path = time.monotonic(), Path(settings.home)
     while True:
         try:
-            return host_home(path, app.name, app.store, settings.generation)
+            return host_home(path, app.name, app.store, settings.generation, app.data)
         except StoreError as error:
-            if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
+            if error.condition not in ("DATA_AWAY", "STORE_AWAY") or stopping.wait(POLL_S):
                 raise
             report(time.monotonic() - began_s, "store")
 

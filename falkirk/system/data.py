@@ -10,6 +10,7 @@ All access to data goes through this port; a test refuses `pathlib`, `os` and `s
 `local_data.py` and `object_data.py` implement it. `tests/contract/test_data_port.py` runs over both.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,6 +96,11 @@ class DataPath(ABC):
     @abstractmethod
     def remove(self) -> None:
         """Delete a folder. Its readers find all of it or nothing, where the file system can do that."""
+
+
+def endpoint_url() -> str | None:
+    """Return the address of the object store in the environment; None: it is S3 itself."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def is_hidden(name: str) -> bool:

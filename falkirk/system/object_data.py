@@ -10,6 +10,7 @@ garbage lists, and what it misses it finds the next time.
 """
 
 import json
+import os
 import threading
 import time
 import zlib
@@ -18,11 +19,18 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import (
+    AwsStandardS3RetryStrategy,
+    FileSelector,
+    FileSystem,
+    FileType,
+    S3FileSystem,
+    resolve_s3_region,
+)
 
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.system.data import DataPath, Manifest, is_hidden
+from falkirk.system.data import DataPath, Manifest, endpoint_url, is_hidden
 from falkirk.system.durable import END_BYTES, damaged
 from falkirk.system.stored import parse_json
 
@@ -31,6 +39,33 @@ COMPLETE, WRITTEN = "_complete.json", "_written.json"
 #: The pauses between the tries of a request.
 _PAUSES_S = (0.1, 0.5)
 T = TypeVar("T")
+
+
+#: The time for an answer and for a connection.
+_ANSWER_S, _CONNECT_S = 20.0, 5.0
+
+
+def data_at(address: str) -> "ObjectData":
+    """Return the folder at an address, such as ``s3a://bucket/shop``.
+
+    The server, the region and the credentials are those of the environment or the files of AWS (docs/operations.md).
+
+    Raises: StoreError: `DATA_AWAY`.
+    """
+    scheme, _, key = address.partition("://")
+    endpoint = endpoint_url()
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    try:
+        system = S3FileSystem(
+            endpoint_override=endpoint,
+            region=region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None),
+            request_timeout=_ANSWER_S,
+            connect_timeout=_CONNECT_S,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3),
+        )
+    except OSError as error:
+        raise DATA_AWAY.error(where=address, reason=" ".join(str(error).split())[:300]) from error
+    return ObjectData(system, scheme, key)
 
 
 class KnownFiles:
