@@ -17,6 +17,8 @@ BUCKET, KEY, SECRET, REGION = "shop", "key", "secret", "us-east-1"
 #: Decides the fault of a request, from its method and its path with the query: "refuse" answers 503 without doing it,
 #: "repeat" does it and then answers 503 (so the client does it twice), "cut" closes without an answer; "" is none.
 Fault = Callable[[str, str], str]
+#: Without a prefix, as S3 writes it: the client of pyarrow reads names of elements as they stand.
+ElementTree.register_namespace("", "http://s3.amazonaws.com/doc/2006-03-01/")
 
 
 class _Quiet(WSGIRequestHandler):

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from falkirk.errors.conditions.declare import HOME_NEEDS_DATABASE, HOME_PLACE_INVALID
+from falkirk.errors.conditions.object_home import HOME_NEEDS_DATABASE, HOME_PLACE_INVALID
 from falkirk.errors.location import SourceLocation
 
 #: The only scheme of object stores.

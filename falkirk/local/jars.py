@@ -39,7 +39,7 @@ _CONTENT = {
     "spark": "Spark's connectors for Kafka and Avro, 10 MB",
     "broker": "a local Kafka broker, 43 MB",
     "compiler": "a Java compiler, 3 MB",
-    "s3": "a client of object stores, 25 MB",
+    "s3": "a client of object stores, 13 MB",
 }
 
 

@@ -10,11 +10,11 @@ from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
+from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
     FILES_READ_LIVE,
     GENERATOR_IN_SELECT,
-    HOME_UNSUITABLE,
     STEP_INVALID_STREAM,
     VIEW_HAS_NO_EPOCHS_FILES,
 )

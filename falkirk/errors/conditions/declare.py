@@ -384,19 +384,6 @@ AGGREGATE_MISSING_COLUMN = Condition(
     "{function}() needs the names of columns, not {column!r}.",
     hint='Name them: {function}("price"). For expressions, use agg().',
 )
-HOME_PLACE_INVALID = Condition(
-    "HOME_PLACE_INVALID",
-    DefinitionError,
-    "{home!r} can't be the home of this application.",
-    hint="Name a folder, or in fk.App a place in an object store, such as home='s3a://bucket/shop'. --home and "
-    "home= of a run take only folders.",
-)
-HOME_NEEDS_DATABASE = Condition(
-    "HOME_NEEDS_DATABASE",
-    DefinitionError,
-    "the home {home} is in an object store, so its decisions can't be in a file.",
-    hint="Name a PostgreSQL database: fk.App(store='postgresql://user:password@host/database').",
-)
 CERTIFICATE_UNSUITABLE = Condition(
     "CERTIFICATE_UNSUITABLE",
     MachineError,

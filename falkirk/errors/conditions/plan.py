@@ -190,12 +190,6 @@ STEP_INVALID_STREAM = Condition(
     "{operation}(): {what}.",
     hint="{advice}",
 )
-HOME_UNSUITABLE = Condition(
-    "HOME_UNSUITABLE",
-    DefinitionError,
-    "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
-    hint="Use a home on a file system for this application, or make this step a batch without iterations (fk.Eager()).",
-)
 GENERATOR_IN_SELECT = Condition(
     "GENERATOR_IN_SELECT",
     DefinitionError,
