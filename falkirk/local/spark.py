@@ -253,7 +253,7 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
     }
 
 
-def _launch_settings(master: str, data: str | None) -> dict[str, str]:
+def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     more = () if data is None else s3_jars()
