@@ -9,10 +9,13 @@ import pytest
 from pyarrow import parquet
 
 from falkirk.errors import HomeError, InternalError, StoreError
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.store import Store
 from falkirk.system import object_data
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
 from falkirk.system.object_data import COMPLETE, WRITTEN, ObjectData
+from falkirk.theory.ids import LogId, Offset
 from tests.objects import BUCKET, ObjectStore
 from tests.support import outcome
 
@@ -135,7 +138,37 @@ def test_only_data_on_a_disk_have_a_local_path(remote: ObjectData) -> None:
     assert refused.value.condition == "DATA_NOT_LOCAL"
 
 
+def test_another_process_reads_the_results_and_the_state_that_this_one_recorded(data: DataPath, tmp_path: Path) -> None:
+    """It has written none of their files, and knows them from the records alone."""
+    store = Store(tmp_path / "decisions.db")
+    log = EpochLog(LogId("epochs:b"), "b", data / "b", store)
+    number = log.decide({LogId("t"): {0: Offset(0)}}, {LogId("t"): {0: Offset(3)}}, {}, 0.0)
+    for folder in ("0-aa", "0-state/own"):
+        job(log.folder / folder, "part-0.parquet")
+    log.record(number, folder="0-aa", rows=3, dead=0, state="0-state", saved=True)
+    other = data if not isinstance(data, ObjectData) else ObjectData(data._system, "s3a", data.key)
+    fresh = EpochLog(LogId("epochs:b"), "b", other / "b", store)
+    (epoch,) = fresh.epochs()
+    assert count(fresh.results(epoch)) == count(fresh.state(epoch) / "own") == 3
+    assert count(fresh.path("0-aa")) == count(fresh.path("0-state") / "own") == 3
+    assert (fresh.path("0-state") / "own").rows()
+    fresh.drop("0-state")
+    assert count(fresh.path("0-state") / "own") == 0
+    store.close()
+
+
 # --- faults of an object store
+
+
+def test_a_listing_shows_what_is_there_and_a_removal_leaves_nothing(remote: ObjectData) -> None:
+    """A listing that is always empty would make the tests below pass for nothing."""
+    epoch = remote / "0-aa"
+    job(epoch, "part-0.parquet")
+    assert set(epoch._listed()) == {"part-0.parquet", WRITTEN}
+    assert [child.name for child in remote.children()] == ["0-aa"]
+    fresh = ObjectData(epoch._system, "s3a", epoch.key)  # another process, which has only the listing
+    fresh.remove()
+    assert epoch._listed() == []
 
 
 def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectData) -> None:

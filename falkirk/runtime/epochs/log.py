@@ -94,9 +94,9 @@ class EpochLog:
         self.name, self.folder = name, folder
         self.region, self._store = region, store
         self._results_from = self._states_from = EpochNumber(0)
-        #: The synced folders that are in no record yet, and the folders whose contents were checked.
+        #: The synced folders that are in no record yet, and the folders whose contents were checked, with their files.
         self._synced: dict[str, Manifest] = {}
-        self._checked: set[str] = set()
+        self._checked: dict[str, DataPath] = {}
         self._slices: dict[str, frozenset[int]] = {}
         #: A cache of the epochs that will not change any more, oldest first. A log may hold months of epochs.
         self._settled: tuple[Epoch, ...] = ()
@@ -268,12 +268,12 @@ class EpochLog:
     def _whole(self, folder: str, files: Manifest) -> DataPath:
         """Compare a folder with its manifest: the contents of its files once, and their sizes each time."""
         whole = self.path(folder).check(files, contents=folder not in self._checked)
-        self._checked.add(folder)
+        self._checked[folder] = whole
         return whole
 
     def path(self, folder: str) -> DataPath:
-        """Return the path of a folder."""
-        return self.folder / folder
+        """Return the path of a folder; once `results` or `state` has checked it, with the files of its manifest."""
+        return self._checked.get(folder, self.folder / folder)
 
     def files(self) -> DataPath:
         """Return the folder of the files that states name. Each state may name several."""
@@ -329,7 +329,7 @@ class EpochLog:
         self.path(folder).remove()
         self._slices.pop(folder, None)
         self._synced.pop(folder, None)
-        self._checked.discard(folder)
+        self._checked.pop(folder, None)
 
     def drop_strays(self) -> None:
         """Delete folders that no epoch uses, left by an interrupted run or by void epochs."""
