@@ -16,14 +16,12 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
 from falkirk.errors import InternalError
-from falkirk.home import folder as homes
 from falkirk.home.folder import Home, open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.operators.in_epoch import State
 from falkirk.runtime import retry
-from falkirk.runtime.epochs import states
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -32,6 +30,8 @@ from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store.values import CheckpointRecord
+from falkirk.system import local_data
+from falkirk.system.local_data import LocalData
 from tests.dying import opening_notes
 from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
 from tests.integration.epochs.test_batches import Table
@@ -335,9 +335,9 @@ def test_half_of_a_note_is_nobodys(
     with monkeypatch.context() as patch:
         patch.setattr(EpochLog, "drop", lambda *_: None)  # a killed process leaves its files
         if atomically:
-            patch.setattr(homes, "open", opening_notes(cut_off), raising=False)
+            patch.setattr(local_data, "open", opening_notes(cut_off), raising=False)
         else:
-            patch.setattr(states, "write_atomically", lambda file, text: file.write_text(text[: len(text) // 2]))
+            patch.setattr(LocalData, "write_text", lambda data, text: data.local.write_text(text[: len(text) // 2]))
             cut_off_at((EpochLog, "record", True), patch)
         query = run_here(app, Connection.of(broker.bootstrap))
         try:
