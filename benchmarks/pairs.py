@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.child import Child, serve
 from benchmarks.jobs import KEYED_COUNT, application, plain
 from falkirk.app import App
-from falkirk.declare.cut import ByClock, ByRows, Cut, OnArrival, positions_of
+from falkirk.declare.cut import ByClock, ByRows, Cut, OnArrival
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, LogSends
 from falkirk.declare.stream import source_node
@@ -38,6 +38,7 @@ from falkirk.local.partitions import batch_partitions
 from falkirk.local.spark import BATCH_POOL, LIVE_POOL
 from falkirk.local.spark import session as spark_session
 from falkirk.theory.ids import LogId, Positions
+from falkirk.theory.offsets import positions_from_json
 
 PAIRS = ("live", "stream", "batch", "beside")
 #: The pause between two looks of a plain batch job for input, as in Falkirk.
@@ -194,7 +195,7 @@ class _Job:
             last_at_s = time.time()
             _write(counted(_rows(self._range(first, last))), self._bootstrap, self._sink)
             write_atomically(self._note, json.dumps(last))
-            first = positions_of(json.loads(self._note.read_text()))
+            first = positions_from_json(json.loads(self._note.read_text()))
 
     def _range(self, first: Positions, last: Positions) -> DataFrame:
         reader = self._session.read.format("kafka").option("kafka.bootstrap.servers", self._bootstrap)

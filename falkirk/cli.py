@@ -152,8 +152,8 @@ def plan(
     elif graph is not None:
         click.echo(shown.mermaid(), nl=False)
     else:
-        told = shown.why(output, width) if output is not None else shown.renderable(*([width] if width else []))
-        terminal.print(told, soft_wrap=True)
+        details = shown.why(output, width) if output is not None else shown.renderable(*([width] if width else []))
+        terminal.print(details, soft_wrap=True)
 
 
 if __name__ == "__main__":

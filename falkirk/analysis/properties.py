@@ -15,7 +15,8 @@ from falkirk.analysis.lineage import Lineage
 from falkirk.declare.asserting import Word, word_of
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.stream import LatestValue
-from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.names import STAMP
+from falkirk.frames.stamped import Frame
 
 #: An aggregate that counts rows. After n rows, its result does not depend on the rows.
 _COUNTS_ROWS = re.compile(r"count\((1|\*)\)( AS \w+)?", re.IGNORECASE)

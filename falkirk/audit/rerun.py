@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 from falkirk.declare.nodes import Step
 from falkirk.declare.windows import divided
 from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.names import OURS, STAMP
+from falkirk.frames.stamped import Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
 from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
@@ -50,7 +51,7 @@ def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, ru
         result, state = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
         kept = [*([] if state is None or state is result else [state]), *call.kept.values()]
         found = [
-            rows.select(*[F.col(f"`{c}`") for c in rows.columns if c not in frames.OURS]).localCheckpoint()
+            rows.select(*[F.col(f"`{c}`") for c in rows.columns if c not in OURS]).localCheckpoint()
             for rows in (result, *kept)
         ]
         call.clean()

@@ -9,7 +9,8 @@ from falkirk.declare.endpoints import Files, Kafka
 from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
-from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.names import OURS, STAMP
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
@@ -42,7 +43,7 @@ def of_folder(session: SparkSession, folder: Files, rows: int) -> Frame:
 
 def of_results(results: DataFrame, rows: int) -> Frame:
     """Return the results of another processor as records, in their present order."""
-    columns = [F.col(f"`{c}`") for c in results.columns if c not in frames.OURS]
+    columns = [F.col(f"`{c}`") for c in results.columns if c not in OURS]
     number = F.monotonically_increasing_id().alias("offset")
     place = F.struct(F.lit(0).alias("source"), F.lit(0).alias("partition"), number)
     return frames.good(results.select(*columns, place.alias(STAMP)).limit(rows).localCheckpoint())

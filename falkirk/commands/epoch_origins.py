@@ -37,7 +37,7 @@ class EpochOrigins:
         self._batches = {batch.log: batch for batch in shape.batches}
         self._logs: dict[LogId, EpochLog] = {}
         #: The epochs that are in the answer. Each occurs once, with its inputs.
-        self._told: set[tuple[LogId, int]] = set()
+        self._listed: set[tuple[LogId, int]] = set()
 
     def of_result(
         self, writer: Writer, number: int, row: int | None, found: FoundRecord, depth: int, *, is_first: bool
@@ -72,23 +72,23 @@ class EpochOrigins:
 
         Args: key: values of columns; records that have them are listed before others. limit: of records of each input.
         """
-        told: Values = {
+        described: Values = {
             "kind": "batch", "unit": batch.name, "processors": processors_of(self._app, self._shape, batch.name),
             "epoch": {"number": number}, "reads": [], "state": None, "rounds": "", "note": "",
         }  # fmt: skip
         epochs = self._log_of(batch)
         epoch = next((e for e in epochs.epochs() if e.number == number), None)
         if epoch is None:
-            return {**told, "note": self._why_unknown(batch, epochs, number)}
-        told["epoch"] |= {
+            return {**described, "note": self._why_unknown(batch, epochs, number)}
+        described["epoch"] |= {
             "decided_at_s": epoch.decided_at_s, "made_at_s": epoch.made_at_s, "rows": epoch.rows,
             "dead_letters": epoch.dead, "direct": epoch.direct, "slice": epoch.slice,
         }  # fmt: skip
-        if (batch.log, number) in self._told:
-            return {**told, "note": "its inputs are listed above"}
-        self._told.add((batch.log, number))
+        if (batch.log, number) in self._listed:
+            return {**described, "note": "its inputs are listed above"}
+        self._listed.add((batch.log, number))
         return {
-            **told,
+            **described,
             "reads": list(self._reads(batch, epoch, key, depth, limit)),
             "state": self._state_before(batch, epochs, epoch),
             "rounds": rounds_of(epoch),
@@ -124,13 +124,13 @@ class EpochOrigins:
     ) -> Values:
         """Return the range of a topic that an epoch has read, with some of its records: those with the key, if any."""
         ranges = {p: [first.get(p, Offset(0)), o] for p, o in sorted(last.items()) if first.get(p, Offset(0)) < o}
-        told: Values = {
+        described: Values = {
             "log": str(log), "kind": "topic", "ranges": {str(p): r for p, r in ranges.items()},
             "count": sum(end - begin for begin, end in ranges.values()), "records": [], "alike": {}, "looked_at": 0,
             "note": "",
         }  # fmt: skip
         if not ranges or not limit:
-            return told
+            return described
         any_, alike, looked, wanted = list[RecordPlace](), list[RecordPlace](), 0, key_of(key, key)
         try:
             part = self._records.forward(
@@ -146,32 +146,36 @@ class EpochOrigins:
         except LogError as error:
             if error.condition not in ("TOPIC_MISSING", "RANGE_EXPIRED"):
                 raise
-            told["note"] = "these records were deleted"
-        if not looked and not told["note"]:
-            told["note"] = "these records were deleted"
-        told |= {"looked_at": looked, "alike": dict(key) if alike else {}}
-        return {**told, "records": self._inputs(alike or any_, depth + 1)}
+            described["note"] = "these records were deleted"
+        if not looked and not described["note"]:
+            described["note"] = "these records were deleted"
+        described |= {"looked_at": looked, "alike": dict(key) if alike else {}}
+        return {**described, "records": self._inputs(alike or any_, depth + 1)}
 
     def _of_files(self, log: LogId, first: Offset, last: Offset, epoch: Epoch) -> Values:
         source = log.partition(":")[2]
-        told: Values = {"log": str(log), "kind": "files", "count": last - first, "files": [], "folder": None}
+        described: Values = {"log": str(log), "kind": "files", "count": last - first, "files": [], "folder": None}
         if source in self._app.folders:
             files = FileLog(source, self._app.folders[source], self._place.home.store)
             refused = set(epoch.refused.get(log, ()))
             several = [f for f in files.numbered(first, last) if f.number not in refused]
-            told |= {"files": [f.name for f in several[:FILES_MAX]], "folder": str(files.folder), "count": len(several)}
-        return told
+            described |= {
+                "files": [f.name for f in several[:FILES_MAX]],
+                "folder": str(files.folder),
+                "count": len(several),
+            }
+        return described
 
     def _of_epochs(self, log: LogId, first: Offset, last: Offset, key: Key, depth: int, limit: int) -> Values:
         """Return the epochs of another batch that an epoch has read. Those that a rollback voided are left out."""
-        told: Values = {"log": str(log), "kind": "epochs", "epochs": [first, last], "origins": []}
+        described: Values = {"log": str(log), "kind": "epochs", "epochs": [first, last], "origins": []}
         if log in self._batches:
             batch = self._batches[log]
             void = self._place.home.store.voided_ranges(log)
             numbers = [n for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void)]
             newest = numbers[-EPOCHS_MAX:]
-            told["origins"] = [self._of_epoch(batch, n, key, depth + 1, limit=limit) for n in newest]
-        return told
+            described["origins"] = [self._of_epoch(batch, n, key, depth + 1, limit=limit) for n in newest]
+        return described
 
     def _state_before(self, batch: BatchLogs, epochs: EpochLog, epoch: Epoch) -> Values | None:
         """Return which state an epoch has read; None: the batch has none, or it was the first epoch."""

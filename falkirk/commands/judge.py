@@ -60,7 +60,8 @@ from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE, NOT_CHECKABLE_KEY
 from falkirk.frames import reads
 from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.names import STAMP
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import parse, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import kafka_options

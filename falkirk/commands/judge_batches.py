@@ -77,11 +77,11 @@ class BatchJudge:
         due = [
             _due(e, rows[e.number], waits=e.number >= before[0], refused=refused[e.number]) for e in found.epochs
         ]  # fmt: skip
-        forgotten, told = self._forgotten(found), list(_judged(found, how, before[0]))
+        forgotten, verdicts = self._forgotten(found), list(_judged(found, how, before[0]))
         if forgotten is not None:
             old = sum(count for epoch, count in refused.items() if epoch < forgotten.below)
             known = None if forgotten.rows is None else forgotten.rows - old
-            told.insert(0, _told_forgotten(forgotten))
+            verdicts.insert(0, _of_forgotten(forgotten))
             forgotten = Forgotten(below=forgotten.below, rows=known)
         if place.keys:
             compared = compare_latest(due, place.found(), place.keys, forgotten)
@@ -89,7 +89,7 @@ class BatchJudge:
             compared = compare_rows(due, place.found(), forgotten)
         if self._released(batch) != before:
             raise ROWS_CHANGED.error(changed=f"batch {batch.name!r} has published an epoch")
-        return EpochsVerdict(place=place.name, judged=tuple(told), compared=compared)
+        return EpochsVerdict(place=place.name, judged=tuple(verdicts), compared=compared)
 
     def judge_log(self, batch: Batch) -> EpochsVerdict:
         """Return the verdict on the log of a batch, as far as its results are kept. Raises: as `judge_sink`."""
@@ -164,7 +164,7 @@ def _judged(found: RecomputedBatch, how: dict[EpochNumber, str], released: int) 
         yield Judged(how=f"{not_yet}{text}", epochs=tuple(numbers), reason=reason, open=waits)
 
 
-def _told_forgotten(forgotten: Forgotten) -> Judged:
+def _of_forgotten(forgotten: Forgotten) -> Judged:
     how = "not judged" if forgotten.rows is None else "only counted, all together"
     return Judged(how=how, epochs=tuple(range(forgotten.below)), reason="the home has deleted their records")
 

@@ -27,7 +27,6 @@ from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
-from falkirk.theory.times import TopicPartition
 
 Values = dict[str, Any]
 #: The numbers of a stamp that name its input record: source, partition, offset.
@@ -180,7 +179,7 @@ class Origins:
             self._points[region.name] = RegionAtRest(region, self._place).points()
         points = self._points[region.name]
         for point in points:
-            lengths = [point.read.length(TopicPartition(topic=c.topic, partition=c.partition)) for c in causes]
+            lengths = [point.read.length_of(c.topic, c.partition) for c in causes]
             if all(length > cause.offset for length, cause in zip(lengths, causes, strict=True)):
                 return {"number": point.number, "made_at_s": point.made_at_s, "is_oldest": point is points[0]}
         return None

@@ -16,6 +16,7 @@ from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets
+from falkirk.theory.offsets import within
 
 _NAME = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
@@ -200,8 +201,7 @@ class TopicRecords:
         """Yield the records [first, last) of each partition that still exist. Raises: LogError."""
         begin, end = self.bounds(topic)
         last = {p: min(o, end[p]) for p, o in last.items() if p in end}
-        first = {p: min(max(first.get(p, begin[p]), begin[p]), o) for p, o in last.items()}
-        return self._read(topic, first, last)
+        return self._read(topic, within(first, begin, last), last)
 
     def first(self, topic: LogId, number: int) -> list[FoundRecord]:
         """Return the oldest records of a topic by their times, at most so many. Raises: LogError."""

@@ -15,7 +15,7 @@ from falkirk.commands.offline.targets import RollbackTarget, shown, target_of
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.commands.running import of_application, offline
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED_COMMAND
-from falkirk.home.requests import PATIENCE_S, ask_to_go_back
+from falkirk.home.requests import PATIENCE_S, ask_for_rollback
 from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
 from falkirk.system.times import when
@@ -73,7 +73,7 @@ def rollback(
             click.echo("Done. The next start resumes from there.", err=True)
             return
         with Terminal(stderr=True).status("waiting for the application to roll back"):
-            ask_to_go_back(held.store, target.asked, force=force, timeout_s=PATIENCE_S)
+            ask_for_rollback(held.store, target.asked, force=force, timeout_s=PATIENCE_S)
         click.echo("Done. The application resumes from there.", err=True)
 
 

@@ -188,11 +188,11 @@ def _same_key(same: Values) -> str:
         f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in zip(same["columns"], same["values"], strict=True)
     )
     number, whole = len(same["records"]), "all" if same["has_all"] else "the last"
-    told = f"{whole} {counted(number, 'earlier record')}" if number else "no earlier records"
+    sentence = f"{whole} {counted(number, 'earlier record')}" if number else "no earlier records"
     notes = ["records that a filter drops are listed too"] if same["filters"] and number else []
     notes += [same["note"]] if same["note"] else []
     looked = f"{same['looked_at']:,} looked at"
-    return f"{told} with {key or 'any key'} ({'; '.join([looked, *notes])})"
+    return f"{sentence} with {key or 'any key'} ({'; '.join([looked, *notes])})"
 
 
 def _read(read: Values) -> str:
@@ -206,14 +206,18 @@ def _read(read: Values) -> str:
         folder = read["folder"] or _name(read["log"])
         return f"read {counted(read['count'], 'file')} of {folder}: {', '.join(read['files'])}{more}"
     ranges = ", ".join(f"{read['log']}/{p}@{first} to {last - 1}" for p, (first, last) in read["ranges"].items())
-    told = f"read {counted(read['count'], 'record')}: {ranges}" if ranges else f"read no new records of {read['log']}"
+    sentence = (
+        f"read {counted(read['count'], 'record')}: {ranges}" if ranges else f"read no new records of {read['log']}"
+    )
     number = len(read["records"])
     if read["note"]:
-        return f"{told}. {read['note'].capitalize()}"
+        return f"{sentence}. {read['note'].capitalize()}"
     if read["alike"]:
         key = ", ".join(f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in read["alike"].items())
-        return f"{told}. Those with {key} ({read['looked_at']:,} looked at):"
-    return f"{told}. The first {number:,}:" if 0 < number < read["count"] else f"{told}" + (":" if number else "")
+        return f"{sentence}. Those with {key} ({read['looked_at']:,} looked at):"
+    return (
+        f"{sentence}. The first {number:,}:" if 0 < number < read["count"] else f"{sentence}" + (":" if number else "")
+    )
 
 
 def _range(first: int, last: int, noun: str) -> str:

@@ -194,8 +194,3 @@ class ByTime:
 def waiting(first: Positions, ends: Positions) -> int:
     """Return the number of records between two positions."""
     return sum(end - first[log].get(p, 0) for log, partitions in ends.items() for p, end in partitions.items())
-
-
-def positions_of(content: Mapping[str, Mapping[str, int]]) -> Positions:
-    """Return positions read from JSON, whose keys are strings."""
-    return {LogId(log): {int(p): Offset(o) for p, o in partitions.items()} for log, partitions in content.items()}

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
@@ -63,6 +63,11 @@ class Kafka:
             values of each registered schema as `schema` has them, by Avro's rules; a sink registers `schema`. Without
             `schema`, the subject's newest one is used. A source with JSON only removes the prefix.
     """
+
+    #: A record may be too large for the topic.
+    may_refuse: ClassVar[bool] = True
+    #: Each record names its epoch.
+    remembers: ClassVar[bool] = True
 
     topic: str
     schema: str | None = None
@@ -142,9 +147,7 @@ class Kafka:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, in order; empty if there are none."""
-        if self.key is None:
-            return ()
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        return _columns(self.key)
 
     @property
     def record_columns(self) -> dict[str, str]:
@@ -179,16 +182,6 @@ class Kafka:
         return f"{'avro' if self.format == 'avro' else 'json'}{digest}, {_key(self.keys)}"
 
     @property
-    def may_refuse(self) -> bool:
-        """A record may be too large for the topic."""
-        return True
-
-    @property
-    def remembers(self) -> bool:
-        """Each record names its epoch."""
-        return True
-
-    @property
     def ddl(self) -> str:
         """The columns of a source as Spark DDL."""
         if self.format == "text":
@@ -212,6 +205,9 @@ class Sql:
             added.
     """
 
+    #: An epoch and its mark are one transaction.
+    remembers: ClassVar[bool] = True
+
     url: str = field(repr=False)
     table: str
     key: str | Sequence[str] | None = None
@@ -227,9 +223,7 @@ class Sql:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, in order; empty if rows are added."""
-        if self.key is None:
-            return ()
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        return _columns(self.key)
 
     @property
     def address(self) -> str:
@@ -240,11 +234,6 @@ class Sql:
     def written_as(self) -> str:
         """The form of rows."""
         return _key(self.keys)
-
-    @property
-    def remembers(self) -> bool:
-        """An epoch and its mark are one transaction."""
-        return True
 
     @property
     def may_refuse(self) -> bool:
@@ -266,6 +255,13 @@ class Files:
         schema: the columns of a source as Spark DDL; a row that does not fit becomes a dead letter.
     """
 
+    #: Files have no keys.
+    keys: ClassVar[tuple[str, ...]] = ()
+    #: A file takes every row.
+    may_refuse: ClassVar[bool] = False
+    #: A complete epoch has a folder.
+    remembers: ClassVar[bool] = True
+
     path: str
     format: Literal["parquet", "json", "csv"] = "parquet"
     schema: str | None = None
@@ -276,11 +272,6 @@ class Files:
             raise OPTION_UNKNOWN_FORMAT.error(where=self.where, option="format", value=self.format)
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """Files have no keys."""
-        return ()
-
-    @property
     def address(self) -> str:
         """Where results go."""
         return f"files in {self.path}"
@@ -289,16 +280,6 @@ class Files:
     def written_as(self) -> str:
         """The form of results."""
         return self.format
-
-    @property
-    def may_refuse(self) -> bool:
-        """A file takes every row."""
-        return False
-
-    @property
-    def remembers(self) -> bool:
-        """A complete epoch has a folder."""
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,17 +292,19 @@ class Console:
     Args: rows: how many rows of each epoch are printed.
     """
 
+    #: A terminal has no keys.
+    keys: ClassVar[tuple[str, ...]] = ()
+    #: A terminal takes every row.
+    may_refuse: ClassVar[bool] = False
+    #: A terminal can't report the epochs that it has shown.
+    remembers: ClassVar[bool] = False
+
     rows: int = 20
     where: SourceLocation = field(default_factory=caller, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1:
             raise OPTION_UNKNOWN_ROWS.error(where=self.where, option="rows", value=self.rows)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """A console has no keys."""
-        return ()
 
     @property
     def address(self) -> str:
@@ -333,18 +316,14 @@ class Console:
         """The form of results."""
         return "text"
 
-    @property
-    def may_refuse(self) -> bool:
-        """A terminal takes every row."""
-        return False
-
-    @property
-    def remembers(self) -> bool:
-        """A terminal can't report the epochs that it has shown."""
-        return False
-
 
 Endpoint = Kafka | Sql | Files | Delta | Iceberg | Console | OwnSink
+
+
+def _columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
+    if key is None:
+        return ()
+    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def _key(columns: tuple[str, ...]) -> str:

@@ -61,6 +61,11 @@ def steps_of(node: Node) -> tuple[Step, ...]:
     return tuple(reversed(found))
 
 
+def steps_since(step: Step, node: Node) -> tuple[Step, ...]:
+    """Return the steps after a step that leads to `node`, oldest first."""
+    return steps_of(node)[len(steps_of(step)) :]
+
+
 def root_of(node: Node) -> SourceNode | ProcessorNode:
     """Return where the steps that lead to `node` begin."""
     while isinstance(node, Step):

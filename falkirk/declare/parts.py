@@ -52,9 +52,10 @@ class DeclaredProcessor:
     Args: cut: when an epoch of a batch is complete; None: the processor is live. views: the names in `reads` of which
         it reads the newest epoch. stamped: the names in `reads` whose rows have stamps, with the name of the stamp
         column. state: the columns of a batch's state as Spark DDL; None: the batch has no state. engine: where a stream
-        should run. engine_reason: why a stream runs in micro-batches. body_again: for such a stream, the steps that its
-        function recorded at a second call, which are compared with those in `body`. iteration: the loop's options;
-        None: the batch is not an iteration.
+        should run. engine_reason: why a stream runs in micro-batches. passed: for such a stream, the tables of as-of
+        joins. body_again: for such a stream, the steps that its function recorded at a second call, which are compared
+        with those in `body`. iteration: the loop's options; None: the batch is not an iteration. newest_of: for a batch
+        that the planner adds, the live processor of which it keeps the newest record of each key; else "".
     """
 
     name: str
@@ -68,8 +69,10 @@ class DeclaredProcessor:
     state: str | None = None
     engine: Literal["live", "micro-batch"] | None = None
     engine_reason: str = ""
+    passed: tuple[str, ...] = ()
     body_again: Body | None = None
     iteration: Iteration | None = None
+    newest_of: str = ""
 
     @property
     def word(self) -> Word | None:

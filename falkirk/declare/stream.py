@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.joins import are_names, timed_join
-from falkirk.declare.nodes import Node, SourceNode, Step, alias_of, steps_of, timed_by
+from falkirk.declare.joins import are_names, invalid, join_of
+from falkirk.declare.nodes import Node, SourceNode, Step, steps_since, timed_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
 from falkirk.declare.watermark import watermark
-from falkirk.declare.windows import divided, unchanged, without_time
+from falkirk.declare.windows import divided, without_time
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
-    JOIN_INVALID,
     KEY_MISSING,
     KEY_MISSING_DUPLICATES,
     NOT_A_STREAM,
@@ -194,18 +193,32 @@ class Stream:
         if not isinstance(other, Stream):
             raise NOT_A_STREAM.error(where=where, operation="join", name=type(other).__name__)
         both = (self._node, other.node)
-        timed = [timed_by(node) for node in both]
-        if timed == [None, None] and are_names(on) and how == "inner":
+        if [timed_by(node) for node in both] == [None, None] and are_names(on) and how == "inner":
             return self._then("join", other, on, {"time": time, "within": within})
         if time is not None:
-            raise JOIN_INVALID.error(where=where, reason="time= is the column of withWatermark()")
-        first, second = (None if step is None else step.arguments[0] for step in timed)
-        made = timed_join(on, how, within, (alias_of(both[0]), alias_of(both[1])), (first, second), where)
-        for node, step, name in zip(both, timed, made.names, strict=True):
-            column = "" if step is None else step.arguments[0].column
-            if step is not None and column not in unchanged({column}, _since(step, node)):
-                reason = f"a step after withWatermark() may change or drop column {column} of {name}"
-                raise JOIN_INVALID.error(where=where, reason=reason)
+            raise invalid(where, "time= is the column of withWatermark()")
+        made = join_of(both, on, how, within, where)
+        return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
+
+    def join_asof(
+        self, other: "Stream", on: str | Sequence[str], how: str = "inner", *, tolerance: Duration | None = None
+    ) -> Self:
+        """Join each record with the newest record of `other` that has the same key and is not later.
+
+        `other` is a table that changes: each of its records is a version of its key. Both streams need a
+        `withWatermark`, and the time of a record is that column. A result leaves when the watermark of each partition
+        of `other` has passed the record, so it is the same in every replay. A column of `other` that both have becomes
+        ``right_name``.
+
+        Args: on: the names of the columns of the key. how: "inner", or "left": a record without a version is a result,
+            too. tolerance: the version is at most this much older than the record, and an older one is deleted.
+        Raises: DefinitionError: `NOT_A_STREAM`, `JOIN_INVALID`, `DURATION_MALFORMED`.
+        Source: Flink's event-time temporal join; `join_asof` of Polars, with ``by`` as `on`.
+        """
+        where = caller()
+        if not isinstance(other, Stream):
+            raise NOT_A_STREAM.error(where=where, operation="join_asof", name=type(other).__name__)
+        made = join_of((self._node, other.node), on, how, tolerance, where, as_of=True)
         return self._like(Step(parent=self._node, operation="timedJoin", arguments=(other, made), where=where))
 
     def union(self, other: "Stream") -> Self:
@@ -235,7 +248,7 @@ class Stream:
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
-        `dropDuplicates`, windows, a `join`, or `stateful` with ``expires=`` or ``on_timer=`` has to follow.
+        `dropDuplicates`, windows, `join`, `join_asof`, or `stateful` with ``expires=`` or ``on_timer=`` has to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.
@@ -353,7 +366,7 @@ class GroupedStream(Generic[_S]):
         timed = timed_by(self._node) if windows else None
         arguments: tuple[Any, ...] = (self._keys,) if operation == "count" else (self._keys, aggregates)
         if timed is not None:
-            reason = without_time(windows, timed.arguments[0].column, _since(timed, self._node))
+            reason = without_time(windows, timed.arguments[0].column, steps_since(timed, self._node))
             if reason is not None:
                 raise WINDOW_INVALID.error(where=where, window=windows[0].name, reason=reason)
             operation, arguments = "windows", (self._keys, aggregates, self._mode or "append", timed.arguments[0])
@@ -363,11 +376,6 @@ class GroupedStream(Generic[_S]):
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_method(name, "a grouped stream", GroupedStream)
-
-
-def _since(step: Step, node: Node) -> tuple[Step, ...]:
-    """Return the steps after a step that leads to a node."""
-    return steps_of(node)[len(steps_of(step)) :]
 
 
 def _quoted(name: str) -> str:

@@ -33,7 +33,8 @@ from falkirk.errors.conditions.differential import (
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.empty import no_rows
-from falkirk.frames.stamped import check_names, quiet
+from falkirk.frames.quiet import quiet
+from falkirk.frames.stamped import check_names
 
 _UNSUITABLE = (
     ArrayType, MapType, StructType, VariantType, NullType, CalendarIntervalType, YearMonthIntervalType,
@@ -68,7 +69,7 @@ def applied(
             where=where,
             operation=operation,
             operations=tuple(doubtful),
-            named=f" ({told})" if (told := ", ".join(doubtful)) else "",
+            named=f" ({names})" if (names := ", ".join(doubtful)) else "",
         )
     check_names(like.columns, where)
     return like
@@ -109,12 +110,12 @@ def check_same_columns(first: StructType, other: StructType, says: str, hint: st
     if [(f.name, f.dataType) for f in first] != [(f.name, f.dataType) for f in other]:
         raise DefinitionError(
             "COLUMNS_DIFFER",
-            says.format(first=_told(first), other=_told(other)),
+            says.format(first=_text_of(first), other=_text_of(other)),
             where=where,
             hint=hint,
             columns=tuple(other.names),
         )
 
 
-def _told(schema: StructType) -> str:
+def _text_of(schema: StructType) -> str:
     return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in schema.fields)

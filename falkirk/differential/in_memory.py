@@ -36,7 +36,7 @@ from falkirk.differential.routes import Routes
 from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
 from falkirk.differential.schedule import Schedule, Waiting
 from falkirk.differential.schemas import arrow_of, port_schema
-from falkirk.differential.task import FileName, LaterReader, act, hand_on, said_by, small
+from falkirk.differential.task import FileName, LaterReader, act, schema_of_results, small, store_for_readers
 
 Files = dict[tuple[str, str], tuple[str, ...]]
 """The files of traces, by holder and kind."""
@@ -87,8 +87,10 @@ class InMemory(Evaluator[pa.Table]):
                 place.park(f"parked{port}", time, later)
             news.append(together([rows, *self.loaded(waiting[f"parked{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
-        out = act(holder.operator, news, now, said_by(holder.operator, news[0].schema, output, len(now)), place)
-        hand_on(out, len(now), self._routes.handed(holder), place)
+        out = act(
+            holder.operator, news, now, schema_of_results(holder.operator, news[0].schema, output, len(now)), place
+        )
+        store_for_readers(out, len(now), self._routes.readers_of(holder), place)
         self._is_empty = False
         return out.select(output.names).cast(output)
 
@@ -101,7 +103,7 @@ class InMemory(Evaluator[pa.Table]):
             self.wait((result.name, "parked0", now), rows.append_column(HASH, pa.array(hashes)))
             self._is_empty = False
 
-    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
         """See Works."""
         frame = self.frame(node, now)
         if frame is None:
@@ -110,7 +112,7 @@ class InMemory(Evaluator[pa.Table]):
         if sign < 0:
             minus = pc.negate(rows.column(DIFFERENCE))
             rows = rows.set_column(rows.schema.get_field_index(DIFFERENCE), DIFFERENCE, minus)
-        hand_on(rows, len(now), hands, _Memory(self, "", ()))
+        store_for_readers(rows, len(now), readers, _Memory(self, "", ()))
         self._is_empty = False
 
     def flush(self) -> None:

@@ -90,7 +90,7 @@ class Jobs(Evaluator[DataFrame]):
             inputs=tuple(port_schema(holder, port, len(now)) for port in range(len(frames))),
             output=arrow_of(holder.schema, len(now)),
             arrives=any(frame is not None for frame in frames), files=self._absolute({**traces, **waiting}),
-            folder=str(self._folder()), partitions=self._partitions, hands=self._routes.handed(holder),
+            folder=str(self._folder()), partitions=self._partitions, readers=self._routes.readers_of(holder),
             emits=id(holder) in self._routes.emits,
         )  # fmt: skip
         made = self._task(task, self._arriving(holder, frames, now), holder.schema)
@@ -102,25 +102,25 @@ class Jobs(Evaluator[DataFrame]):
         """Add a step that stores the changes of the result, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
-            hand = LaterReader(holder=result.name, port=0, names=port_names(result, 0))
+            reader = LaterReader(holder=result.name, port=0, names=port_names(result, 0))
             hashed = F.xxhash64(*[F.col(f"`{n}`") for n in result.schema.names])
-            self._store_frame(result, frame.repartition(self._partitions, hashed), now, [hand])
+            self._store_frame(result, frame.repartition(self._partitions, hashed), now, [reader])
 
-    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
         """Add a step that stores the changes of a node for a later job."""
         frame = self._even(node, now)
         if frame is not None:
-            if any(hand.holder in self._routes.mixed for hand in hands):
+            if any(reader.holder in self._routes.mixed for reader in readers):
                 frame = frame.repartition(self._partitions, *[F.col(f"`{n}`") for n in node.schema.names])
             if sign < 0:
                 frame = frame.withColumn(DIFFERENCE, -F.col(DIFFERENCE))
-            self._store_frame(node, frame, now, hands)
+            self._store_frame(node, frame, now, readers)
 
-    def _store_frame(self, node: Node, frame: DataFrame, now: Time, hands: list[LaterReader]) -> None:
+    def _store_frame(self, node: Node, frame: DataFrame, now: Time, readers: list[LaterReader]) -> None:
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
-            arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, hands=tuple(hands),
+            arrives=True, files={}, folder=str(self._folder()), partitions=self._partitions, readers=tuple(readers),
             emits=False,
         )  # fmt: skip
         self._open.ends.append(self._task(task, frame, node.schema))
@@ -192,7 +192,7 @@ class Jobs(Evaluator[DataFrame]):
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
             files=self._absolute({"parked0": rows}), folder=str(self._folder()), partitions=self._partitions,
-            hands=(), emits=True,
+            readers=(), emits=True,
         )  # fmt: skip
         return self._task(task, None, node.schema)
 

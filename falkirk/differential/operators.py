@@ -57,12 +57,12 @@ class Trace(Protocol):
 class Work:
     """The output of an operator at one time.
 
-    Args: out: the changes of its results. heard: the changes of each of its inputs. woken: by time, the keys for which
+    Args: out: the changes of its results. inputs: the changes of each of its inputs. woken: by time, the keys for which
         it asks to be called then.
     """
 
     out: pa.Table
-    heard: tuple[pa.Table, ...]
+    inputs: tuple[pa.Table, ...]
     woken: dict[Time, pa.Table] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ class Join:
         ours = [HASH, *self.keys, *self.left, *self.right, *rounds(depth), DIFFERENCE]
         pairs = [joined(left, all_right, self.keys, depth), joined(before, right, self.keys, depth)]
         out = pa.concat_tables([p.select(ours) for p in pairs])
-        return Work(out=out, heard=(left, right))
+        return Work(out=out, inputs=(left, right))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,19 +204,19 @@ class Reduce:
         return Order(keys=self.keys, value=only.column, falls=only.kind == "max")
 
     def work(
-        self, news: pa.Table, woken: pa.Table, heard: Trace, said: Trace, now: Time, schema: pa.Schema
+        self, news: pa.Table, woken: pa.Table, inputs: Trace, results: Trace, now: Time, schema: pa.Schema
     ) -> Work:  # fmt: skip
         """Process the current changes, and the woken keys.
 
-        Args: schema: of the results. heard, said: the traces of the input and of the results.
+        Args: schema: of the results. inputs, results: their traces.
         """
         news = consolidate(news)
         names = [HASH, *self.keys]
         touched = hashes(pa.concat_tables([news.select([HASH]), woken.select([HASH])]))
-        rows, there = self._heard(news, touched, heard, now)
+        rows, there = self._input_rows(news, touched, inputs, now)
         after = self._after(there)
-        told = said.rows(touched)
-        before = consolidate(told.filter(is_by(told, now)).select(after.column_names))
+        former = results.rows(touched)
+        before = consolidate(former.filter(is_by(former, now)).select(after.column_names))
         after = after.cast(before.schema)
         if isinstance(self.how, Group) and self.how.tolerance:
             after = self._settled(before, after, self.how.tolerance)
@@ -228,23 +228,23 @@ class Reduce:
         if isinstance(self.how, Group) and (self.how.tolerance or self.order is not None):
             # The result of a settled key can differ from the former one at a time at which only the result changed. In
             # an ordered trace, only rows before the new result were read. So the times of former results count too.
-            later.append(told.filter(pc.invert(is_by(told, now))).select(timed))
-        return Work(out=out, heard=(news,), woken=_wakes(pa.concat_tables(later), names, now))
+            later.append(former.filter(pc.invert(is_by(former, now))).select(timed))
+        return Work(out=out, inputs=(news,), woken=_wakes(pa.concat_tables(later), names, now))
 
-    def _heard(self, news: pa.Table, touched: Hashes, heard: Trace, now: Time) -> tuple[pa.Table, pa.Table]:
+    def _input_rows(self, news: pa.Table, touched: Hashes, inputs: Trace, now: Time) -> tuple[pa.Table, pa.Table]:
         """Return the input rows of the keys, and those of them that are present now. With an order, it returns only the
         first rows of each key, up to a present row. Later rows, of any time, can't change the result while that row is
         present. The returned rows tell at which times it may not be."""
         order = self.order
         if order is None or not order.suits(news):
-            rows = together([heard.rows(touched), news], news.schema)
+            rows = together([inputs.rows(touched), news], news.schema)
             return rows, self._there(rows, now)
         found, found_there, keys, most = [], [], touched, _FIRST
         while len(keys):
-            first = heard.first(keys, order, most).and_of(news)
+            first = inputs.first(keys, order, most).and_of(news)
             known = first.known(order)
             if known is None:
-                rows = together([heard.rows(touched), news], news.schema)
+                rows = together([inputs.rows(touched), news], news.schema)
                 return rows, self._there(rows, now)
             rows, place = known
             there = self._there(rows, now)

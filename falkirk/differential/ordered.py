@@ -89,10 +89,10 @@ class FirstRows:
 
 def order_of(run: pa.Table) -> Order | None:
     """Return the order that a run records, if any."""
-    said = (run.schema.metadata or {}).get(_METADATA)
-    if said is None:
+    text = (run.schema.metadata or {}).get(_METADATA)
+    if text is None:
         return None
-    found = json.loads(said)
+    found = json.loads(text)
     return Order(keys=tuple(found["keys"]), value=found["value"], falls=found["falls"])
 
 

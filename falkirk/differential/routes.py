@@ -32,7 +32,7 @@ class Routes:
     """The routes of one graph, by the identity of nodes.
 
     Attributes:
-        hands: for the last node of a loop's body, where its rows go in later jobs.
+        readers: for the last node of a loop's body, where its rows go in later jobs.
         keeps: operators whose results are read in a later job.
         emits: operators whose results are read in the same job, with the number of readers.
         mixed: the names of variables whose rows reach the end of the body without passing an operator. A row must meet
@@ -40,7 +40,7 @@ class Routes:
     """
 
     graph: LoopGraph
-    hands: dict[int, list[LaterReader]] = field(default_factory=dict)
+    readers: dict[int, list[LaterReader]] = field(default_factory=dict)
     keeps: set[int] = field(default_factory=set)
     emits: Counter[int] = field(default_factory=Counter)
     mixed: set[str] = field(default_factory=set)
@@ -54,7 +54,7 @@ class Routes:
         for node in self.graph.nodes:
             ends = [reader for reader, _ in self._readers.get(id(node), []) if _is_end(reader, node)]
             if ends:
-                self.hands[id(node)] = [hand for end in ends for hand in self._hands(node, end)]
+                self.readers[id(node)] = [reader for end in ends for reader in self._later_readers(node, end)]
         for holder in self.graph.holders():
             if isinstance(holder, LoopVariable) and holder.body is not None and _passes(holder, holder.body):
                 self.mixed.add(holder.name)
@@ -65,12 +65,12 @@ class Routes:
                     else:
                         self.keeps.add(id(holder))
 
-    def handed(self, holder: Joined | Reduced) -> tuple[LaterReader, ...]:
-        """Return where an operator's results are stored for later jobs: `hands`, and its own name if needed."""
-        hands = tuple(self.hands.get(id(holder), ()))
+    def readers_of(self, holder: Joined | Reduced) -> tuple[LaterReader, ...]:
+        """Return where an operator's results are stored for later jobs: `readers`, and its own name if needed."""
+        readers = tuple(self.readers.get(id(holder), ()))
         if id(holder) not in self.keeps:
-            return hands
-        return (*hands, LaterReader(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
+            return readers
+        return (*readers, LaterReader(holder=f"kept-{holder.name}", port=0, names=tuple(holder.schema.names)))
 
     def _numbered(self) -> dict[int, int]:
         """Return the number of loops that end before each holder in its scope, and in each scope in all."""
@@ -107,7 +107,7 @@ class Routes:
             scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part that precedes its end
         return part == self._parts[id(holder)]
 
-    def _hands(self, node: Node, end: Node) -> Iterator[LaterReader]:
+    def _later_readers(self, node: Node, end: Node) -> Iterator[LaterReader]:
         """Return the readers of a node's rows beyond the end of a loop."""
         assert isinstance(end, LoopVariable | Left)
         move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"

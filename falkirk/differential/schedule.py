@@ -46,7 +46,7 @@ class Works(Protocol):
     def conclude(self, result: Result, now: Time) -> None:
         """Store the changes of the result, equal rows together."""
 
-    def store(self, node: Node, now: Time, hands: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
         """Store the changes of a node for its readers."""
 
     def flush(self) -> None:
@@ -86,7 +86,7 @@ class Schedule:
                 self._works.conclude(holder, now)
         for left in self.graph.holders():
             if isinstance(left, Left) and left.loop is scope and not isinstance(left.of, Joined | Reduced):
-                self._works.store(left.of, now, self._routes.hands[id(left.of)])
+                self._works.store(left.of, now, self._routes.readers[id(left.of)])
         self._works.read = {key: rows for key, rows in self._works.read.items() if key[1] != now}
         for key in self.waiting(scope):
             if key[2] == now and key[0] != self.graph.result.name:  # nobody has read it
@@ -96,8 +96,8 @@ class Schedule:
         """Store the negated start of a loop for the next round: only the first round contains the start."""
         if variable.start is not None and now[-1] == 0:
             names, limit = port_names(variable, 0), variable.scope.rounds
-            hand = LaterReader(holder=variable.name, port=0, names=names, move="next", rounds=limit)
-            self._works.store(variable.start, now, [hand], sign=-1)
+            reader = LaterReader(holder=variable.name, port=0, names=names, move="next", rounds=limit)
+            self._works.store(variable.start, now, [reader], sign=-1)
 
     def _loop(self, left: Left, now: Time) -> None:
         """Process the rounds of a loop at one time of the scope around it."""

@@ -118,7 +118,7 @@ class Task:
         arrives: whether the batches are rows from other operators of the job.
         files: the files for the operator, by kind; of all partitions.
         folder: of the job. partitions: their number.
-        hands: the readers for which results are stored. emits: whether other operators of this job read them too.
+        readers: the readers for which results are stored. emits: whether other operators of this job read them too.
     """
 
     holder: str
@@ -130,7 +130,7 @@ class Task:
     files: Mapping[str, tuple[str, ...]]
     folder: str
     partitions: int
-    hands: tuple[LaterReader, ...]
+    readers: tuple[LaterReader, ...]
     emits: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,21 +164,21 @@ class OperatorStorage(Protocol):
 
 
 def act(
-    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, said: pa.Schema, place: OperatorStorage
+    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, results: pa.Schema, place: OperatorStorage
 ) -> pa.Table:  # fmt: skip
-    """Run an operator at a time. Return the changes of its results. Args: said: the schema of its results."""
+    """Run an operator at a time. Return the changes of its results. Args: results: the schema of its results."""
     if isinstance(operator, Join):
         traces = [place.trace(f"heard{port}", rows.schema) for port, rows in enumerate(news)]
         done = operator.work(news, traces, len(now))
     else:
         names = [HASH, *operator.keys]
         woken = distinct(place.woken(pa.schema([news[0].schema.field(n) for n in names])), names)
-        heard = place.trace("heard0", news[0].schema)
-        done = operator.work(news[0], woken, heard, place.trace("said", said), now, said)
+        inputs = place.trace("heard0", news[0].schema)
+        done = operator.work(news[0], woken, inputs, place.trace("said", results), now, results)
         if done.out.num_rows:
             place.write("said", done.out)
     order = operator.order if isinstance(operator, Reduce) else None
-    for port, rows in enumerate(done.heard):
+    for port, rows in enumerate(done.inputs):
         if rows.num_rows:
             place.write(f"heard{port}", rows, order)
     for time, keys in done.woken.items():
@@ -186,17 +186,17 @@ def act(
     return done.out
 
 
-def hand_on(rows: pa.Table, depth: int, hands: Sequence[LaterReader], place: OperatorStorage) -> None:
+def store_for_readers(rows: pa.Table, depth: int, readers: Sequence[LaterReader], place: OperatorStorage) -> None:
     """Store results for the readers that get them without a shuffle."""
-    for hand in hands:
-        moving, there = moved(rows, depth, hand.move)
-        beside = [n for n in place.beside if n in moving.column_names and n not in hand.names]
-        moving = moving.select([*hand.names, *rounds(there), DIFFERENCE, *beside])
+    for reader in readers:
+        moving, there = moved(rows, depth, reader.move)
+        beside = [n for n in place.beside if n in moving.column_names and n not in reader.names]
+        moving = moving.select([*reader.names, *rounds(there), DIFFERENCE, *beside])
         for time, some in split_by_time(moving, there).items():
-            place.park(f"parked{hand.port}", time, some, hand.holder, is_dropped=hand.is_dropped(time))
+            place.park(f"parked{reader.port}", time, some, reader.holder, is_dropped=reader.is_dropped(time))
 
 
-def said_by(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
+def schema_of_results(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
     """Return the schema of an operator's trace of results. Args: given: of arriving rows. output: of results."""
     if isinstance(operator, Join):
         return output
@@ -234,9 +234,9 @@ class _Worker:
         if task.operator is None:
             out = consolidate(news[0])
         else:
-            said = said_by(task.operator, task.inputs[0], task.output, self._depth)
-            out = act(task.operator, news, task.now, said, self)
-        hand_on(out, self._depth, task.hands, self)
+            results = schema_of_results(task.operator, task.inputs[0], task.output, self._depth)
+            out = act(task.operator, news, task.now, results, self)
+        store_for_readers(out, self._depth, task.readers, self)
         if task.emits and out.num_rows:
             yield from out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
 

@@ -14,7 +14,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import declared, parse, parsing
 
 _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"

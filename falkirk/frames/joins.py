@@ -2,7 +2,7 @@
 
 Spark's analysis of the same join says which columns the result has, which expressions are equal in a pair, and how far
 the times of a pair can be apart. In a query, the records of both frames go to the state partition of their key as one
-stream: `LiveJoin.java` keeps them there and pairs them.
+stream: `LiveJoin.java` keeps them there and pairs them, and `AsOfJoin.java` finds the newest version for each record.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, String
 
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
-from falkirk.errors.conditions.frames import JOIN_INVALID_KEY, JOIN_UNBOUNDED
+from falkirk.errors.conditions.frames import COLUMN_MISSING, JOIN_INVALID_KEY, JOIN_UNBOUNDED
 from falkirk.frames.empty import no_rows_of
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, names
 from falkirk.frames.names import BAD, STAMP, TIME
@@ -34,8 +34,9 @@ _TAGS = ("__falkirk_l_", "__falkirk_r_")
 class Matching:
     """The result of Spark's analysis of a join.
 
-    Args: plan: the optimised plan of the join of all rows of both sides. keys: the equal expressions, of both sides.
-        reach_us: how long after the time of a row of either side the time of its partners can be at most.
+    Args: plan: the optimised plan of the join of all rows of both sides; None: the join is as of the time of a record,
+        and has no condition besides its keys. keys: the equal expressions, of both sides. reach_us: how long after the
+        time of a row of either side the time of its partners can be at most.
     """
 
     plan: Any
@@ -72,19 +73,23 @@ def matching(left: DataFrame, right: DataFrame, join: TimedJoin, where: object) 
     """
     session: Any = left.sparkSession
     spec, (first, second) = session._jvm.org.falkirk.JoinSpec, join.watermarks
+    if isinstance(join.on, tuple):
+        _check_types(left, right, join.on, where, join.method)
     analyzed = pairs(left, right, join, "full")._jdf.queryExecution().analyzed()
     keys = [[ClassicColumn(each) for each in spec.keys(analyzed, is_left)] for is_left in (True, False)]
     if not keys[0]:
-        raise JOIN_INVALID_KEY.error(where=where, reason="no column of one stream equals one of the other")
-    if isinstance(join.on, tuple):
-        _check_types(left, right, join.on, where)
+        reason = "no column of one stream equals one of the other"
+        raise JOIN_INVALID_KEY.error(where=where, method=join.method, reason=reason)
+    limit = spec.UNBOUNDED if join.within_us is None else join.within_us
+    if join.as_of:
+        return Matching(plan=None, keys=keys, reach_us=(0, limit))
 
     def relation(of: DataFrame) -> DataFrame:
         return no_rows_of(session, of._jdf.schema().asNullable())
 
     whole = pairs(relation(left), relation(right), join, "full")
     plan = whole._jdf.queryExecution().optimizedPlan()
-    reach, limit = [], spec.UNBOUNDED if join.within_us is None else join.within_us
+    reach = []
     for is_left, name in zip((True, False), join.names, strict=True):
         reach.append(min(int(spec.reach(plan, is_left, first.column, second.column)), limit))
         if reach[-1] == spec.UNBOUNDED:
@@ -92,20 +97,24 @@ def matching(left: DataFrame, right: DataFrame, join: TimedJoin, where: object) 
     return Matching(plan=plan, keys=keys, reach_us=(reach[0], reach[1]))
 
 
-def _check_types(left: DataFrame, right: DataFrame, on: Sequence[str], where: object) -> None:
-    """Check that columns with the same name have the same type, because they become one column.
+def _check_types(left: DataFrame, right: DataFrame, on: Sequence[str], where: object, method: str) -> None:
+    """Check that both sides have the columns of the key with the same types, because they become one column.
 
-    Raises: DefinitionError: `JOIN_INVALID`.
+    Raises: DefinitionError: `COLUMN_MISSING`, `JOIN_INVALID`.
     """
     types = [{f.name.casefold(): f.dataType.simpleString() for f in each.schema.fields} for each in (left, right)]
     for name in on:
+        for side, known in zip((left, right), types, strict=True):
+            if name.casefold() not in known:
+                columns = tuple(side.columns)
+                raise COLUMN_MISSING.error(where=where, operation=method, missing=f"`{name}`", columns=columns)
         one, other = (each[name.casefold()] for each in types)
         if one != other:
             reason = f"column {name} is {one} in one stream and {other} in the other, so cast() one of them"
-            raise JOIN_INVALID_KEY.error(where=where, reason=reason)
+            raise JOIN_INVALID_KEY.error(where=where, method=method, reason=reason)
 
 
-def _check_keys(keys: DataFrame, where: object) -> None:
+def _check_keys(keys: DataFrame, where: object, method: str) -> None:
     """Check that equal keys have equal bytes, by which a live join finds its rows. `as_key` makes that so of numbers.
 
     Raises: DefinitionError: `JOIN_INVALID`.
@@ -113,7 +122,7 @@ def _check_keys(keys: DataFrame, where: object) -> None:
     for each in keys.schema.fields:
         if not isinstance(each.dataType, FloatType | DoubleType) and not _is_one_form(each.dataType):
             reason = f"equal keys of type {each.dataType.simpleString()} may have different bytes"
-            raise JOIN_INVALID_KEY.error(where=where, reason=reason)
+            raise JOIN_INVALID_KEY.error(where=where, method=method, reason=reason)
 
 
 def _is_one_form(kind: DataType) -> bool:
@@ -136,7 +145,7 @@ def joined(left: Frame, right: Frame, step: Step, partitions: Sequence[int] = ()
 
     def made() -> Frame:
         found = matching(left.own, right.own, join, step.where)
-        _check_keys(left.own.select(*found.keys[0]), step.where)
+        _check_keys(left.own.select(*found.keys[0]), step.where, join.method)
         data = _live(left, right, join, found, partitions) if partitions else _planned(left, right, join)
         return Frame(data=data, depth=PLACES + left.depth + right.depth, keyed=True)
 
@@ -217,12 +226,15 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
             frames, join.watermarks, found.reach_us, join.keeps, partitions, strict=True
         )
     ]
-    within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
-    spec = java.JoinSpec.of(found.plan, within, *sides)
     one, other = (_side(frames, number, types, found.keys[number]) for number in (0, 1))
     both = one.unionByName(other)
     keys = [as_key(both, f"{KEY}{i}") for i in range(len(found.keys[0]))]
-    operator = java.LiveJoin(names(both), KEY, _SIDE, *_SIDES, _IS_LATE, spec)
+    columns = java.JoinColumns(names(both), KEY, _SIDE, *_SIDES, _IS_LATE)
+    if join.as_of:
+        operator = java.AsOfJoin(columns, *sides)
+    else:
+        within = java.JoinSpec.UNBOUNDED if join.within_us is None else join.within_us
+        operator = java.LiveJoin(columns, java.JoinSpec.of(found.plan, within, *sides))
     made, late = by_key(both, keys, operator), F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
     return made.select(*_results(left.columns, right.columns, join), STAMP, bad(made, late, F.lit(LATE), (), text))

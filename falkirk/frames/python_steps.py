@@ -164,8 +164,8 @@ class PythonStep:
         is_good = F.col(BAD).isNull() & answer.getField("reason").isNull()
         place = F.posexplode_outer(answer.getField("results")).alias(_PLACE, _RESULT)
         turns = [] if self._timers is None else [F.col(_TURN) if self.data.isStreaming else F.lit(0).alias(_TURN)]
-        told = [answer.getField(name) for name in ("reason", "value", "traceback")]
-        rows = found.select(place, STAMP, letter(found, *told).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
+        parts = [answer.getField(name) for name in ("reason", "value", "traceback")]
+        rows = found.select(place, STAMP, letter(found, *parts).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
         rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
         places = [*(F.col(_TURN) for _ in turns), F.coalesce(F.col(_PLACE), F.lit(0))]
         subs = [each.alias(f"sub{self.depth + i}") for i, each in enumerate(places)]

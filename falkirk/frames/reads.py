@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.local.spark import KAFKA_SOURCE
+from falkirk.theory.offsets import offsets_to_json
 
 
 def read(
@@ -79,4 +80,4 @@ def _options(
 
 
 def _positions(topic: str, positions: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in positions.items()}})
+    return json.dumps({topic: offsets_to_json(positions)})

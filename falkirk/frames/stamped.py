@@ -33,15 +33,11 @@ from falkirk.errors.conditions.frames import (
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
-from falkirk.frames.names import BAD as BAD
-from falkirk.frames.names import GREATEST, PREFIX, TIME
-from falkirk.frames.names import LEAST as LEAST
-from falkirk.frames.names import OURS as OURS
-from falkirk.frames.names import STAMP as STAMP
+from falkirk.frames.names import BAD, GREATEST, LEAST, OURS, PREFIX, STAMP, TIME
 from falkirk.frames.needed import always_and_needs
 from falkirk.frames.python_steps import PythonStep, keys_of
 from falkirk.frames.python_udfs import without_answers, without_udfs
-from falkirk.frames.quiet import quiet as quiet
+from falkirk.frames.quiet import quiet
 
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32
@@ -160,6 +156,7 @@ def _twice(name: str, where: object) -> DefinitionError:
 
 def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
     condition = getattr(error, "getCondition", lambda: None)() or ""
+    operation = step.arguments[1].method if step.operation == "timedJoin" else step.operation
     if condition.startswith(("UNRESOLVED_COLUMN", "FIELD_NOT_FOUND")):
         parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
         missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
@@ -167,13 +164,13 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
             where=step.where,
             column=missing.strip("`"),
             columns=tuple(frame.columns),
-            operation=step.operation,
+            operation=operation,
             missing=missing,
         )
     if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
     return STEP_INVALID_SPARK.error(
-        where=step.where, operation=step.operation, spark_condition=condition, reason=first_line(error)
+        where=step.where, operation=operation, spark_condition=condition, reason=first_line(error)
     )
 
 

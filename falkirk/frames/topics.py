@@ -13,8 +13,8 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.frames import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro, wire
-from falkirk.frames.names import ARRIVED
-from falkirk.frames.stamped import BAD, STAMP, Frame, check_names
+from falkirk.frames.names import ARRIVED, BAD, STAMP
+from falkirk.frames.stamped import Frame, check_names
 
 #: The columns of Spark's Kafka source with headers, for analysis without a broker.
 KAFKA_DDL = (
@@ -141,9 +141,9 @@ def dead_letter(
     Args: traceback: the one of the function that failed on the record.
     """
     read = F.lit(topic) if isinstance(topic, str) else topic
-    told = F.struct(
+    fields = F.struct(
         reason.alias("reason"), F.lit(region).alias("region"), read.alias("topic"),
         F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
         value.alias("value"), *([] if traceback is None else [traceback.alias("traceback")]),
     )  # fmt: skip
-    return F.to_json(told)
+    return F.to_json(fields)

@@ -59,8 +59,8 @@ class UdfCalls:
             return ready.answer(request)
         except Exception:
             text = traceback_text()
-            told = {"reason": reason_of(text), "traceback": text[-TEXT_MAX:]}
-            return ready.answers.encode({"plain": None, "arrow": None, **told})
+            failure = {"reason": reason_of(text), "traceback": text[-TEXT_MAX:]}
+            return ready.answers.encode({"plain": None, "arrow": None, **failure})
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_ready": None}

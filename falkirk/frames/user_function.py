@@ -65,8 +65,8 @@ def time_of(micros: int, zone: tzinfo) -> datetime:
 def check_next(timer: tuple[int | None, ...], fired: int) -> None:
     """Check the timer that a function has returned for one that fired. Raises: ValueError."""
     if timer and timer[0] is not None and timer[0] <= fired:
-        told = [time_of(each, UTC).isoformat() for each in (timer[0], fired)]
-        raise ValueError(f"the next timer is at {told[0]}, which is not after the one that fired at {told[1]}")
+        times = [time_of(each, UTC).isoformat() for each in (timer[0], fired)]
+        raise ValueError(f"the next timer is at {times[0]}, which is not after the one that fired at {times[1]}")
 
 
 def fitted(kind: str, of: pa.StructType, value: object) -> tuple[dict[str, Any], pa.Array]:
@@ -136,15 +136,15 @@ def traceback_text() -> str:
     """Return the traceback of the current error. Its lines of code are redacted, since others read it."""
     error = sys.exc_info()[1]
     assert error is not None, "a function has just failed"
-    told = traceback.TracebackException.from_exception(error)
-    waiting = [told]
+    trace = traceback.TracebackException.from_exception(error)
+    waiting = [trace]
     while waiting:
         each = waiting.pop()
         lines = [(f.filename, f.lineno or 0, f.name, redact(f.line or "")) for f in each.stack]
         each.stack = traceback.StackSummary.from_list(lines)
         waiting += [e for e in (each.__cause__, each.__context__) if e is not None]
         waiting += each.exceptions or []
-    return redact_urls("".join(told.format()))
+    return redact_urls("".join(trace.format()))
 
 
 def reason_of(text: str) -> str:

@@ -184,8 +184,14 @@ class Claim:
     def foreign_records(self) -> list[dict[str, object]]:
         """Return the foreign records in the topic of claims, as `Place.foreign_records` does."""
         count, first = self.forged
-        told = {"topic": self.topic, "count": count, "partition": 0, "offset": first, "reason": "no claim of this home"}
-        return [told] if count else []
+        example = {
+            "topic": self.topic,
+            "count": count,
+            "partition": 0,
+            "offset": first,
+            "reason": "no claim of this home",
+        }
+        return [example] if count else []
 
     def look(self) -> None:
         """Refuse to continue if this process is no longer the owner. Call it at least once a second.

@@ -56,7 +56,7 @@ class LeaseWatch:
             self._seen, self._since_s = lease, self._clock()
         return lease is None or self._clock() - self._since_s > lease.lasts_s or lease.lasts_s == 0.0
 
-    def lose_sight(self) -> None:
+    def restart_wait(self) -> None:
         """Start anew: the lease can't be read, so nobody knows whether the owner renews it."""
         self._seen, self._since_s = None, self._clock()
 
@@ -116,7 +116,7 @@ def await_home(
             except StoreError as error:
                 if error.condition not in ("DATA_AWAY", "STORE_AWAY"):
                     raise
-                watch.lose_sight()
+                watch.restart_wait()
                 state = "waiting: the store does not answer, so nobody can see whether the application runs elsewhere"
             if state not in ("", said):
                 say(state)

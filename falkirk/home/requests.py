@@ -52,7 +52,7 @@ def ask_to_stop(store: Store) -> None:
         store.post_request("stop", {})
 
 
-def ask_to_go_back(
+def ask_for_rollback(
     store: Store,
     asked: Mapping[str, PointNumber],
     *,

@@ -289,7 +289,7 @@ class Coordinator:
                 last, seen_at_s = status["at_s"], time.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
-                self.pulse.hear(limit_s)
+                self.pulse.note_report(limit_s)
                 self._commits |= {r["name"]: r["last_commit"] for r in status["regions"] if r["last_commit"] >= 0}
                 self._warn(status)
                 self._note_down(status)

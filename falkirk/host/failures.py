@@ -6,10 +6,10 @@ into its status, and the coordinator gives them to the next host. A processor th
 there, and the others run. A new start of the application begins without counts. Without a coordinator, a file of the
 home keeps them from one Spark application to the next (counts.py).
 
-Not counted: a full disk, a schema registry that does not answer, and a stray connection to a port of Spark's. Others
-cause them, and they say nothing about the processor. A damaged checkpoint is not counted either, and clears the count:
-it explains the failures before it, and the next start is from another checkpoint. A connection that another task has
-closed counts a quarter, because the failure of that task is the cause.
+Not counted: a full disk, a schema registry that does not answer, a stray connection to a port of Spark's, and a machine
+that is too busy for short batches. Others cause them, and they say nothing about the processor. A damaged checkpoint is
+not counted either, and clears the count: it explains the failures before it, and the next start is from another
+checkpoint. A connection that another task has closed counts a quarter, because the failure of that task is the cause.
 
 An executor (or the JVM, on one machine) that dies says little: perhaps a value killed it, and perhaps its machine was
 switched off. So such an end of the Spark application counts once for each processor that was running, had input, and
@@ -58,6 +58,7 @@ class Cause(Enum):
     LOSS = "an executor was lost: "
     CONNECTION = "another task ended first: "
     DAMAGE = "a damaged checkpoint: "
+    STARVED = "batches too short: "
 
 
 def cause_of(error: Exception, *, was_lost: bool) -> Cause:
@@ -124,7 +125,7 @@ class Failures:
                 count.connections += 1
                 if count.connections % CONNECTIONS_PER_FAILURE == 0:
                     self.add(name, reason)
-            case Cause.REGISTRY:
+            case Cause.REGISTRY | Cause.STARVED:
                 pass
             case Cause.FULL:
                 count.failures = 0

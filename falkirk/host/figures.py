@@ -19,7 +19,6 @@ from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.status import EPOCH_BOUNDS_S
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offsets, Positions
-from falkirk.theory.times import TopicPartition
 
 Published = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """The counts of records that the lanes of this JVM have published: see `falkirk.runtime.figures.published`."""
@@ -37,7 +36,7 @@ class LiveFigures:
         """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
         points, starts = self._live.points(), self._live.starts
         for number, (source, start) in enumerate(starts.items()):
-            read = sum(int(_length(points[-1].read, source, p)) - o for p, o in start.items())
+            read = sum(int(points[-1].read.length_of(source, p)) - o for p, o in start.items())
             self._sources[source] = {"records": read, "lag": _behind(progress, len(start), number)}
         self._state = _state_of(progress)
 
@@ -50,7 +49,7 @@ class LiveFigures:
             topic, log = region.released_to.topic, region.output.log
             ends, upto = self._live.ends.get(log, {}), {}
             for partition in ends:
-                upto[partition] = _length(released, log, partition)
+                upto[partition] = released.length_of(log, partition)
             held = sum(max(0, int(end - upto[p])) for p, end in ends.items())
             records = published.get(lanes.of_jobs(topic), {}).get(topic, {}).get("records")
             outputs[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
@@ -109,7 +108,7 @@ class BatchFigures:
     def describe(self, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its log of epochs."""
         batch, releaser = self._region.batch, self._region.releaser
-        upto = int(_length(released, batch.log, 0))
+        upto = int(released.length_of(batch.log))
         before, self._out = upto if self._out is None else self._out, upto
         self._results += sum(e.rows for e in self._complete if before <= e.number < upto)
         waiting = [e for e in self._complete if e.number >= upto and (e.rows or e.dead)]
@@ -139,10 +138,6 @@ class BatchFigures:
                 lag = max(0, ends - read) if given.log in jobs.seen_ends else None
                 found[name] = {"records": max(0, read - _count(start, given.log)), "lag": lag}
         return found
-
-
-def _length(frontier: OffsetFrontier, log: LogId, partition: int) -> float:
-    return frontier.length(TopicPartition(topic=log, partition=partition))
 
 
 def _count(positions: Mapping[LogId, Offsets], log: LogId) -> int:

@@ -37,7 +37,7 @@ from falkirk.push.errors import passing_error
 from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
 from falkirk.runtime.context import Storage
-from falkirk.theory.ids import Offset, Offsets
+from falkirk.theory.offsets import offsets_from_json
 
 #: At the stop, clients with a response have this long to receive it.
 _CLOSE_S = 2.0
@@ -102,17 +102,20 @@ class Gateway:
 
     def take(self, status: dict[str, Any]) -> None:
         """Use the status that the host has published."""
-        for told in status.get("push", ()):
-            name, bridge = told["source"], self._bridges.get(told["source"])
+        for facts in status.get("push", ()):
+            name, bridge = facts["source"], self._bridges.get(facts["source"])
             counter = self._counters.get(name)
             if counter is None:
                 continue  # the application's file has changed since the coordinator read it
-            counter.schema = StructType.fromJson(told["schema"])
+            counter.schema = StructType.fromJson(facts["schema"])
             if bridge is None:
-                bridge = self._bridges[name] = self._bridge(counter, told["topic"], told["answers"])
-            if "accepted" in told:
+                bridge = self._bridges[name] = self._bridge(counter, facts["topic"], facts["answers"])
+            if "accepted" in facts:
                 bridge.take(
-                    Progress(accepted=_positions(told["accepted"]), acknowledged=_positions(told["acknowledged"]))
+                    Progress(
+                        accepted=offsets_from_json(facts["accepted"]),
+                        acknowledged=offsets_from_json(facts["acknowledged"]),
+                    )
                 )
 
     def _bridge(self, counter: Counter, topic: str, answers: str | None) -> KafkaBridge:
@@ -232,7 +235,3 @@ def _arriving_max(descriptors: int) -> int:
     Args: descriptors: as for `_connections_max`.
     """
     return ARRIVING_MAX if descriptors == resource.RLIM_INFINITY else min(ARRIVING_MAX, descriptors // 4)
-
-
-def _positions(content: dict[str, int]) -> Offsets:
-    return {int(p): Offset(o) for p, o in content.items()}

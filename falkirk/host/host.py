@@ -118,13 +118,13 @@ class Host:
                 unit.prepare()
             shape = shape_of(self._plan, self._context.topics)
             shape.write(self._context.home.path)
-            self._recovery = self._govern(shape)
+            self._recovery = self._new_protocol(shape)
             if waiting := self._failures.line_up([*self._units]):
                 self._say(f"executors died repeatedly, so these processors wait for the progress of others: {waiting}")
             self._context.home.store.fail_taken(
                 "rollback", "the application ended before it was done; it may be done or not"
             )
-            if not self._serve(self._recovery.open):
+            if not self._answer_rollback(self._recovery.open):
                 self._recovery.open(force=force)
             self._refresh()
             self.figures()  # results that are published from now on count
@@ -134,7 +134,7 @@ class Host:
             self.stop()
             raise
 
-    def _govern(self, shape: Shape) -> RecoveryProtocol:
+    def _new_protocol(self, shape: Shape) -> RecoveryProtocol:
         context = self._context
         topics = KafkaLogs(shape.layout, context, partial(writing.settle, context), partial(copying.copy, context))
         logs = AllLogs(topics, self._batches.logs)
@@ -183,7 +183,7 @@ class Host:
         Raises: FalkirkError: a region can't be restored. The error says what to do.
         """
         self._executors.record()
-        self._attempt(self._look_after)
+        self._attempt(self._check_units)
         self._refresh()
         return self.status()
 
@@ -209,7 +209,7 @@ class Host:
         """Whether it has processed all that it should, and ends by itself."""
         return self.once is not None and self.once.is_over
 
-    def _look_after(self) -> None:
+    def _check_units(self) -> None:
         assert self._recovery is not None, "a host that was not started can't be polled"
         for unit in self._units.values():
             if (error := unit.look()) is not None:
@@ -217,7 +217,7 @@ class Host:
         if (name := self._failures.next_trial(self.down)) is not None:
             self._admitted = name
         if self._context.home.store.is_asked("rollback"):
-            self._go_back(self._recovery)
+            self._roll_back(self._recovery)
         self._recovery.turn()
         self._releases_failed = 0
         if self._acceptance is not None:
@@ -270,12 +270,12 @@ class Host:
 
     # -- requests of commands -----------------------------------------------------------------------------------------
 
-    def _go_back(self, recovery: RecoveryProtocol) -> None:
+    def _roll_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
             raise SESSION_LOST_GO_BACK.error()
-        self._serve(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
+        self._answer_rollback(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
 
-    def _serve(self, recover: Callable[..., RollbackDecision]) -> bool:
+    def _answer_rollback(self, recover: Callable[..., RollbackDecision]) -> bool:
         """Take the oldest request to roll back, if there is one; return whether it was carried out."""
         store = self._context.home.store
         request = store.take_request("rollback")

@@ -195,7 +195,7 @@ class Metrics(Collector):
 
     def _state(self, unit: Mapping[str, Any]) -> str:
         """Return the state of a processor. Until a new host reports, all processors are starting."""
-        if not self._pulse.has_heard:
+        if not self._pulse.has_reported:
             return "starting"
         if unit.get("state") == "running" and _is_away(unit):
             return "waiting"

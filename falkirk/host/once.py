@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from falkirk.declare.cut import positions_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.protocol.backlog import Backlog
@@ -20,12 +19,12 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.epochs.until import Until
-from falkirk.runtime.live.at_rest import frontier_of
 from falkirk.runtime.live.inputs import end_of_records
 from falkirk.store import Store
 from falkirk.store.values import Decision
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import LogId, LogKind, Offset, Offsets, Positions
+from falkirk.theory.ids import LogId, LogKind, Positions
+from falkirk.theory.offsets import positions_from_json, positions_to_json
 
 _log = logging.getLogger("falkirk")
 
@@ -59,9 +58,9 @@ class Once:
         self, layout: Layout, ends: Callable[[LogId], OffsetFrontier], store: Store,
         batches: Mapping[str, BatchRegion], decided: Decision,
     ) -> None:  # fmt: skip
-        sources = positions_of(decided.content)
+        sources = positions_from_json(decided.content)
         self._store, self._batches, self._number = store, batches, decided.number
-        self._backlog = Backlog(layout, ends, frontier_of(sources))
+        self._backlog = Backlog(layout, ends, OffsetFrontier.before(sources))
         self._layout = layout
         self.status = OnceStatus()
         self._bound_batches()
@@ -89,7 +88,7 @@ class Once:
     def _bound_batches(self) -> None:
         """Tell each batch where its inputs end, as far as that is known."""
         for name, batch in self._batches.items():
-            known = {log: _positions(end) for log, end in self._backlog.ends(name).items()}
+            known = {log: end.positions().get(log, {}) for log, end in self._backlog.ends(name).items()}
             batch.jobs.until = Until(ends=known, is_final=self._backlog.is_final(name))
 
 
@@ -138,7 +137,7 @@ def decide(store: Store, sources: Collection[LogId], ends: Callable[[Collection[
         return found
     newest = store.newest_decision(_KIND, _ENDS)
     number = 0 if newest is None else newest.number + 1
-    content |= {log: {str(p): o for p, o in offsets.items()} for log, offsets in ends(new).items()}
+    content |= positions_to_json(ends(new))
     store.record_decision(_KIND, _ENDS, number, content)
     decided = store.decision(_KIND, _ENDS, number)
     assert decided is not None, "it was just recorded"
@@ -156,7 +155,3 @@ def ends_of_sources(
         log: {0: files[log].present_end()} if log.kind is LogKind.FILES else end_of_records(topics, connection, log)
         for log in logs
     }
-
-
-def _positions(end: OffsetFrontier) -> Offsets:
-    return {e.partition: Offset(int(n)) for e, n in end.prefixes}

@@ -11,22 +11,19 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.sql import SparkSession
 
-from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.host import SESSION_LOST_GONE
 from falkirk.home.folder import write_atomically
 from falkirk.home.identity import identity_of
 from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
+from falkirk.host.start import application_session
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import session as spark_session
 from falkirk.local.submitted import add_py_files
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas
@@ -104,23 +101,6 @@ class Prepared:
 
     def _tell(self, state: str) -> None:
         write_atomically(self._folder / STATE, state)
-
-
-def application_session(
-    app: Application, master: str | None, slots: int, conf: Mapping[str, str] | None = None
-) -> SparkSession:
-    """Return the Spark session of an application.
-
-    Args: slots: the number for a local master, if no master is named. conf: the user's settings.
-    """
-    return spark_session(
-        app.name,
-        master=master or f"local[{slots}]",
-        buffer_timeout=app.buffer_timeout,
-        state_partitions=app.state_partitions,
-        conf=conf,
-        data=app.data,
-    )
 
 
 def digests(file: Path, began_s: float) -> dict[str, str]:

@@ -29,23 +29,17 @@ from falkirk.home import guard
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home, write_atomically
 from falkirk.host.failures import PASSING, Failures
-from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
 from falkirk.host.once import OnceStatus
-from falkirk.host.prepared import Prepared, application_session
-from falkirk.host.query import record_processes
+from falkirk.host.prepared import Prepared
 from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
 from falkirk.host.spans import is_recorded
+from falkirk.host.start import application_session, plan_for_start, prepare_host, record_processes
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
-from falkirk.plan.objective import chosen_for
-from falkirk.plan.planner import plan_application
-from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.shown.values import as_json
-from falkirk.plan.slots import check_slots, slots_needed, slots_to_have
-from falkirk.plan.topics import notes_on_clocks, prepare_topics
-from falkirk.runtime.context import Context
+from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.disk import is_full
 from falkirk.system.signals import stop_on_signals
@@ -136,8 +130,8 @@ def main() -> int:
     except Exception as error:
         # An error of Spark or the JVM: a new host may succeed. The reason is kept in case no host does.
         _say(traceback.format_exc())
-        told = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
-        write_status(home_path, (), failures=failures, recorder=recorder, error=told)
+        failure = HOST_FAILED.error(name=type(error).__name__, reason=first_line(error))
+        write_status(home_path, (), failures=failures, recorder=recorder, error=failure)
         return EXIT_RESTART
 
 
@@ -190,29 +184,18 @@ def _run(
         session = prepared.session if prepared else application_session(app, settings.master, wanted, settings.conf)
     record_processes(home, session)
     exposed = exposure(session)
-    with step("plan"):
-        if prepared is None:
-            app = with_schemas(app, home.path, Use.START)
-            planned = plan_application(app, session, home.identity)
-        else:
-            planned = prepared.plan
-        plan = chosen_for(planned, home.store.measurements, standby=settings.keeps_standby)
-    context = Context(
-        session=session, connection=connection, home=home, state_partitions=app.state_partitions,
-        fenced=plan.fenced, recorder=recorder,
-    )  # fmt: skip
-    with step("topics"):
-        prepare_topics(plan, topics, create_missing=settings.create_topics)
-    for note in notes_on_clocks(plan, topics):
-        _say(note)
-    slots = slots_needed(plan, topics)
-    available = check_slots(slots, session)
-    write_atomically(home_path / PLAN, json.dumps(as_json(plan, slots, available), indent=1))
     launch = Launch(  # the outage of a broker or a store is no part of a restart
         began_s=None if outages else settings.died_at_s or began_s, standby=prepared is not None,
         keeps_standby=settings.keeps_standby,
     )  # fmt: skip
-    host = Host(plan, context, history=app.history, say=_say, failures=failures, is_once=settings.once, launch=launch)
+    planned = None if prepared is None else prepared.plan
+    plan = plan_for_start(app, session, home, planned=planned, keeps_standby=settings.keeps_standby)
+    new = prepare_host(
+        plan, app, session, connection, home, create_topics=settings.create_topics, is_once=settings.once,
+        launch=launch, failures=failures, recorder=recorder, say=_say, warn=_say,
+    )  # fmt: skip
+    host = new.host
+    write_atomically(home_path / PLAN, json.dumps(as_json(plan, new.slots, new.available), indent=1))
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set, replaced=settings.replaced if plan.fenced else None)
     if stopping.is_set():

@@ -12,15 +12,15 @@ class Pulse:
 
     def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._limit_s, self._at_start_s = clock, limit_s, limit_s
-        self._turned_at_s = self._heard_at_s = clock()
+        self._turned_at_s = self._reported_at_s = clock()
         self.hosts = 0
         #: Whether the present host has reported.
-        self.has_heard = False
+        self.has_reported = False
 
     def begin(self) -> None:
         """Note that the coordinator starts a host."""
-        self._limit_s, self.has_heard = self._at_start_s, False
-        self._turned_at_s = self._heard_at_s = self._clock()
+        self._limit_s, self.has_reported = self._at_start_s, False
+        self._turned_at_s = self._reported_at_s = self._clock()
         self.hosts += 1
 
     def turn(self) -> None:
@@ -29,17 +29,17 @@ class Pulse:
 
     def rest(self) -> None:
         """Note that the coordinator waits for another process that runs the application."""
-        self._turned_at_s = self._heard_at_s = self._clock()
+        self._turned_at_s = self._reported_at_s = self._clock()
 
-    def hear(self, limit_s: float) -> None:
+    def note_report(self, limit_s: float) -> None:
         """Note that the host has reported. Args: limit_s: a host that is silent for longer hangs."""
-        self._limit_s, self.has_heard = limit_s, True
-        self._heard_at_s = self._clock()
+        self._limit_s, self.has_reported = limit_s, True
+        self._reported_at_s = self._clock()
 
     @property
     def silent_s(self) -> float:
         """The time since the last report of the host."""
-        return self._clock() - self._heard_at_s
+        return self._clock() - self._reported_at_s
 
     def failing(self) -> str:
         """Return why the application is not healthy; empty: it is."""

@@ -10,7 +10,6 @@ import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,7 +21,7 @@ from falkirk.errors.conditions.host import GATEWAY_MISSING, HOST_FAILED_THREAD
 from falkirk.errors.spark import first_line
 from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
-from falkirk.home.folder import Home, ProcessRecord, open_home
+from falkirk.home.folder import Home, open_home
 from falkirk.home.guard import is_replaced
 from falkirk.home.lease import refuse_leased
 from falkirk.home.requests import stop_asked, stop_asked_if_reachable
@@ -30,14 +29,8 @@ from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
 from falkirk.host.spans import exported, is_recorded
+from falkirk.host.start import application_session, jvm_pid, plan_for_start, prepare_host, record_processes
 from falkirk.kafka.connection import Connection
-from falkirk.local.spark import session as spark_session
-from falkirk.plan.objective import chosen_for
-from falkirk.plan.planner import plan_application
-from falkirk.plan.schemas import Use, with_schemas
-from falkirk.plan.slots import check_slots, slots_needed
-from falkirk.plan.topics import notes_on_clocks, prepare_topics
-from falkirk.runtime.context import Context
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.traced import OFF, Recorder
 
@@ -212,49 +205,27 @@ def run_here(
     if app.pushed:
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
     launch = Launch(began_s=time.time())
-    session = spark_session(
-        app.name,
-        master="local[32]",
-        buffer_timeout=app.buffer_timeout,
-        state_partitions=app.state_partitions,
-        data=app.data,
-    )
+    session = application_session(app, None, 32)
     if app.data is not None:
         refuse_leased(home or app.home, app.name, app.store, app.data)
     opened, claim = open_home(home or app.home, app.name, app.store, data=app.data), None
     recorder = Recorder(is_on=is_recorded())
     try:
         stop_asked(opened.store)  # clear the stop request of a former run
-        opened.kill_leftovers(spare_pid=_jvm_pid(session), spare_application=session.sparkContext.applicationId)
+        opened.kill_leftovers(spare_pid=jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
-        app = with_schemas(app, opened.path, Use.START)
-        planned = plan_application(app, session, opened.identity)
-        plan = chosen_for(planned, opened.store.measurements, standby=False)
-        context = Context(
-            session=session, connection=connection, home=opened, state_partitions=app.state_partitions,
-            fenced=plan.fenced, recorder=recorder,
-        )  # fmt: skip
+        plan = plan_for_start(app, session, opened)
         claim = Claim(connection, opened)
-        prepare_topics(plan, context.topics, create_missing=create_topics)
-        for note in notes_on_clocks(plan, context.topics):
-            log.warning("%s", note)
-        check_slots(slots_needed(plan, context.topics), session)
         claim.await_former()
         counts = KeptCounts(opened.path)
-        host = Host(plan, context, history=app.history, failures=counts.failures, is_once=once, launch=launch)
+        host = prepare_host(
+            plan, app, session, connection, opened, create_topics=create_topics, is_once=once, launch=launch,
+            failures=counts.failures, recorder=recorder,
+        ).host  # fmt: skip
         return Query(host, opened, counts, claim, force=force, recorder=recorder)
     except BaseException:
         if claim is not None:
             claim.close()
         opened.close()
         raise
-
-
-def record_processes(home: Home, session: Any) -> None:
-    """Record this process's JVM and Spark application, which the next run must end before it reads outputs."""
-    home.record_processes((ProcessRecord.of(_jvm_pid(session), "jvm"),), (session.sparkContext.applicationId,))
-
-
-def _jvm_pid(session: Any) -> int:
-    return int(session._jvm.java.lang.ProcessHandle.current().pid())

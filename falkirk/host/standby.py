@@ -64,8 +64,8 @@ class Standby:
         wanted: bool | None, master: str | None,
     ) -> None:  # fmt: skip
         self._start, self._send, self._say, self._master = start, send, say, master
-        told = os.environ.get(VARIABLE, "")
-        self._wanted = wanted if wanted is not None or told not in ("0", "1") else told == "1"
+        setting = os.environ.get(VARIABLE, "")
+        self._wanted = wanted if wanted is not None or setting not in ("0", "1") else setting == "1"
         self._is_possible = master is None or is_local(master)
         #: Whether one is kept without regard to memory and processors.
         self.is_certain = self._is_possible and self._wanted is True

@@ -90,9 +90,9 @@ class SupervisedBatch(Supervised):
             return error
         if isinstance(error, JVM_DIED):
             return SESSION_LOST_GONE.error()
-        told = EPOCH_KEEPS_FAILING.error(where=self.where, region=self.name, reason=first_line(error))
-        told.__cause__ = error
-        return told
+        final = EPOCH_KEEPS_FAILING.error(where=self.where, region=self.name, reason=first_line(error))
+        final.__cause__ = error
+        return final
 
     def count_failure(self, reason: str) -> None:
         """See Supervised. A batch counts the failures of its epochs itself."""

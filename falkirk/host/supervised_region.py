@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
@@ -14,9 +15,11 @@ from falkirk.host.measurements import RegionMeasurements
 from falkirk.host.recorded import checkpoint_of
 from falkirk.host.supervised import Supervised, Supervision
 from falkirk.plan import objective
+from falkirk.plan.reasons import seconds
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
+from falkirk.runtime.live.starved import Starvation
 from falkirk.runtime.live.state_files import damage_of_state
 from falkirk.runtime.live.triage import Damage, damage_of, fatal_of, refuse_split_keys
 from falkirk.system.traced import condition_of
@@ -37,6 +40,7 @@ class SupervisedRegion(Supervised):
         #: The cause of the last failure, until it is counted.
         self._cause = Cause.OWN
         self._opening: Opening | None = None
+        self._starvation = Starvation(math.inf)  # `refresh` makes one for each start
         self._started_at_s = math.inf
         #: The last batch of Spark whose span was recorded.
         self._recorded: object = None
@@ -79,7 +83,24 @@ class SupervisedRegion(Supervised):
         self._figures.look(progress)
         if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)
+        if (interval_s := self._starvation.look(live.points()[-1], live.has_input)) is not None:
+            self._lengthen(interval_s)
         return None
+
+    def _lengthen(self, interval_s: float) -> None:
+        """Have the region start again with a longer interval, if it can start alone."""
+        live, status = self.live, self.status
+        before, after = seconds(live.region.interval_s), seconds(interval_s)
+        reason = f"tasks took longer to start than {before}, and read nothing; checkpoints every {after} from now on"
+        self._starvation = Starvation(math.inf)
+        if live.may_write_elsewhere():  # a restart would be one of the Spark application, which begins with short ones
+            log.warning("%s: %s would help", self.name, reason)
+            return
+        live.region = replace(live.region, interval_s=interval_s)
+        live.end(reason)
+        self._cause, live.ready_at_s = Cause.STARVED, time.monotonic()
+        status.state, status.detail = "restarting", f"{Cause.STARVED.value}{reason}"
+        self._say(f"{self.name}: {reason}; restarting")
 
     def _record_checkpoint(self, progress: Mapping[str, Any]) -> None:
         if (batch := progress.get("batchId")) != self._recorded:
@@ -151,6 +172,7 @@ class SupervisedRegion(Supervised):
         if opening is None or opening is self._opening or self.live.query is None:
             return
         self._opening, self._started_at_s, self._due = opening, time.monotonic(), None
+        self._starvation = Starvation(self.live.region.interval_s)
         suppresses = opening.release.barrier is not None
         fate = "dropped" if suppresses else "published again"
         status.state, status.detail, status.incarnation = "running", "", opening.incarnation

@@ -147,12 +147,12 @@ class Connection:
         name, secret = self.username or "", _reveal(self.password)
         if self.token_url is None:
             return {"username": name, "password": secret}
-        told = {"clientId": name, "clientSecret": secret}
+        credentials = {"clientId": name, "clientSecret": secret}
         if self.scope is not None:
-            told["scope"] = self.scope
+            credentials["scope"] = self.scope
         if self.ca_location is not None:  # for the server that issues tokens; brokers have a separate option
-            told |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
-        return told
+            credentials |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_location}
+        return credentials
 
     def _check_bootstrap(self) -> None:
         for address in self.bootstrap.split(",") if isinstance(self.bootstrap, str) else ("",):

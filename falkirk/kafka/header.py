@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from falkirk.errors.conditions.kafka import HEADER_MALFORMED
-from falkirk.theory.channel import Channel
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 
@@ -61,15 +60,6 @@ class Header:
             incarnation=Incarnation(int(incarnation)),
             stamp=stamp_of(numbers),
             state_partition=int(state),
-        )
-
-    def channel(self, output_partition: int) -> Channel:
-        """Return the channel on which a record with this header reached `output_partition`."""
-        return Channel(
-            source=self.stamp.source,
-            source_partition=self.stamp.partition,
-            state_partition=self.state_partition,
-            output_partition=output_partition,
         )
 
 

@@ -1,4 +1,4 @@
-"""Topics: reads the settings and positions of Kafka topics, and creates and deletes topics.
+"""Topics: reads the settings and positions of Kafka topics, and creates topics.
 
 A position is the offset of the next record, so a partition's records are [first, end). End positions are high
 watermarks, for every isolation level of a reader. A leader may hold more records (replication.py).
@@ -150,12 +150,6 @@ class Topics:
     def _created(self, topic: str, partitions: int, config: dict[str, str]) -> "Future[None]":
         new = NewTopic(topic, num_partitions=partitions, config=config)
         return self._admin.create_topics([new], request_timeout=self._timeout_s)[topic]
-
-    def delete(self, topic: str) -> None:
-        """Delete `topic` with all its records, and wait until Kafka no longer lists it; a missing topic is no error."""
-        future = self._admin.delete_topics([topic], request_timeout=self._timeout_s)[topic]
-        self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, "deleting a topic", topic)
-        self._await(lambda: not self.exists(topic), "deleting a topic", topic)
 
     def first_positions(self, topic: str) -> Offsets:
         """Return the position of the oldest remaining record, per partition.

@@ -49,7 +49,7 @@ class StepwiseRun:
         if waiting:
             self._runner.run(waiting[0])
             return True
-        if self._runner.decide(epochs):
+        if self._runner.cut_if_due(epochs):
             return True
         if not epochs or not self._runner.saves_at_rest(epochs[-1]):
             return False

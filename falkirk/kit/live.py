@@ -6,7 +6,7 @@ from typing import Any
 
 from falkirk.declare.policy import Delivery
 from falkirk.kit.steps import LiveSteps, RegionResult
-from falkirk.kit.world import MemoryRecord, Saved, World, before
+from falkirk.kit.world import MemoryRecord, Saved, World
 from falkirk.plan.region import Region
 from falkirk.protocol.ports import Health, Point, Range
 from falkirk.store import Store
@@ -93,7 +93,7 @@ class MemoryRegion:
         """See RegionPort."""
         return tuple(
             Point(
-                number=number, read=self._before(saved.read), sent=before(self._output, saved.sent),
+                number=number, read=self._before(saved.read), sent=OffsetFrontier.prefix(self._output, saved.sent),
                 made_at_s=saved.made_at_s,
             )
             for number, saved in sorted(self.saved.items())
@@ -115,10 +115,7 @@ class MemoryRegion:
         """See RegionPort."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         saved, void = self.saved[number], self._void(self._output)
-        covered = [
-            max(read, upto.length(TopicPartition(topic=source, partition=0)))
-            for source, read in zip(self._sources, saved.read, strict=True)
-        ]
+        covered = [max(read, upto.length_of(source)) for source, read in zip(self._sources, saved.read, strict=True)]
         return tuple(
             (self._output, 0, offset, Offset(offset + 1))
             for offset, record in self._world.since(self._output, saved.sent)

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from falkirk.kit.world import World, before
+from falkirk.kit.world import World
 from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, Positions
-from falkirk.theory.times import TopicPartition
 
 
 class MemoryLogs:
@@ -17,25 +16,21 @@ class MemoryLogs:
 
     def ends(self, topic: LogId) -> OffsetFrontier:
         """See LogsPort."""
-        return before(topic, self._world.end(topic))
-
-    def begins(self, topic: LogId) -> OffsetFrontier:
-        """Return where a topic begins."""
-        return before(topic, Offset(0))
+        return OffsetFrontier.prefix(topic, self._world.end(topic))
 
     def copy(self, held: LogId, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort. Raises: Crash: between two records."""
-        begin, end = _offset(self.copied(held, sink) | first, held), _offset(last, held)
+        begin, end = (self.copied(held, sink) | first).length_of(held), last.length_of(held)
         void = {o for v in self._store.voided_ranges(held) for o in range(v.first, v.last_exclusive)}
-        for offset, record in self._world.since(held, begin):
+        for offset, record in self._world.since(held, Offset(int(begin))):
             if offset < end and offset not in void:
                 self._world.append(LogId(sink), replace(record, stamp=(offset,)))
-        return before(held, max(begin, end))
+        return OffsetFrontier.prefix(held, max(begin, end))
 
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort."""
         last = self._world.topic(LogId(sink))[-1:]
-        return before(held, Offset(last[0].stamp[0] + 1 if last else 0))
+        return OffsetFrontier.prefix(held, Offset(last[0].stamp[0] + 1 if last else 0))
 
     def sink_ends(self, held: LogId, sink: str) -> Positions:
         """See LogsPort."""
@@ -50,7 +45,3 @@ class MemoryLogs:
 
     def acknowledge(self, topic: LogId, upto: OffsetFrontier) -> None:
         """See LogsPort. Nobody outside waits for it."""
-
-
-def _offset(upto: OffsetFrontier, topic: LogId) -> Offset:
-    return Offset(int(upto.length(TopicPartition(topic=topic, partition=0))))

@@ -37,8 +37,9 @@ from falkirk.declare.stream import LatestValue
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
+from falkirk.frames.names import BAD, STAMP
 from falkirk.frames.python_steps import schema_of
-from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import declared
 from falkirk.frames.user_function import Fit, results_of
 from falkirk.kit.place import RECORD_BYTES_MAX

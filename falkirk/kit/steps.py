@@ -21,8 +21,8 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import stamped as frames
 from falkirk.frames import windows
 from falkirk.frames.empty import no_rows_of
-from falkirk.frames.names import LEAST
-from falkirk.frames.stamped import BAD, STAMP, Frame, aggregates_of, key_column
+from falkirk.frames.names import BAD, LEAST, STAMP
+from falkirk.frames.stamped import Frame, aggregates_of, key_column
 from falkirk.frames.topics import parse, parsing
 from falkirk.frames.unions import after, numbered
 from falkirk.kafka.header import split_header

@@ -4,9 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, PointNumber
-from falkirk.theory.times import TopicPartition
 
 
 class Crash(BaseException):
@@ -105,8 +103,3 @@ class World:
 
 #: No write has this number.
 _NEVER = 0
-
-
-def before(topic: LogId, offset: Offset) -> OffsetFrontier:
-    """Return the frontier of a topic's records before an offset."""
-    return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): offset})

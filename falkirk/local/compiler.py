@@ -38,8 +38,8 @@ def compile_java(
         command, cwd=sources, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode != 0:
-        told = (done.stdout + done.stderr).replace(f"{sources.resolve()}{os.sep}", "")
-        lines = [line.rstrip() for line in told.splitlines() if set(line.strip()) - {"-"}]
+        output = (done.stdout + done.stderr).replace(f"{sources.resolve()}{os.sep}", "")
+        lines = [line.rstrip() for line in output.splitlines() if set(line.strip()) - {"-"}]
         telling = lines[:_LINES_MAX] or [f"the compiler ended with code {done.returncode} and said nothing"]
         raise MachineError(
             "MODULE_NOT_COMPILED",

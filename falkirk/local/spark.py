@@ -351,8 +351,8 @@ def _tell_executors(session: SparkSession, option: str, url: str) -> None:
     """Refuse a cluster whose executors were started without the address of the token server."""
     name = "spark.executor.extraJavaOptions"
     given = session.sparkContext.getConf().get(name) or ""
-    told = [word.removeprefix(option).split(",") for word in given.split() if word.startswith(option)]
-    if writes_elsewhere(session) and not any(url in urls for urls in told):
+    several = [word.removeprefix(option).split(",") for word in given.split() if word.startswith(option)]
+    if writes_elsewhere(session) and not any(url in urls for urls in several):
         missing = MissingSetting(name=name, wanted=f"{option}{url}", found=given or None, reason="for OAUTHBEARER")
         raise SESSION_SETTINGS_MISSING_TOKENS.error(missing=(missing,), url=url, name=name, option=option)
 

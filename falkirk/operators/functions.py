@@ -12,7 +12,7 @@ from falkirk.analysis.columns import require
 from falkirk.declare.asserting import word_of
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.frames.python_steps import schema_of as schema_of
+from falkirk.frames.python_steps import schema_of
 from falkirk.operators.ages import Age
 from falkirk.operators.call import KIND, LETTER, Call, current
 

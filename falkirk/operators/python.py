@@ -67,8 +67,8 @@ class RowCollector:
             raise Poison(poison_text(row, text)) from None
         stamp = row.get("stamp") if stamp is None else stamp
         place = {n: stamp[n] for n in _STAMP if n in stamp} if isinstance(stamp, Mapping) else {}
-        told = {"reason": reason_of(text), "region": self._region, "value": row_text(row), **place}
-        self.add(LETTER, {"key": None, "value": json.dumps({**told, "traceback": text[-TEXT_MAX:]})})
+        fields = {"reason": reason_of(text), "region": self._region, "value": row_text(row), **place}
+        self.add(LETTER, {"key": None, "value": json.dumps({**fields, "traceback": text[-TEXT_MAX:]})})
 
     def ready(self) -> bool:
         """Return whether there are enough rows to send."""

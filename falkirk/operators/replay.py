@@ -13,8 +13,8 @@ from falkirk.declare.watermark import watermark_of_state
 from falkirk.declare.windows import divided, is_in_one_partition
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
-from falkirk.frames.names import GREATEST, TIME
-from falkirk.frames.stamped import BAD, STAMP, Frame, attempt, good
+from falkirk.frames.names import BAD, GREATEST, STAMP, TIME
+from falkirk.frames.stamped import Frame, attempt, good
 from falkirk.frames.unions import united
 from falkirk.operators import watermarks
 from falkirk.operators.functions import map_rows, stateful

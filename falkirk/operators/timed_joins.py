@@ -1,11 +1,15 @@
-"""Timed joins: a join of two streams with event time in micro-batches, which means the same as a live one.
+"""Timed joins: joins of two streams with event time in micro-batches, which mean the same as live ones.
 
 The time of a row's partition decides whether the row is late. All rows that are not late meet all their partners: a row
 is kept until the watermark of each partition of the other source has passed the times of its possible partners. A row
 that then has met none is a result by itself, if the kind of the join wants it. So results do not depend on the ends of
 epochs.
+
+In a join as of the time of a record, a left row waits until that watermark of the right source has passed it, and then
+meets the newest right row of its key that is not later.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -18,11 +22,15 @@ from falkirk.declare.watermark import Watermark
 from falkirk.frames.event_time import LATE
 from falkirk.frames.joins import columns_of, matching, ours_of, tagged, together
 from falkirk.frames.names import GREATEST, STAMP, TIME
-from falkirk.operators.call import LETTER, Call, current
+from falkirk.operators.call import KIND, LETTER, Call, current
 from falkirk.operators.watermarks import NEVER, Times, letter_of
 
 #: Whether a row has made a pair; whether it is of this epoch.
 _PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
+#: The least watermarks of both sides, as one column of a join of all pairs, and as two of a join as of a time.
+_LIMIT, _OF_LEFT, _OF_RIGHT = "__falkirk_limit", "__falkirk_limit_left", "__falkirk_limit_right"
+#: A left row, or a right one; the newest right row that is not later; the time of the next one.
+_RECORD, _VERSION, _NEWEST, _NEXT = "__falkirk_record", "__falkirk_version", "__falkirk_newest", "__falkirk_next"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +56,8 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     sides = (left, right)
     one, other = (each.rows.select(*_named(each.columns)) for each in sides)
     found = matching(one, other, join, step.where)
+    if join.as_of:
+        return _as_of(call, sides, step, region)
     slots = [call.slot("join-left"), call.slot("join-right")]
     waiting = tuple(
         _waiting(call, slot, side, watermark, region)
@@ -67,21 +77,90 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
         limit = _limit(call, sides[1 - number], join.watermarks[1 - number])
         timed = rows.drop(_IS_NEW).crossJoin(F.broadcast(limit))
         if join.keeps[number]:
-            gone = timed.where((ends < F.col("__falkirk_limit")) & ~F.col(_PAIRED))
+            gone = timed.where((ends < F.col(_LIMIT)) & ~F.col(_PAIRED))
             results = results.unionByName(_alone(gone, number, left, right, join, results.schema))
-        call.keep(slots[number], timed.where(ends >= F.col("__falkirk_limit")).drop("__falkirk_limit"))
+        call.keep(slots[number], timed.where(ends >= F.col(_LIMIT)).drop(_LIMIT))
     return results
 
 
-def _waiting(call: Call, slot: str, side: Side, watermark: Watermark, region: str) -> DataFrame:
-    """Return the rows of former epochs that may still make a pair, and the new ones. Late ones become dead letters."""
+def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> DataFrame:
+    """Return the results of an epoch of a join as of the time of a record. Late rows become dead letters."""
+    join, (left, right) = step.arguments[1], sides
+    slots = [call.slot("join-left"), call.slot("join-right")]
+    records, versions = (
+        _waiting(call, slot, side, watermark, region, marks=()).drop(_IS_NEW)
+        for slot, side, watermark in zip(slots, sides, join.watermarks, strict=True)
+    )
+    limits = [_limit(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
+    moment = F.broadcast(limits[0].toDF(_OF_LEFT).crossJoin(limits[1].toDF(_OF_RIGHT)))
+    both = _in_one(records, versions, join).crossJoin(moment)
+    over = f"OVER (PARTITION BY {', '.join(_keys(join))} ORDER BY {TIME}, {_RECORD} IS NOT NULL, {STAMP})"
+    met = both.selectExpr(
+        "*", f"last({_VERSION}, true) {over} AS {_NEWEST}", f"lead({_VERSION}.{TIME}) IGNORE NULLS {over} AS {_NEXT}"
+    )
+    is_record, newest, waits = F.col(_RECORD).isNotNull(), F.col(_NEWEST), F.col(TIME) >= F.col(_OF_RIGHT)
+    floor, is_known = F.least(_OF_LEFT, _OF_RIGHT), newest.isNotNull()
+    next_, is_young = F.col(_NEXT), F.lit(True)
+    if join.within_us is not None:
+        is_known &= newest[TIME] + F.lit(join.within_us) >= F.col(TIME)
+        is_young = F.col(TIME) + F.lit(join.within_us) >= floor
+    gives = F.lit(True) if join.keeps[0] else is_known
+    result = F.struct(*_results(left.columns, right.columns, join, F.when(is_known, newest)))
+    kinds = {
+        "waiting": (is_record & waits, F.col(_RECORD)),
+        "result": (is_record & ~waits & gives, result),
+        "version": (~is_record & is_young & (next_.isNull() | (next_ > floor)), F.col(_VERSION)),
+    }
+    kind = F.coalesce(*[F.when(holds, F.lit(name)) for name, (holds, _) in kinds.items()])
+    divided = met.select(kind.alias(KIND), *[F.when(holds, row).alias(n) for n, (holds, row) in kinds.items()])
+    types = {name: divided.schema[name].dataType for name in kinds}
+    parts = call.split(divided.where(F.col(KIND).isNotNull()), types, determined_by=both)  # type: ignore[arg-type]
+    call.keep(slots[0], parts["waiting"])
+    call.keep(slots[1], parts["version"])
+    return parts["result"]
+
+
+def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFrame:
+    """Return the rows of both sides with their keys and times. A version without a key is left out."""
+    with_key = " AND ".join(f"`{name}` IS NOT NULL" for name in join.on)
+    rows = {_RECORD: records, _VERSION: versions.where(with_key)}
+    types = {name: StructType(each.schema.fields) for name, each in rows.items()}
+    found = [
+        each.select(
+            *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME, STAMP,
+            *[(F.struct(*_named(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n) for n in rows],
+        )
+        for name, each in rows.items()
+    ]  # fmt: skip
+    return found[0].unionByName(found[1])
+
+
+def _keys(join: TimedJoin) -> list[str]:
+    return [f"__falkirk_k{number}" for number in range(len(join.on))]
+
+
+def _results(left: Sequence[str], right: Sequence[str], join: TimedJoin, newest: Column) -> list[Column]:
+    """Return the columns of a result of a record and its version, which may be null."""
+    others = [name for name in right if name.casefold() not in join.shared]
+    columns = [*[F.col(_RECORD)[name] for name in left], *[newest[name] for name in others]]
+    return [each.alias(name) for each, name in zip(columns, columns_of(left, right, join), strict=True)]
+
+
+def _waiting(
+    call: Call, slot: str, side: Side, watermark: Watermark, region: str, marks: Sequence[str] = (_PAIRED,)
+) -> DataFrame:
+    """Return the rows of former epochs that may still make a pair, and the new ones. Late ones become dead letters.
+
+    Args: marks: the columns that tell what has become of a row. They are false for new rows.
+    """
     kept = [*side.columns, STAMP, TIME]
     is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
     late = side.rows.where(is_late)
     letter = letter_of(late.drop(TIME, GREATEST), F.lit(LATE), region)
     call.reject(late.select(F.lit(None).cast(LETTER["key"].dataType).alias("key"), letter))
-    new = side.rows.where(~is_late).select(*_named(kept), F.lit(False).alias(_PAIRED))
-    schema = StructType([*[side.rows.schema[name] for name in kept], StructField(_PAIRED, BooleanType())])
+    new = side.rows.where(~is_late).select(*_named(kept), *[F.lit(False).alias(name) for name in marks])
+    more = [StructField(name, BooleanType()) for name in marks]
+    schema = StructType([*[side.rows.schema[name] for name in kept], *more])
     old = call.before(slot, schema).withColumn(_IS_NEW, F.lit(False))
     return old.unionByName(new.withColumn(_IS_NEW, F.lit(True)))
 
@@ -103,7 +182,7 @@ def _limit(call: Call, other: Side, watermark: Watermark) -> DataFrame:
     """Return the least watermark of the partitions of the other source, in one row."""
     count = sum(call.epoch.partitions.get(name, 1) for name in other.sources)
     least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
-    return other.times.after.agg(least.alias("__falkirk_limit"))
+    return other.times.after.agg(least.alias(_LIMIT))
 
 
 def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoin, schema: StructType) -> DataFrame:

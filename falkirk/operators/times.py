@@ -22,7 +22,7 @@ from pyspark.sql.types import StringType, StructType
 
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.frames.event_time import LATE, unfit
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.frames.topics import dead_letter
 from falkirk.operators.call import KIND, LETTER, current
 
@@ -47,9 +47,9 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     number = F.floor(time / F.lit(by.every_us)).cast("long")
     reason = F.when(bad.isNotNull(), bad).when((number + 1) * F.lit(by.every_us) <= complete, F.lit(LATE))
     row = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != STAMP]))
-    told = dead_letter(reason, region, topic, row)
+    content = dead_letter(reason, region, topic, row)
     result = F.struct(*[F.col(f"`{c}`") for c in rows.columns], number.alias(SLICE))
-    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), told.alias("value"))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), content.alias("value"))
     judged = rows.select(
         F.when(reason.isNull(), F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
         F.when(reason.isNull(), result).alias("result"), F.when(reason.isNotNull(), letter).alias("letter"),

@@ -225,5 +225,5 @@ def letter_of(rows: DataFrame, reason: Column, region: str, within: str = "") ->
     """Return the dead letter of a row: as that of a row on which a function failed. Args: within: where it is."""
     own = F.to_json(F.struct(*[F.col(f"{within}`{c}`") for c in rows.columns if c not in OURS]))
     place = [F.col(f"{within}{STAMP}.{name}") for name in ("source", "partition", "offset")]
-    told = F.struct(reason.alias("reason"), F.lit(region).alias("region"), own.alias("value"), *place)
-    return F.to_json(told).alias("value")
+    fields = F.struct(reason.alias("reason"), F.lit(region).alias("region"), own.alias("value"), *place)
+    return F.to_json(fields).alias("value")

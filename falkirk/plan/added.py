@@ -8,7 +8,7 @@ from falkirk.declare.cut import ByClock, ByTime, OnArrival
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
-from falkirk.frames import stamped as frames
+from falkirk.frames.names import STAMP
 from falkirk.operators.times import sort
 from falkirk.plan.batch import BatchInput
 
@@ -19,14 +19,15 @@ VIEW_EVERY_S = 1.0
 def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructType) -> DeclaredProcessor:
     """Return the batch that keeps the newest record of each key of a live processor, for readers of its view.
 
-    A key's records are in one partition of the hop, so the greatest offset is the newest.
+    A key's records are in one partition of the hop, so the greatest offset is the newest. No two records of a key have
+    the same offset, so the result is the same on a replay.
     """
     columns = [field.name for field in schema.fields]
 
     def newest(changes: DataFrame, view: DataFrame) -> DataFrame:
         record = F.struct(*[F.col(f"`{c}`") for c in columns])
         last = changes.groupBy(*[F.col(f"`{k}`") for k in keys]).agg(
-            F.max_by(record, F.col(f"{frames.STAMP}.offset")).alias("record")
+            F.max_by(record, F.col(f"{STAMP}.offset")).alias("record")
         )
         changed = last.select("record.*")
         joined = [view[f"`{k}`"].eqNullSafe(changed[f"`{k}`"]) for k in keys]
@@ -41,6 +42,7 @@ def view_of(processor: DeclaredProcessor, keys: tuple[str, ...], schema: StructT
         where=processor.where,
         cut=ByClock(every_s=VIEW_EVERY_S),
         state=", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in schema.fields),
+        newest_of=processor.name,
     )
 
 

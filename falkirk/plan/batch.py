@@ -18,8 +18,8 @@ from falkirk.declare.parts import Iteration, Output
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
-from falkirk.frames import stamped as frames
-from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, same, seconds
+from falkirk.frames.names import STAMP
+from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, of_words, same, seconds
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.theory.ids import EpochNumber, LogId
@@ -86,8 +86,9 @@ class Batch:
         saves_all: the state is saved after each epoch, by its policy or because the results are the state.
         slots: the states of its operators, by slot. notes: the slots whose state is a text that names files.
         iteration: the settings of its loops, if it is an iteration.
-        reason: the reason why a stream runs in micro-batches and not live.
+        reason: the reason why a stream runs in micro-batches and not live. passed: see Unit.
         sorts: the planner has added it, and it sorts rows by event time for another batch.
+        newest_of: the planner has added it, and it keeps the newest records of this live processor for its views.
         deterministic: its own failures make no result invalid. Its results are recorded before they count, and its
             state is recorded too or is the same on a replay.
         undetermined: its operations that may differ on a replay. properties: its inferred properties.
@@ -114,7 +115,9 @@ class Batch:
     notes: tuple[str, ...]
     iteration: Iteration | None
     reason: str
+    passed: tuple[str, ...] = ()
     sorts: ByTime | None
+    newest_of: str
     deterministic: bool
     undetermined: tuple[str, ...]
     properties: Properties
@@ -193,14 +196,7 @@ class Batch:
     def reasons(self, *, waits: bool = True) -> Iterator[Reason]:
         """Yield the reasons of one self."""
         name = self.name
-        for word in self.properties.words:
-            yield Reason(
-                kind="declared",
-                processor=name,
-                short="you declared it deterministic",
-                where=word.where,
-                text=f"{name}: {word}.",
-            )
+        yield from of_words(self.properties.words, name)
         if self.reason:
             yield Reason(
                 kind="micro-batches", processor=name, where=self.where,
@@ -315,7 +311,7 @@ def stamp_column(given: BatchInput, partition: Column, offset: Column, row: Colu
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""
     parts = (F.lit(given.name), partition, offset, row)
     named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
-    return F.struct(*named).alias(given.stamped or frames.STAMP)
+    return F.struct(*named).alias(given.stamped or STAMP)
 
 
 def kept_in_words(

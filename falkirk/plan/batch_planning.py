@@ -22,8 +22,10 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import avro
 from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
+from falkirk.frames.names import STAMP
+from falkirk.frames.python_steps import schema_of
+from falkirk.frames.quiet import quiet
 from falkirk.operators.call import Call, EpochContext, calling
-from falkirk.operators.functions import schema_of
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import mechanisms
@@ -38,7 +40,7 @@ from falkirk.theory.ids import LogId
 
 def stamped(given: BatchInput, column: str, where: object) -> BatchInput:
     """Return an input whose rows come with their stamps. Raises: DefinitionError: `COLUMN_TWICE`."""
-    frames.check_names([*given.schema.names, column], where, ours=(frames.STAMP,))
+    frames.check_names([*given.schema.names, column], where, ours=(STAMP,))
     return replace(given, schema=StructType([*given.schema.fields, StructField(column, STAMP_TYPE)]), stamped=column)
 
 
@@ -73,7 +75,7 @@ def plan_batch(
         return Called(result=result, kept=kept, rehearsal=rehearsal, leaves=watch.leaves, escaped=watch.found)
 
     try:
-        with frames.quiet():
+        with quiet():
             call = called(body)
             doubts = differences_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
@@ -108,7 +110,9 @@ def plan_batch(
         notes=tuple(rehearsal.notes),
         iteration=processor.iteration,
         reason=processor.engine_reason,
+        passed=processor.passed,
         sorts=sorts,
+        newest_of=processor.newest_of,
         deterministic=saves_all or not doubts.in_state,
         undetermined=doubts.operations,
         properties=of_batch(
@@ -168,7 +172,7 @@ def returned(
         if not isinstance(frame, DataFrame):
             raise BATCH_INVALID_RESULT.error(where=where, processor=name, name=type(frame).__name__, what=what)
     assert isinstance(result, DataFrame)
-    frames.check_names(result.columns, where, ours=(frames.STAMP, SLICE))
+    frames.check_names(result.columns, where, ours=(STAMP, SLICE))
     if state is not None and kept is not None:
         require(
             state.names, kept.columns, where, lambda column: f"the state of batch {name!r} has no column {column!r}."

@@ -12,8 +12,8 @@ from falkirk.declare.nodes import SourceNode
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
 from falkirk.errors.location import SourceLocation
-from falkirk.frames import stamped as frames
 from falkirk.frames.files import columns_of
+from falkirk.frames.names import STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
 from falkirk.plan.batch import Batch, BatchInput
@@ -100,7 +100,7 @@ class BatchPlanner:
             known = sum(name == label or name.startswith(f"{label}-") for name in self._planned)
             sorter = sorter_of(label if not known else f"{label}-{known + 1}", reader, given, by)
             dead = self._dead_letters(sorter.name)
-            read = (stamped(given, frames.STAMP, reader.where),)
+            read = (stamped(given, STAMP, reader.where),)
             batch = plan_batch(sorter, (), read, self._session, dead_letter_topic=dead, may_fail=True, sorts=by)
             self._planned[batch.name] = self._sorters[given.log, by] = batch
             self._live.dead_letter_topics.add(dead)
@@ -129,7 +129,7 @@ class BatchPlanner:
             raise VIEW_HAS_NO_EPOCHS.error(where=reader.where, upstream=name, reader=reader.name)
         view = view_of(upstream, keys, schema)
         if view.name not in self._planned:
-            changes = stamped(given, frames.STAMP, upstream.where)
+            changes = stamped(given, STAMP, upstream.where)
             dead = self._dead_letters(view.name)
             self._planned[view.name] = plan_batch(
                 view, (), (changes,), self._session, dead_letter_topic=dead, may_fail=False

@@ -11,6 +11,7 @@ from falkirk.declare.nodes import Node, SourceNode
 from falkirk.frames.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
+from falkirk.plan.unit import numbered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,7 @@ class Draft:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The sources that it reads, in the order of their numbers."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     def note_key(self, keys: Sequence[object]) -> None:
         """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""

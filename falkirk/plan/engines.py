@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
+from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
+from falkirk.frames.names import STAMP
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
 
@@ -90,7 +92,6 @@ def _steps(node: Node) -> list[Step]:
 def _in_micro_batches(
     processor: DeclaredProcessor, reason: str, app: Application, recordings: Recordings
 ) -> DeclaredProcessor:
-    from falkirk.frames import stamped as frames
     from falkirk.plan import mechanisms
 
     mechanisms.check_live(processor, reason)
@@ -105,8 +106,9 @@ def _in_micro_batches(
         body_again=_replaying(processor, recordings.second, read),
         cut=OnArrival(),
         policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
-        stamped=dict.fromkeys(processor.reads, frames.STAMP),
+        stamped=dict.fromkeys(processor.reads, STAMP),
         engine_reason=reason,
+        passed=passed(steps),
     )
 
 

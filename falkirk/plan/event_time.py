@@ -121,7 +121,9 @@ def _count(steps: Sequence[Step], operation: str) -> int:
 
 def spoken(step: Step) -> str:
     """Return the name of a step with event time, for messages."""
-    return {"windows": "a window", JOIN: "join()"}.get(step.operation, f"{step.operation}()")
+    if step.operation == JOIN:
+        return f"{step.arguments[1].method}()"
+    return "a window" if step.operation == "windows" else f"{step.operation}()"
 
 
 def check(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:

@@ -18,6 +18,7 @@ from falkirk.declare.stream import LatestValue
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import PLACES
+from falkirk.frames.names import STAMP
 from falkirk.frames.python_steps import keys_of
 from falkirk.frames.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
@@ -83,7 +84,7 @@ def fingerprint(
     """
     decided = with_functions(decided, node, called)
     keyed = [step for step in steps_of(node) if step.operation in KEYED]
-    shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == frames.STAMP)
+    shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == STAMP)
     return {
         "reads": ", ".join(reads),
         "writes": output.topic,

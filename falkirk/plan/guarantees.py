@@ -25,7 +25,6 @@ from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import decide
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, LogId, PointNumber
-from falkirk.theory.times import TopicPartition
 
 Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
@@ -59,8 +58,9 @@ class Promise:
     Args:
         to: its address.
         release: when a result is published at the earliest. awaits: the regions for whose checkpoints it waits.
-            within_s: the longest wait in seconds, if it is known. held: the log in which results wait. cut: decides
-            when an epoch of a batch is complete.
+            within_s: the longest wait in seconds, if it is known. held: the log in which results wait. passed: the
+            tables whose event time has to pass a record before its result is computed. cut: decides when an epoch of a
+            batch is complete.
         reasons: the reasons, from the source on. advice: changes that would let results be published earlier.
         redrawn: a repeated result may differ. declared: the sink is the user's, and has to keep it.
         goes_back: for each region upstream, the regions that restart from a checkpoint when it fails. within: the
@@ -75,6 +75,7 @@ class Promise:
     awaits: tuple[str, ...] = ()
     within_s: float | None = None
     held: str | None = None
+    passed: tuple[str, ...] = ()
     cut: Cut | ByTime | None = None
     reasons: tuple[Reason, ...]
     advice: tuple[str, ...] = ()
@@ -105,7 +106,9 @@ class Promise:
         if self.release == "behind a checkpoint":
             several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
             return f"after {several}" if self.within_s is None else f"after {several}, ≤ {seconds(self.within_s)}"
-        return "at once" if self.release == "on arrival" else f"with its epoch, {epochs(self.cut)}"
+        if self.release != "on arrival":
+            return f"with its epoch, {epochs(self.cut)}"
+        return f"when the time of {listed(self.passed)} has passed it" if self.passed else "at once"
 
     @property
     def waiting(self) -> str:
@@ -115,8 +118,14 @@ class Promise:
             longest = "" if self.within_s is None else f", at most about {seconds(self.within_s)} later"
             return f"A result is published after {whose}{longest}."
         if self.release == "on arrival":
-            return "A result is published as soon as it is computed, usually within milliseconds."
-        return f"The results of an epoch are published together, when all of them are computed. {ends(self.cut)}"
+            computed = "A result is published as soon as it is computed"
+            if self.passed:
+                return f"{computed}: when the event time of {listed(self.passed)} has passed its record."
+            return f"{computed}, usually within milliseconds."
+        after = ""
+        if self.passed:
+            after = f" The result of a record is computed when the event time of {listed(self.passed)} has passed it."
+        return f"The results of an epoch are published together, when all of them are computed. {ends(self.cut)}{after}"
 
     @property
     def why(self) -> str:
@@ -127,7 +136,7 @@ class Promise:
         """Return it as plain values."""
         return {
             "sink": self.sink, "to": self.to, "delivery": self.delivery.value, "release": self.release,
-            "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held,
+            "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "passed": list(self.passed),
             "reasons": [str(reason) for reason in self.reasons], "details": [each.as_json() for each in self.reasons],
             "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
             "redrawn": self.redrawn, "declared": self.declared, "promise": self.promise, "when": self.when,
@@ -232,6 +241,7 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
         reasons=(),
         awaits=tuple(each.name for each in awaited),
         within_s=plan.awaited_s(awaited),
+        passed=tuple(dict.fromkeys(name for each in path for name in each.passed)),
         advice=tuple(dict.fromkeys(text for each in awaited for text in each.advice())),
         goes_back=goes_back,
         within=_within(plan, goes_back),
@@ -281,9 +291,9 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
 def _within(plan: Plan, goes_back: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return the processors of each region and batch in `goes_back`."""
     processors = {unit.name: unit.processors for unit in plan.units}
-    told = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
-    return {name: processors.get(name, (name,)) for name in told}
+    listed = dict.fromkeys(name for failed, others in goes_back.items() for name in (failed, *others))
+    return {name: processors.get(name, (name,)) for name in listed}
 
 
 def _half(*logs: LogId) -> OffsetFrontier:
-    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): 5 for log in logs})
+    return OffsetFrontier.before({log: {0: 5} for log in logs})

@@ -24,8 +24,8 @@ from falkirk.declare.asserting import Word
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.frames import stamped as frames
-from falkirk.frames.names import TIME
-from falkirk.frames.stamped import STAMP, Frame
+from falkirk.frames.names import STAMP, TIME
+from falkirk.frames.stamped import Frame
 from falkirk.plan import python_steps
 from falkirk.plan.reasons import ANYWHERE, IN_KEY, IN_STATE, SHARED, Undetermined
 
@@ -128,5 +128,5 @@ class LiveDifferences:
     @property
     def harmless(self) -> tuple[Undetermined, ...]:
         """The operations that may differ without any contradiction between results."""
-        told = set() if self.matters is None else set(self.matters.operations)
-        return tuple(u for name, u in self.drawn.items() if name not in told)
+        dependent = set() if self.matters is None else set(self.matters.operations)
+        return tuple(u for name, u in self.drawn.items() if name not in dependent)

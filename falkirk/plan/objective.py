@@ -66,7 +66,7 @@ def missed(region: str, choice: Choice, where: object = None) -> GuaranteeError 
     )
 
 
-def told(region: str, choice: Choice) -> str:
+def in_words(region: str, choice: Choice) -> str:
     """Return a sentence about the choice and the numbers from which it was made."""
     every, goal = seconds(choice.interval_s), seconds(choice.goal_s)
     standby = ", with a standby" if choice.standby else ""
@@ -92,7 +92,7 @@ def as_json(region: Region) -> dict[str, Any] | None:
         return None
     warning = missed(region.name, choice, region.where)
     text = None if warning is None else f"{warning.condition}: {warning}"
-    return {**choice.as_json(), "text": told(region.name, choice), "warning": text}
+    return {**choice.as_json(), "text": in_words(region.name, choice), "warning": text}
 
 
 def previewed(region: Region, known: Mapping[str, Measurements]) -> Iterator[str]:
@@ -100,7 +100,7 @@ def previewed(region: Region, known: Mapping[str, Measurements]) -> Iterator[str
     without, with_one = (chosen(region, known.get(region.name), standby=kept).choice for kept in (False, True))
     if without is None or with_one is None:
         return
-    yield told(region.name, without)
+    yield in_words(region.name, without)
     yield f"{region.name}: with `falkirk run --standby`, every {seconds(with_one.interval_s)}. {numbers(with_one)}"
     for choice in (without, with_one):
         if (warning := missed(region.name, choice, region.where)) is not None:

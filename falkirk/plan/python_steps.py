@@ -126,12 +126,13 @@ def check(step: Step) -> None:
 
 
 def _misplaced(step: Step) -> DefinitionError:
-    return _invalid(
+    return invalid_step(
         step, "a Python function can't stand in this step", 'Put its result into a column first: withColumn("x", …).'
     )
 
 
-def _invalid(step: Step, what: str, advice: str) -> DefinitionError:
+def invalid_step(step: Step, what: str, advice: str) -> DefinitionError:
+    """Return the error for a step that can't run live. Args: what: a clause. advice: a sentence."""
     return STEP_INVALID_STREAM.error(where=step.where, operation=step.operation, what=what, advice=advice)
 
 
@@ -163,7 +164,7 @@ def udfs_of(
         elif udf.kind == ARROW:
             what, advice = _unknown_type(udf), "Use another type, or F.udf(…, useArrow=False)."
         if what:
-            raise _invalid(step, what, advice)
+            raise invalid_step(step, what, advice)
     return found
 
 

@@ -3,11 +3,12 @@
 A program or a test compares the kind, the processor and the operations of a reason, never its text.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from falkirk.analysis.functions import Nature, entry_of, spoken
+from falkirk.declare.asserting import Word
 from falkirk.errors.location import SourceLocation
 
 Kind = Literal[
@@ -79,8 +80,8 @@ class Undetermined:
     policy: str = ""
 
     def __str__(self) -> str:
-        told = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
-        return f"{', '.join(told)} in {self.processor!r} ({self.where.place})"
+        causes = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
+        return f"{', '.join(causes)} in {self.processor!r} ({self.where.place})"
 
 
 def differing(operations: Iterable[str], *, within: str = "") -> str:
@@ -123,6 +124,18 @@ def background(operations: Iterable[str]) -> str:
 def listed(names: "list[str] | tuple[str, ...]", word: str = "and") -> str:
     """Return names as a list in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def of_words(words: Iterable[Word], processor: str) -> Iterator[Reason]:
+    """Yield the reasons of a user's assertions of determinism. Args: processor: its name, or several names."""
+    for word in words:
+        yield Reason(
+            kind="declared",
+            processor=processor,
+            short="you declared it deterministic",
+            where=word.where,
+            text=f"{processor}: {word}.",
+        )
 
 
 def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:

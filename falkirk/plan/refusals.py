@@ -9,19 +9,17 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
     FILES_READ_LIVE,
     GENERATOR_IN_SELECT,
-    STEP_INVALID_STREAM,
     VIEW_HAS_NO_EPOCHS_FILES,
 )
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
 from falkirk.plan.batch import Batch
-from falkirk.plan.python_steps import STEPS
+from falkirk.plan.python_steps import STEPS, invalid_step
 from falkirk.plan.region import Region
 
 #: For operations by Catalyst's names: a description, and an alternative.
@@ -46,12 +44,12 @@ def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) 
         raise GENERATOR_IN_SELECT.error(where=step.where, operation=step.operation)
     for name, (what, instead) in _NOT_LIVE.items():
         if has[name] > had[name]:
-            raise _invalid(step, f"{what} can't run live", instead)
+            raise invalid_step(step, f"{what} can't run live", instead)
     if step.operation == "agg" and any(has[name] > had[name] for name in _BATCH_TIMES):
         keyless = operations(frames.apply(before, replace(step, arguments=((), step.arguments[1]))).data)
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
-            raise _invalid(step, "the current time can't stand inside an aggregate", instead)
+            raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
 
 
 def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch]) -> None:
@@ -80,7 +78,3 @@ def check_batch_of_files(name: str, reader: DeclaredProcessor, where: object) ->
         raise VIEW_HAS_NO_EPOCHS_FILES.error(where=where, upstream=name, reader=reader.name)
     if isinstance(reader.cut, ByRows):
         raise CUT_INVALID_FILES.error(where=where, upstream=name, reader=reader.name)
-
-
-def _invalid(step: Step, what: str, instead: str) -> DefinitionError:
-    return STEP_INVALID_STREAM.error(where=step.where, operation=step.operation, what=what, advice=instead)

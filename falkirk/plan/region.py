@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from falkirk.analysis.functions import entry_of, spoken
 from falkirk.declare.asserting import Word
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
@@ -19,10 +20,12 @@ from falkirk.plan.reasons import (
     consequence_of,
     differing,
     in_place,
+    of_words,
     same,
     seconds,
 )
 from falkirk.plan.step_reasons import of_step
+from falkirk.plan.unit import numbered
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
@@ -73,7 +76,7 @@ class RegionLogs:
     @property
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def stamps_letters(self) -> bool:
@@ -169,7 +172,7 @@ class Region:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return (self.source, *self.others) if self.joined is None else (self.source, self.joined)
+        return numbered(self.source, self.joined, self.others)
 
     @property
     def repeats(self) -> bool:
@@ -214,6 +217,11 @@ class Region:
         """The recorded steps, each after its parent. Those of the right side of a join are not among them."""
         return all_steps_of(self.node)
 
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """See Unit."""
+        return passed(self.steps())
+
     def reasons(self, *, waits: bool) -> Iterator[Reason]:
         """Yield the reasons of one self. Args: waits: the results that depend on it wait for a checkpoint."""
         name = ", ".join(self.processors) or self.name
@@ -222,14 +230,7 @@ class Region:
                 kind="deterministic", processor=name, short="deterministic",
                 text=same([name]),
             )  # fmt: skip
-        for word in self.words:
-            yield Reason(
-                kind="declared",
-                processor=name,
-                short="you declared it deterministic",
-                where=word.where,
-                text=f"{name}: {word}.",
-            )
+        yield from of_words(self.words, name)
         for each in self.drawn:
             yield _of_independent(each, repeats=self.repeats)
         own = None if self.deterministic else self.undetermined

@@ -18,7 +18,7 @@ def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
     elif step.operation == "windows":
         yield _of_windows(step, processor, topic)
     elif step.operation == "timedJoin":
-        yield _of_join(step, processor)
+        yield _of_table(step, processor) if step.arguments[1].as_of else _of_join(step, processor)
     elif step.operation in ("map_rows", "stateful"):
         yield _of_python(step, processor)
     elif names := dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments)):
@@ -81,6 +81,27 @@ def _of_join(step: Step, processor: str) -> Reason:
         f"late if it is older than the time of its own partition, less the delay ({delays}). So every replay finds the "
         f"same pairs, though in another order. To find the pairs that are already published, Falkirk compares the "
         f"stamps of both records.{alone}",
+    )  # fmt: skip
+
+
+def _of_table(step: Step, processor: str) -> Reason:
+    join = step.arguments[1]
+    stream, table = join.names
+    delay = seconds(join.watermarks[1].delay_us / 1e6)
+    key = ", ".join(f"`{name}`" for name in join.on)
+    within = None if join.within_us is None else seconds(join.within_us / 1e6)
+    alone = " gives a result without one" if join.keeps[0] else " gives no result"
+    young = "" if within is None else f", and is at most {within} older"
+    kept = "The newest version of each key is kept for ever." if within is None else (
+        f"A version is deleted when it is {within} older than all records that may still come."
+    )  # fmt: skip
+    return Reason(
+        kind="event-time", processor=processor, where=step.where,
+        text=f"join_asof() runs live: a record of {stream} waits until the time of each partition of {table} has "
+        f"passed its own time by {delay}. So a partition of {table} without new records holds results. The record then "
+        f"meets the newest version of {key} in {table} that is not later{young}; a record without such a version"
+        f"{alone}. A record of either stream is late if it is older than the time of its own partition, less the "
+        f"delay. So every replay finds the same version for each record. {kept}",
     )  # fmt: skip
 
 

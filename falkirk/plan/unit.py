@@ -1,12 +1,22 @@
 """Units: the parts of an application that run, fail and roll back by themselves, as planned."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from falkirk.errors.location import SourceLocation
 from falkirk.plan.reasons import Reason
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
+
+T = TypeVar("T")
+
+
+def numbered(first: T, joined: T | None, others: tuple[T, ...]) -> tuple[T, ...]:
+    """Return the sources of a live region. The number of a source in a stamp is its place here.
+
+    Args: joined: the second source of a join. others: those of a union besides the first.
+    """
+    return (first, *others) if joined is None else (first, joined)
 
 
 class Unit(Protocol):
@@ -18,6 +28,7 @@ class Unit(Protocol):
         reads, writes: logs, by name.
         where: the user's line.
         deterministic: whether a replay of its input gives the same results.
+        passed: the tables of as-of joins. Their event time has to pass a record before its result is computed.
         fingerprint: by name, the properties that must stay the same so that its checkpoints stay valid.
         may_change_steps: a change of its steps can't contradict published results, because these wait for a checkpoint
             or are published again.
@@ -44,6 +55,9 @@ class Unit(Protocol):
 
     @property
     def deterministic(self) -> bool: ...
+
+    @property
+    def passed(self) -> tuple[str, ...]: ...
 
     @property
     def fingerprint(self) -> Mapping[str, str]: ...

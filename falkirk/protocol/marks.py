@@ -22,8 +22,7 @@ from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Point
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import Offset, PointNumber, Positions
-from falkirk.theory.times import TopicPartition
+from falkirk.theory.ids import PointNumber, Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ class Marks:
         """
         for name in sorted(self._unrecorded):
             marks = _merged(self._marks[name], [point.read for point in kept(name)])
-            self._store.record_marks(name, [(_positions(m.read), _positions(m.sent)) for m in marks])
+            self._store.record_marks(name, [(m.read.positions(), m.sent.positions()) for m in marks])
             self._marks[name] = marks
             self._unrecorded.discard(name)
 
@@ -105,19 +104,6 @@ def _union(a: Mark, b: Mark) -> Mark:
     return Mark(read=a.read | b.read, sent=a.sent | b.sent)
 
 
-def _positions(frontier: OffsetFrontier) -> Positions:
-    found: Positions = {}
-    for e, length in frontier.prefixes:
-        found.setdefault(e.topic, {})[e.partition] = Offset(int(length))
-    return found
-
-
 def _mark(recorded: tuple[Positions, Positions]) -> Mark:
-    read, sent = map(_frontier, recorded)
+    read, sent = map(OffsetFrontier.before, recorded)
     return Mark(read=read, sent=sent)
-
-
-def _frontier(positions: Positions) -> OffsetFrontier:
-    return OffsetFrontier.of(
-        {TopicPartition(topic=topic, partition=p): o for topic, found in positions.items() for p, o in found.items()}
-    )

@@ -102,7 +102,7 @@ class RecoveryProtocol:
             self.begin_again()
         self.watermarks.take_in(self.layout.stages)
         if failed := {name: why for name in self.layout.stages if (why := self._failure(name)) is not None}:
-            self._bring_back(failed)
+            self._recover_failed(failed)
         self._try_again()
         self._release()
         self.collect()
@@ -114,7 +114,7 @@ class RecoveryProtocol:
         if ready:
             self.recover(frozenset(ready), "tried again")
 
-    def _bring_back(self, failed: Mapping[str, str]) -> None:
+    def _recover_failed(self, failed: Mapping[str, str]) -> None:
         """Recover from these failures. A region that failed too often stays down instead."""
         left = dict(failed)
         for name, reason in failed.items():

@@ -19,7 +19,6 @@ from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import Rollback, solve
-from falkirk.theory.times import TopicPartition
 
 Points = Mapping[str, tuple[Point, ...]]
 """The checkpoints of each region, oldest first."""
@@ -136,7 +135,7 @@ def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[Rang
     lost: dict[LogId, int] = {}
     for topic, partition, first, last in voids:
         if topic in layout.held:
-            out = decision.outside[topic].length(TopicPartition(topic=topic, partition=partition))
+            out = decision.outside[topic].length_of(topic, partition)
             lost[topic] = lost.get(topic, 0) + max(0, int(min(out, last)) - first)
     results = {layout.held[topic]: number for topic, number in sorted(lost.items()) if number}
     if results:

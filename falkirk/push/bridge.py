@@ -203,7 +203,7 @@ class KafkaBridge:
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
-        told: Offsets = {}
+        posted: Offsets = {}
         claim: tuple[Offsets, Offsets] | None = None
         trimmed_s = time.monotonic()
         while not self._stopping.is_set():
@@ -214,12 +214,12 @@ class KafkaBridge:
             else:
                 self._stopping.wait(_LOOK_S)
             progress = self._progress
-            if progress is not None and claim is None and progress.accepted != told:
-                told = progress.accepted
-                self._post(self._accepted, told, reader is None)
+            if progress is not None and claim is None and progress.accepted != posted:
+                posted = progress.accepted
+                self._post(self._accepted, posted, reader is None)
                 if reader is not None:
                     # All answers to accepted requests are before these ends.
-                    claim = (told, self._ends_of_answers())
+                    claim = (posted, self._ends_of_answers())
             if claim is not None and reader is not None and reader.is_at(claim[1]):
                 self._post(self._accepted, claim[0], True)
                 claim = None

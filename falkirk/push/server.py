@@ -51,12 +51,12 @@ def application(counters: Mapping[str, Counter], token: str, busy: set[object] |
     serving: set[object] = set() if busy is None else busy
 
     async def handle(request: web.Request) -> web.Response:
-        told: dict[str, str] = {}
+        extra: dict[str, str] = {}
         serving.add(request.protocol)
         try:
-            return await _serve(request, counters, token, told)
+            return await _serve(request, counters, token, extra)
         except RequestError as error:
-            return _refusal(error, told)
+            return _refusal(error, extra)
         finally:
             serving.discard(request.protocol)
 
@@ -66,9 +66,9 @@ def application(counters: Mapping[str, Counter], token: str, busy: set[object] |
 
 
 async def _serve(
-    request: web.Request, counters: Mapping[str, Counter], token: str, told: dict[str, str]
+    request: web.Request, counters: Mapping[str, Counter], token: str, extra: dict[str, str]
 ) -> web.Response:
-    """Answer one request. Headers that the response carries in every case, even with an error, are put into `told`."""
+    """Answer one request. Headers that the response carries in every case, even with an error, are put into `extra`."""
     _check_token(request, token)
     counter = counters.get(request.path)
     if counter is None:
@@ -78,12 +78,12 @@ async def _serve(
             status=404,
         )
     if request.method != "POST":
-        told["Allow"] = "POST"
+        extra["Allow"] = "POST"
         raise RequestError("METHOD_UNKNOWN", f"the method is {request.method}; only POST is allowed.", status=405)
     value = fits.parse(await _body(request))
     if counter.schema is None:
         raise passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
-    request_id = told[ID_HEADER] = _identify(request, value, counter.http.id)
+    request_id = extra[ID_HEADER] = _identify(request, value, counter.http.id)
     encoded = fits.encode(value, counter.schema)
     if len(encoded) > BODY_BYTES_MAX:
         raise _too_large()
@@ -91,7 +91,7 @@ async def _serve(
     entry = await counter.service.ask(
         request_id, encoded, wants_answer=wanted.wants_answer, timeout_s=wanted.wait_s, client=client_of(request.remote)
     )  # fmt: skip
-    return _result(entry, wanted, told)
+    return _result(entry, wanted, extra)
 
 
 def client_of(address: str | None) -> str:
@@ -174,7 +174,7 @@ async def _expect(request: web.Request) -> None:
     request.writer.output_size = 0  # it is no part of the answer
 
 
-def _result(entry: RequestEntry, wanted: Preferences, told: dict[str, str]) -> web.Response:
+def _result(entry: RequestEntry, wanted: Preferences, extra: dict[str, str]) -> web.Response:
     if wanted.wants_answer and entry.is_evicted:
         raise RequestError(
             "ANSWER_EVICTED",
@@ -183,23 +183,23 @@ def _result(entry: RequestEntry, wanted: Preferences, told: dict[str, str]) -> w
             hint="Read the answer in the topic of answers.",
         )
     if wanted.wants_answer and entry.answer is not None:
-        return web.Response(body=entry.answer, content_type="application/json", headers=told)
-    return web.Response(status=204, headers=told)
+        return web.Response(body=entry.answer, content_type="application/json", headers=extra)
+    return web.Response(status=204, headers=extra)
 
 
 def _too_large() -> RequestError:
     return RequestError("BODY_TOO_LARGE", f"the body has more than {BODY_BYTES_MAX:,} bytes.", status=413)
 
 
-def _refusal(error: RequestError, told: dict[str, str]) -> web.Response:
-    headers = dict(told)
+def _refusal(error: RequestError, extra: dict[str, str]) -> web.Response:
+    headers = dict(extra)
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     content = {"condition": error.condition, "message": error.message, "hint": error.hint}
-    if ID_HEADER in told:
-        content["id"] = told[ID_HEADER]
+    if ID_HEADER in extra:
+        content["id"] = extra[ID_HEADER]
     return web.Response(
         status=error.status, text=json.dumps(content) + "\n", content_type="application/json", headers=headers
     )

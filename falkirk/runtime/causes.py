@@ -61,8 +61,8 @@ def with_causes(error: BaseException) -> str:
     PySpark keeps the cause of a query's error in a separate field. The text and the stack trace of the error do not
     name it.
     """
-    told, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
+    chain, each = [f"{error}\n{getattr(error, '_stackTrace', '')}"], getattr(error, "_cause", None)
     while each is not None:
-        told.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
+        chain.append(f"Caused by: {getattr(each, '_stackTrace', '') or each}")
         each = getattr(each, "_cause", None)
-    return "\n".join(told)
+    return "\n".join(chain)

@@ -20,6 +20,7 @@ from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
 from falkirk.system.traced import OFF, Recorder
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
+from falkirk.theory.offsets import offsets_from_json, offsets_to_json
 
 log = logging.getLogger("falkirk")
 
@@ -94,7 +95,7 @@ class Storage:
         """Return the verifier that recognizes this home's records in a topic. Args: explains: as in `Verifier`."""
         key = self.signing_key
         signed = None if key.since_birth else self.home.store.decision(SIGNED, topic, 0)
-        below = None if signed is None else {int(p): Offset(o) for p, o in signed.content.items()}
+        below = None if signed is None else offsets_from_json(signed.content)
         return Verifier(topic, self.home.identity, key, unsigned_below=below, explains=explains)
 
     def sign_from(self, topic: str, ends: Mapping[int, Offset]) -> None:
@@ -106,7 +107,7 @@ class Storage:
         """
         store = self.home.store
         if not self.signing_key.since_birth and store.decision(SIGNED, topic, 0) is None:
-            store.record_decision(SIGNED, topic, 0, {str(p): o for p, o in sorted(ends.items())})
+            store.record_decision(SIGNED, topic, 0, offsets_to_json(ends))
 
     def note_foreign(self, topic: str, found: ForeignTally, *, refuse: bool = True) -> None:
         """Note records that others wrote into a topic of this home. They are void, and the status shows them.
@@ -147,9 +148,7 @@ class Storage:
         """Record that all doubtful records now in a topic were written by others; return the topic's ends."""
         store, ends = self.home.store, self.topics.end_positions(topic)
         last = store.newest_decision(DISOWNED, topic)
-        store.record_decision(
-            DISOWNED, topic, 0 if last is None else last.number + 1, {str(p): o for p, o in sorted(ends.items())}
-        )
+        store.record_decision(DISOWNED, topic, 0 if last is None else last.number + 1, offsets_to_json(ends))
         return ends
 
     def _is_disowned(self, topic: str, record: Foreign) -> bool:

@@ -195,8 +195,8 @@ def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], O
     """
     dropped, found = 0, dict[tuple[int, int], Offset]()
     for name in (region, of_letters(region)):
-        told = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, name)))
-        count, *numbers = map(int, told.split())
+        answer = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, name)))
+        count, *numbers = map(int, answer.split())
         dropped += count
         for s, p, o in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
             found[s, p] = max(Offset(o), found.get((s, p), Offset(o)))

@@ -21,7 +21,7 @@ from falkirk.errors.conditions.runtime import (
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader, Verifier, explained_by
-from falkirk.kafka.tail import Tail, read_tail
+from falkirk.kafka.tail import OwnRecord, OwnRecords, Tail, tail_of
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Storage
@@ -30,6 +30,7 @@ from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
 from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
+from falkirk.theory.offsets import offsets_from_json, offsets_to_json, within
 from falkirk.theory.positions import TailPosition, choose
 from falkirk.theory.stamp import Stamp
 
@@ -106,8 +107,7 @@ def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where
     """
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
-        known, foreign = before.get(topic, {}), ForeignTally()
-        first = {p: min(o, max(known.get(p, Offset(0)), oldest.get(p, Offset(0)))) for p, o in ends[topic].items()}
+        foreign, first = ForeignTally(), within(before.get(topic, {}), oldest, ends[topic])
         for record in read_range(place.connection, topic, first, ends[topic]):
             found = verifier.verify_record(record)
             if not isinstance(found, RejectedHeader):
@@ -169,17 +169,17 @@ def _beginning(place: Storage, topic: str, ends: Mapping[int, Offset]) -> Offset
     """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
-        store.record_decision("sink", begun, 0, {str(p): o for p, o in ends.items()})
+        store.record_decision("sink", begun, 0, offsets_to_json(ends))
     decided = store.decision("sink", begun, 0)
     assert decided is not None
-    begin = {int(p): Offset(o) for p, o in decided.content.items()}
+    begin = offsets_from_json(decided.content)
     seen = [begin, store.ends_after_release(topic)]
     try:
         refuse_truncated(topic, seen, ends, topic)
     except LogError:  # a command has read `ends` before the running application published more and recorded that
         refuse_truncated(topic, seen, place.topics.end_positions(topic), topic)
     oldest = place.topics.first_positions(topic)
-    return {p: min(max(begin.get(p, Offset(0)), oldest[p]), o) for p, o in ends.items()}
+    return within(begin, oldest, ends)
 
 
 def own_back_to(
@@ -330,12 +330,16 @@ class Outputs:
         if expired and not self._region.repeats:
             raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         with step("tail", topic=topic):
-            tail = read_tail(
-                self._place.connection, topic, first, ends[topic], self.verifier(topic),
-                keep_set=True, void=self._place.void(topic), committed=self.is_transactional(topic),
-            )  # fmt: skip
-        self._place.note_foreign(topic, tail.foreign)
-        return tail
+            return tail_of(self.own_records(topic, first, ends[topic]))
+
+    def own_records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[OwnRecord]:
+        """Yield this region's valid records in [first, last) of each partition, and note the records of others.
+
+        Raises: LogError: as `read_range`, `FOREIGN_WRITER`.
+        """
+        own = OwnRecords(self.verifier(topic), self._place.void(topic))
+        yield from own.read(self._place.connection, topic, first, last, committed=self.is_transactional(topic))
+        self._place.note_foreign(topic, own.foreign)
 
     def verifier(self, topic: str) -> Verifier:
         """Return the verifier that recognizes this region's records in one of its topics."""
@@ -370,8 +374,11 @@ class Outputs:
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
         unsafe = unsafe or self._region.joined is not None
         for tail in (main, dead):
-            if tail.regressions and not unsafe:
-                log.warning("%s: the output holds a repeated stamp: %s", self._region.name, tail.regressions[0])
+            if tail.regression_count and not unsafe:
+                log.warning(
+                    "%s: the output has %d repeated stamps, the first is %s",
+                    self._region.name, tail.regression_count, tail.regression,
+                )  # fmt: skip
         return Barrier(
             main=main.released,
             dead=dead.released,
@@ -381,4 +388,4 @@ class Outputs:
 
 
 def _texts(tail: Tail) -> frozenset[str]:
-    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set or ())
+    return frozenset(f"{stamp.encode()}.{channel.state_partition}" for channel, stamp in tail.released_set)

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import STAMP_SHAPE
 from falkirk.frames import avro, wire
-from falkirk.frames.stamped import BAD, LEAST, STAMP, Frame, is_good, key_column
+from falkirk.frames.names import BAD, LEAST, STAMP
+from falkirk.frames.stamped import Frame, is_good, key_column
 from falkirk.frames.topics import dead_letter
 from falkirk.kafka.void import Void
 from falkirk.plan.region import Region
@@ -112,18 +113,16 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
     stamp = F.col(STAMP)
     state = F.spark_partition_id() if region.stateful else F.lit(0)
     value, text, unfit = encoded(frame.columns, region.output)
-    size = F.octet_length("__value") + F.coalesce(F.octet_length("__key"), F.lit(0))
     data = frame.data.select(
         "*",
         value.alias("__value"),
         *([text.alias("__text")] if _text_of(region) == "__text" else []),
-        _key(region).alias("__key"),
+        key_of(() if region.hop is not None else region.output.keys).cast("binary").alias("__key"),
         _partition(region, release).alias("__partition"),
         state.alias("__state"),
     )
-    limit = release.main.size_limit_bytes - OVERHEAD_BYTES
-    too_large = F.when(size > limit, F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit")))
-    data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), unfit, too_large))
+    oversize = too_large("__value", "__key", release.main.size_limit_bytes)
+    data = data.withColumn("__reason", F.coalesce(F.col(f"{BAD}.reason"), unfit, oversize))
     dead = F.col("__reason").isNotNull()
     to = F.when(dead, F.col(f"{STAMP}.partition") % release.dead.partitions).otherwise(F.col("__partition"))
     if release.barrier is not None and not release.barrier.is_open():
@@ -165,26 +164,36 @@ def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
     return wire.prefixed(value, to), text, F.concat(F.lit(NOT_WRITTEN), reason)
 
 
+def key_of(keys: Sequence[str]) -> Column:
+    """Return a record's key as text: the value of its only key column, or several as JSON; null without any."""
+    if not keys:
+        return F.lit(None).cast("string")
+    parts = [F.col(f"`{key}`") for key in keys]
+    return parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
+
+
+def partition_of(parts: Sequence[Column], partitions: int) -> Column:
+    """Return the partition of a record from the columns that decide it, such as its key."""
+    return F.pmod(F.hash(*parts), F.lit(partitions))
+
+
+def too_large(value: str, key: str, limit_bytes: int) -> Column:
+    """Return the reason why a record does not fit a topic; null if it fits. Args: limit_bytes: of a record batch."""
+    size, limit = F.octet_length(value) + F.coalesce(F.octet_length(key), F.lit(0)), limit_bytes - OVERHEAD_BYTES
+    return F.when(size > limit, F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit")))
+
+
 def _fields(depth: int) -> list[str]:
     return ["source", "partition", "offset", *[f"sub{i}" for i in range(depth)]]
-
-
-def _key(region: Region) -> Column:
-    keys = region.output.keys
-    if region.hop is not None or not keys:
-        return F.lit(None).cast("binary")
-    if len(keys) == 1:
-        return F.col(f"`{keys[0]}`").cast("string").cast("binary")
-    return F.to_json(F.struct(*[F.col(f"`{k}`") for k in keys]), JSON_OPTIONS).cast("binary")
 
 
 def _partition(region: Region, release: IncarnationConstants) -> Column:
     """Return the output partition. It is a function of the record, so that a replay uses the same channel."""
     keys = [key_column(key) for key in region.hop.keys] if region.hop else [F.col(f"`{k}`") for k in region.output.keys]
-    count = F.lit(release.main.partitions)
     if keys:
-        return F.pmod(F.hash(*keys), count)
-    return F.pmod(F.spark_partition_id() if region.stateful else F.col(f"{STAMP}.partition"), count)
+        return partition_of(keys, release.main.partitions)
+    place = F.spark_partition_id() if region.stateful else F.col(f"{STAMP}.partition")
+    return F.pmod(place, F.lit(release.main.partitions))
 
 
 def _dead_letter(region: Region, frame: Frame) -> Column:

@@ -15,16 +15,6 @@ _END = "end"
 class LogStore(Part):
     """The part of the store for the contents of Kafka."""
 
-    def void_range(self, topic: LogId, partition: int, first: Offset, last_exclusive: Offset) -> None:
-        """Record that the records [first, last_exclusive) are void.
-
-        A fenced incarnation wrote them, or a recovery cancels them. Idempotent.
-
-        Raises: InternalError: `RANGE_MALFORMED`.
-        """
-        with self._writing() as db:
-            record_void(db, topic, partition, first, last_exclusive, None)
-
     def voided_ranges(self, topic: LogId) -> tuple[VoidedRange, ...]:
         """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
         rows = self._rows(

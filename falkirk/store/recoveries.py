@@ -34,7 +34,7 @@ class RecoveryStore(Part):
         Args: voids: the records that become void, recorded in the same transaction: (topic, partition, first,
             last exclusive).
         Raises: StoreError: `RECOVERY_UNFINISHED`: another recovery is in progress, and must end first. InternalError:
-            as `void_range`.
+            as `record_void`.
         """
         text = dump(dict(decided))
         with self._writing() as db:

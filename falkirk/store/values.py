@@ -8,6 +8,7 @@ from typing import Any, Literal
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
 from falkirk.theory.objective import Measurements
+from falkirk.theory.offsets import positions_from_json, positions_to_json
 
 Marked = tuple[Positions, Positions]
 """How much of its inputs a region had read, and how much it had sent by then."""
@@ -38,7 +39,7 @@ def load(text: object) -> Any:
 
 def dump_positions(positions: Mapping[LogId, Mapping[int, Offset]]) -> str:
     """Return positions as JSON."""
-    return dump(_as_text(positions))
+    return dump(positions_to_json(positions))
 
 
 def load_positions(text: object) -> Positions:
@@ -47,14 +48,14 @@ def load_positions(text: object) -> Positions:
     Raises: DamagedValue: it never wrote this.
     """
     try:
-        return _as_numbers(load(text))
+        return positions_from_json(load(text))
     except (ValueError, AttributeError) as error:
         raise DamagedValue(f"{text!r:.80} is no positions") from error
 
 
 def dump_marks(marks: Iterable[Marked]) -> str:
     """Return marks as JSON."""
-    return dump([[_as_text(read), _as_text(sent)] for read, sent in marks])
+    return dump([[positions_to_json(read), positions_to_json(sent)] for read, sent in marks])
 
 
 def load_marks(text: object) -> tuple[Marked, ...]:
@@ -63,7 +64,7 @@ def load_marks(text: object) -> tuple[Marked, ...]:
     Raises: DamagedValue: it never wrote this.
     """
     try:
-        return tuple((_as_numbers(read), _as_numbers(sent)) for read, sent in load(text))
+        return tuple((positions_from_json(read), positions_from_json(sent)) for read, sent in load(text))
     except (ValueError, AttributeError, TypeError) as error:
         raise DamagedValue(f"{text!r:.80} is no marks") from error
 
@@ -77,14 +78,6 @@ def load_measurements(text: object) -> Measurements:
     if not isinstance(content, dict) or not all(isinstance(v, float | int | None) for v in content.values()):
         raise DamagedValue(f"{text!r:.80} is no measurements")
     return Measurements(**{name: value for name, value in content.items() if name in names})
-
-
-def _as_text(positions: Mapping[LogId, Mapping[int, Offset]]) -> dict[str, dict[str, int]]:
-    return {topic: {str(p): o for p, o in ps.items()} for topic, ps in positions.items()}
-
-
-def _as_numbers(content: Any) -> Positions:
-    return {LogId(log): {int(p): Offset(o) for p, o in ps.items()} for log, ps in content.items()}
 
 
 def printable(text: str) -> str:

@@ -63,10 +63,10 @@ def require_ours(path: Path) -> os.stat_result:
 
 def publish(path: Path) -> None:
     """Give a file, or a folder and its content, the permissions of the shell's umask, so that others can read it."""
-    told = os.environ.get(UMASK_VARIABLE, "")
-    if not told or set(told) - set("01234567"):
+    given = os.environ.get(UMASK_VARIABLE, "")
+    if not given or set(given) - set("01234567"):
         return
-    former = int(told, 8)
+    former = int(given, 8)
     inside = path.rglob("*") if path.is_dir() else ()
     for each in (*inside, path):
         with contextlib.suppress(PermissionError):  # another user created it

@@ -5,7 +5,7 @@ source partition, state partition and output partition arrive in the order of th
 channel.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from falkirk.theory.stamp import Stamp
@@ -46,27 +46,9 @@ class ReleasedTail:
 
     greatest: Mapping[Channel, Stamp] = field(default_factory=dict)
 
-    def is_released(self, channel: Channel, stamp: Stamp) -> bool:
-        """Return whether an element is already published."""
-        last = self.greatest.get(channel)
-        return last is not None and stamp <= last
-
     def merge(self, other: "ReleasedTail") -> "ReleasedTail":
         """Return the elements that are published according to either tail."""
         merged = dict(self.greatest)
         for channel, stamp in other.greatest.items():
             merged[channel] = max(stamp, merged.get(channel, stamp))
         return ReleasedTail(greatest=merged)
-
-
-def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, tuple[Regression, ...]]:
-    """Return the tail of records in log order, and each place where a channel's stamps did not increase."""
-    greatest: dict[Channel, Stamp] = {}
-    regressions = []
-    for channel, stamp in records:
-        last = greatest.get(channel)
-        if last is not None and stamp <= last:
-            regressions.append(Regression(channel=channel, earlier=last, later=stamp))
-        else:
-            greatest[channel] = stamp
-    return ReleasedTail(greatest=greatest), tuple(regressions)

@@ -29,6 +29,7 @@ from typing import Self
 
 from falkirk.errors import InternalError
 from falkirk.errors.conditions.theory import FRONTIER_DOMAINS, FRONTIER_MALFORMED, FRONTIER_MALFORMED_BOUND
+from falkirk.theory.ids import LogId, Offset, Positions
 from falkirk.theory.times import OMEGA, Natural, SequenceTime, StructuredTime, Time, TopicPartition
 
 
@@ -102,6 +103,33 @@ class OffsetFrontier(Frontier):
             raise FRONTIER_MALFORMED.error(where=sequence, length=length)
         return cls(tuple(sorted([found for found in lengths.items() if found[1] != rest])), rest)
 
+    @classmethod
+    def before(cls, positions: Mapping[LogId, Mapping[int, Natural]]) -> "OffsetFrontier":
+        """Return the frontier of the records before these positions, by log and partition."""
+        return cls.of({
+            TopicPartition(topic=log, partition=p): o for log, offsets in positions.items() for p, o in offsets.items()
+        })  # fmt: skip
+
+    @classmethod
+    def prefix(cls, log: LogId, length: Natural) -> "OffsetFrontier":
+        """Return the frontier of the first records of a log with one partition, such as a log of epochs."""
+        return cls.before({log: {0: length}})
+
+    def positions(self) -> Positions:
+        """Return the position after each named prefix, which must be finite: `before` returns this frontier again."""
+        found: Positions = {}
+        for e, length in self.prefixes:
+            found.setdefault(e.topic, {})[e.partition] = Offset(int(length))
+        return found
+
+    def length_of(self, log: LogId, partition: int = 0) -> Natural:
+        """Return the number of records of a partition in this frontier, as `length` does."""
+        return self.length(TopicPartition(topic=log, partition=partition))
+
+    def total(self) -> int:
+        """Return the number of records in all named prefixes, which must be finite."""
+        return int(sum(length for _, length in self.prefixes))
+
     def length(self, sequence: TopicPartition) -> Natural:
         """Return the number of messages of `sequence` in this frontier. ω means all messages, present and future."""
         for name, length in self.prefixes:
@@ -169,10 +197,6 @@ class OffsetFrontier(Frontier):
         mine, theirs = dict(self.prefixes), dict(bound.prefixes)
         cut = {e: min(mine.get(e, self.rest), theirs.get(e, bound.rest)) for e in sequences}
         return OffsetFrontier.of(mine | cut, self.rest)
-
-    def advance(self, time: SequenceTime) -> "OffsetFrontier":
-        """Return f ∪ ↓{time}, the smallest frontier that includes this one and contains `time`."""
-        return self | down([time])
 
     def __str__(self) -> str:
         if self.is_top:

@@ -3,15 +3,9 @@
 Source: Delivery, consistency, and determinism, §V: "any monotonic sequence, e.g., offsets in Kafka" is sufficient.
 """
 
-import re
 from dataclasses import dataclass
 
-from falkirk.errors.conditions.theory import STAMP_MALFORMED
 from falkirk.theory.ids import Offset
-
-_NUMBER = "(?:0|[1-9][0-9]{0,18})"
-#: Exactly the output of `encode`. `\d` and `int` would also accept digits of other scripts and leading zeros.
-_TEXT = re.compile(rf"{_NUMBER}(?:\.{_NUMBER}){{2,}}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,14 +29,3 @@ class Stamp:
     def encode(self) -> str:
         """Return the text form that a record carries: numbers joined by dots."""
         return ".".join(map(str, self.numbers))
-
-    @classmethod
-    def decode(cls, text: str) -> "Stamp":
-        """Return the stamp of a text form.
-
-        Raises: LogError: `STAMP_MALFORMED`.
-        """
-        if not _TEXT.fullmatch(text):
-            raise STAMP_MALFORMED.error(text=text)
-        source, partition, offset, *sub = map(int, text.split("."))
-        return cls(source, partition, Offset(offset), tuple(sub))

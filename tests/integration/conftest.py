@@ -9,7 +9,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.home.folder import open_home
-from falkirk.host import query
+from falkirk.host import start
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.plan.plan import Plan
@@ -61,7 +61,7 @@ def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
             plans[key] = app, plan_application(app, session, identity)  # the application too: its id is not used again
         return plans[key][1]
 
-    monkeypatch.setattr(query, "plan_application", planned)
+    monkeypatch.setattr(start, "plan_application", planned)
 
 
 @pytest.fixture(scope="module")

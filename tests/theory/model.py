@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from falkirk.theory.channel import Channel, ReleasedTail, fold_tail
+from falkirk.theory.channel import Channel, Regression, ReleasedTail
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.stamp import Stamp
 
@@ -52,6 +52,25 @@ def by_channel(elements: Iterable[Element]) -> dict[Channel, list[Element]]:
     return found
 
 
+def is_released(tail: ReleasedTail, channel: Channel, stamp: Stamp) -> bool:
+    """Return whether an element is already published."""
+    last = tail.greatest.get(channel)
+    return last is not None and stamp <= last
+
+
+def fold_tail(records: Iterable[tuple[Channel, Stamp]]) -> tuple[ReleasedTail, tuple[Regression, ...]]:
+    """Return the tail of records in log order, and each place where a channel's stamps did not increase."""
+    greatest: dict[Channel, Stamp] = {}
+    regressions = []
+    for channel, stamp in records:
+        last = greatest.get(channel)
+        if last is not None and stamp <= last:
+            regressions.append(Regression(channel=channel, earlier=last, later=stamp))
+        else:
+            greatest[channel] = stamp
+    return ReleasedTail(greatest=greatest), tuple(regressions)
+
+
 def tail_of(log: Iterable[Element]) -> ReleasedTail:
     """Return the greatest stamp of each channel."""
     return fold_tail((e.channel, e.stamp) for e in log)[0]
@@ -60,7 +79,7 @@ def tail_of(log: Iterable[Element]) -> ReleasedTail:
 def after_greatest(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
     """Return the elements that pass a barrier with the greatest published stamp of each channel."""
     tail = tail_of(log)
-    return [e for e in elements if not tail.is_released(e.channel, e.stamp)]
+    return [e for e in elements if not is_released(tail, e.channel, e.stamp)]
 
 
 def not_in_set(elements: Iterable[Element], log: Iterable[Element]) -> list[Element]:
@@ -117,4 +136,4 @@ def gaps(
     """
     out = frozenset(released)
     tail, _ = fold_tail(out)
-    return tuple(sorted({s for s in sent if tail.is_released(*s) and s not in out}))
+    return tuple(sorted({s for s in sent if is_released(tail, *s) and s not in out}))

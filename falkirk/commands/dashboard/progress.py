@@ -134,7 +134,7 @@ def _within(cuts: EpochEnds, epochs: OffsetFrontier) -> OffsetFrontier:
 
 def length(frontier: OffsetFrontier, layout: Layout, log: LogId) -> int:
     """Return the number of a log's positions in a frontier."""
-    return int(sum(n for _, n in cut(frontier, layout, log).prefixes))
+    return cut(frontier, layout, log).total()
 
 
 # -- a failure --------------------------------------------------------------------------------------------------------

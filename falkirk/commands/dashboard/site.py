@@ -94,8 +94,8 @@ class DashboardSite(Site):
         try:
             return serve(request)
         except FalkirkError as error:
-            told = {"condition": error.condition, "message": error.message, "hint": error.hint}
-            return Answer(status=HTTPStatus.CONFLICT, kind=_JSON, body=as_json(told))
+            content = {"condition": error.condition, "message": error.message, "hint": error.hint}
+            return Answer(status=HTTPStatus.CONFLICT, kind=_JSON, body=as_json(content))
 
     def _refusal(self, request: HttpRequest) -> Answer | None:
         """Return the refusal of a request for data; None: it may pass."""

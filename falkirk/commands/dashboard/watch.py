@@ -29,7 +29,7 @@ from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.commands import NEVER_RAN, ROLLBACK_NEEDS_COMMAND
 from falkirk.home.folder import Home, attach_home
 from falkirk.home.identity import identity_of
-from falkirk.home.requests import PATIENCE_S, ask_to_go_back
+from falkirk.home.requests import PATIENCE_S, ask_for_rollback
 from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import read_shape
@@ -309,7 +309,7 @@ class DashboardWatch:
                 assert self._home is not None
                 store = self._home.store
             self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
-            goes = ask_to_go_back(store, target.asked, force=force, timeout_s=PATIENCE_S, using=self._lock)
+            goes = ask_for_rollback(store, target.asked, force=force, timeout_s=PATIENCE_S, using=self._lock)
             return {"goes": dict(goes)}
         finally:
             self._asking.release()

@@ -30,7 +30,6 @@ from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.theory.constraints import Constraint
-from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.history import History
 from falkirk.theory.ids import LogId, Offsets, PointNumber
 
@@ -207,8 +206,8 @@ class OfflineApplication:
                     region=name,
                     newest=newest,
                     to=to,
-                    again=_length(newest.read) - _length(to.read),
-                    taken_back=_length(ends) - _length(decision.settled.get(name, ends)),
+                    again=newest.read.total() - to.read.total(),
+                    taken_back=ends.total() - decision.settled.get(name, ends).total(),
                     why=_why(decision, name, asked),
                 )
             )
@@ -226,7 +225,7 @@ class OfflineApplication:
         writer = layout.writer(topic)
         assert writer is not None
         out = self.logs.copied(topic, sink) if topic in layout.held else self.logs.ends(topic)
-        return max(0, _length(out) - _length(decision.settled[writer.name]))
+        return max(0, out.total() - decision.settled[writer.name].total())
 
     def history(self, unit: str | None = None) -> tuple[Past, ...]:
         """Return the points to which each region can roll back, region by region, oldest first.
@@ -243,10 +242,10 @@ class OfflineApplication:
             if wanted not in (None, name):
                 continue
             output, points = layout.stages[name].output, region.points()
-            end = _length(self.logs.ends(output))  # after the points: a running region sends more meanwhile
+            end = self.logs.ends(output).total()  # after the points: a running region sends more meanwhile
             for equal in merged(points):
                 point = equal[-1]
-                since = end - _length(cut(point.sent, layout, output))
+                since = end - cut(point.sent, layout, output).total()
                 outside = output in layout.sinks
                 found.append(Past(region=name, point=point, first=equal[0], since=since, outside=outside))
         return tuple(found)
@@ -287,10 +286,6 @@ def shape_of(home: Path) -> Shape:
 def never_ran(home: Path) -> HomeError:
     """Return the error for a home in which no application has run."""
     return NEVER_RAN.error(where=home)
-
-
-def _length(frontier: OffsetFrontier) -> int:
-    return int(sum(n for _, n in frontier.prefixes))
 
 
 def _why(decision: RollbackDecision, name: str, asked: Mapping[str, PointNumber]) -> str:

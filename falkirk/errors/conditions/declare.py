@@ -354,9 +354,8 @@ WATERMARK_MISSING = Condition(
 JOIN_INVALID = Condition(
     "JOIN_INVALID",
     DefinitionError,
-    "join() can't pair these streams: {reason}.",
-    hint='Write left.withWatermark("at", "10 seconds") and the same for the right stream, then left.join(right, '
-    'F.expr("left.id = right.id AND right.at BETWEEN left.at AND left.at + INTERVAL 10 MINUTES"), "left").',
+    "{method}() can't pair these streams: {reason}.",
+    hint='Write left.withWatermark("at", "10 seconds") and the same for the right stream, then {example}.',
 )
 WINDOW_INVALID = Condition(
     "WINDOW_INVALID",

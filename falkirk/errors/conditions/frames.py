@@ -63,7 +63,7 @@ COLUMN_RESERVED_NAME = Condition(
 JOIN_INVALID_KEY = Condition(
     "JOIN_INVALID",
     DefinitionError,
-    "join() can't pair these streams: {reason}.",
+    "{method}() can't pair these streams: {reason}.",
     hint="Compare a column of one stream with one of the other by = in the condition. It decides where the state of a "
     "record is kept.",
 )

@@ -1,6 +1,6 @@
 """Conditions of `theory`."""
 
-from falkirk.errors import InternalError, LogError, UnrecoverableError
+from falkirk.errors import InternalError, UnrecoverableError
 from falkirk.errors.condition import Condition
 
 FRONTIER_DOMAINS = Condition(
@@ -73,11 +73,6 @@ NOT_NOTIFIED = Condition(
     "NOT_NOTIFIED",
     InternalError,
     "{name!r} has processed a notification, but the graph does not declare it as notified.",
-)
-STAMP_MALFORMED = Condition(
-    "STAMP_MALFORMED",
-    LogError,
-    "{text!r} is not a stamp.",
 )
 TIME_MALFORMED = Condition(
     "TIME_MALFORMED",

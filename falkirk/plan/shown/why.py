@@ -46,7 +46,11 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     yield from (("sooner", text) for text in promise.advice)
     yield from _path(plan, promise)
     live = {name for region in plan.regions for name in region.processors}
+    views = {batch.name: batch for batch in plan.batches if batch.newest_of}
     for name in _processors(promise):
+        if name in views:
+            yield "steps", _view(plan, views[name])
+            continue
         yield from (("steps", text) for text in _known(name, plan.properties.get(name), is_live=name in live))
     yield from (("durable", text) for text in promise.durable)
     if any(f".{IDENTITY_UNKNOWN}." in text for text in promise.durable):
@@ -82,6 +86,12 @@ def _keeps(batch: Batch) -> str:
 
 def _processors(promise: Promise) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for region in promise.goes_back for name in promise.within[region]))
+
+
+def _view(plan: Plan, view: Batch) -> str:
+    """Return a sentence about a batch that the planner adds, with the parameters that the user declared as views."""
+    readers = sorted(b.name for b in plan.batches if any(i.view and i.log == view.log for i in b.inputs))
+    return f"{view.name} keeps the newest record of each key of {view.newest_of}, a view of {listed(readers)}."
 
 
 def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[str]:

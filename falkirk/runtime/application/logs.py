@@ -12,7 +12,6 @@ from falkirk.kafka.ranges import read_range
 from falkirk.kafka.signing import RejectedHeader
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.context import Storage
-from falkirk.runtime.live.at_rest import frontier
 from falkirk.runtime.outputs import last_records, own_back_to
 from falkirk.runtime.sinks.release import EpochLogs
 from falkirk.theory.frontier import OffsetFrontier
@@ -48,11 +47,11 @@ class KafkaLogs:
 
     def ends(self, topic: LogId) -> OffsetFrontier:
         """See LogsPort."""
-        return frontier(topic, self._place.topics.end_positions(topic))
+        return OffsetFrontier.before({topic: self._place.topics.end_positions(topic)})
 
     def begins(self, topic: LogId) -> OffsetFrontier:
         """Return where each partition of a topic begins."""
-        return frontier(topic, self._place.topics.first_positions(topic))
+        return OffsetFrontier.before({topic: self._place.topics.first_positions(topic)})
 
     # -- release ------------------------------------------------------------------------------------------------------
 
@@ -64,7 +63,7 @@ class KafkaLogs:
         end = {p: min(o, Offset(begin[p] + RECORDS_AT_ONCE)) for p, o in _positions(last, self._layout, held).items()}
         self._copied.pop(held, None)  # until the copy is complete, only the sink has the position
         self._copier(held, sink, {p: min(o, end[p]) for p, o in begin.items()}, end)
-        self._copied[held] = frontier(held, {p: max(o, end[p]) for p, o in begin.items()})
+        self._copied[held] = OffsetFrontier.before({held: {p: max(o, end[p]) for p, o in begin.items()}})
         return self._copied[held]
 
     def _fill(self, held: LogId, sink: str, at: Offsets) -> None:
@@ -89,7 +88,7 @@ class KafkaLogs:
         Raises: LogError: `FOREIGN_WRITER`.
         """
         if held not in self._copied:
-            self._copied[held] = frontier(held, self._found(held, sink))
+            self._copied[held] = OffsetFrontier.before({held: self._found(held, sink)})
         return self._copied[held]
 
     def sink_ends(self, held: LogId, sink: str) -> Positions:

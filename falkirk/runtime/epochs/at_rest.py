@@ -7,10 +7,9 @@ from falkirk.plan.region import BatchLogs
 from falkirk.protocol.ports import Health, Point, Range
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber, Positions
-from falkirk.theory.times import TopicPartition
 
 
 def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
@@ -52,7 +51,7 @@ class BatchAtRest:
         return Point(
             number=PointNumber(epoch.number),
             read=self._read(epoch.last, epoch.views),
-            sent=frontier_of(self.logs.log, EpochNumber(epoch.number + 1)),
+            sent=OffsetFrontier.prefix(self.logs.log, epoch.number + 1),
             # A view's newest epoch is read again until there is a newer one.
             needs=self._frontier(epoch.then, epoch.views),
             made_at_s=epoch.made_at_s,
@@ -70,9 +69,7 @@ class BatchAtRest:
             for point in points
             if point is points[-1]
             or all(
-                point.reads_from.length(TopicPartition(topic=t, partition=p)) >= o
-                for t, partitions in oldest.items()
-                for p, o in partitions.items()
+                point.reads_from.length_of(t, p) >= o for t, partitions in oldest.items() for p, o in partitions.items()
             )
         )
 
@@ -89,8 +86,7 @@ class BatchAtRest:
         return self._frontier(last, {view: EpochNumber(number + 1) for view, number in views.items()})
 
     def _frontier(self, positions: Positions, views: dict[LogId, EpochNumber]) -> OffsetFrontier:
-        read = {TopicPartition(topic=t, partition=p): o for t, ps in positions.items() for p, o in ps.items()}
-        return OffsetFrontier.of(read | {TopicPartition(topic=v, partition=0): n for v, n in views.items()})
+        return OffsetFrontier.before(positions | {view: {0: Offset(number)} for view, number in views.items()})
 
     def _kept_from(self) -> EpochNumber:
         kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]

@@ -20,7 +20,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
+class EpochCut:
     """The place where an epoch is cut. Args: see `Epoch`."""
 
     first: Positions

@@ -12,7 +12,8 @@ from falkirk.declare.endpoints import Files
 from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
-from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import Parsing, dead_letter, parse
 from falkirk.kafka.void import Void
 from falkirk.operators.in_epoch import empty

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.cut import ByTime, Cut, waiting
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.partitions import limit_partitions
 from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing
@@ -23,7 +23,7 @@ from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter
 from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.computed import OWN, Computed, Decided, cast_to
+from falkirk.runtime.epochs.computed import OWN, Computed, EpochCut, cast_to
 from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.inputs import Inputs, read_folders
@@ -268,7 +268,7 @@ class EpochJobs:
         before = [e for e in self.epochs.epochs() if e.number < epoch.number]
         return before[-1].marks if before else {}
 
-    def next_slice(self, epochs: tuple[Epoch, ...]) -> Decided | None:
+    def next_slice(self, epochs: tuple[Epoch, ...]) -> EpochCut | None:
         """Return the cut of the next epoch by event time, or None while its slice is not complete."""
         by, first = self.batch.cut, self.first_of_next(epochs)
         assert isinstance(by, ByTime), "only epochs by event time have slices"
@@ -288,7 +288,7 @@ class EpochJobs:
         if found is None:
             return None
         then = {log: {0: last[log][0] if number < 0 else Offset(number)} for log, number in found[1].items()}
-        return Decided(first=first, last=last, slice=found[0], then=then)
+        return EpochCut(first=first, last=last, slice=found[0], then=then)
 
     def on_complete(self) -> None:
         """Tell the host that an epoch or a state was recorded."""
@@ -310,13 +310,6 @@ class EpochJobs:
         """
         self.begin_jobs(epoch, group)
         return self.reads.unreadable(epoch, stopping)
-
-    def decide(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> None:
-        """Record where the next epoch is cut."""
-        self.epochs.decide(
-            decided.first, decided.last, views, at_s, slice_=decided.slice, then=decided.then,
-            may_be_out=self.direct.may_be_next(),
-        )  # fmt: skip
 
 
 def _partitions(batch: Batch, epoch: Epoch) -> dict[str, int]:

@@ -14,16 +14,15 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from falkirk.declare.cut import SLICE, positions_of
+from falkirk.declare.cut import SLICE
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
 from falkirk.system.data import DataPath, Manifest
 from falkirk.system.durable import damaged
-from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
-from falkirk.theory.times import TopicPartition
+from falkirk.theory.offsets import positions_from_json, positions_to_json
 
 #: The kind of decision with the cut of an epoch.
 DECISION = "epoch"
@@ -213,9 +212,14 @@ class EpochLog:
     ) -> EpochNumber:  # fmt: skip
         """Record where the next epoch is cut, before any of its input is read; return its number. Args: see `Epoch`."""
         number = self.next_number()
-        content: dict[str, Any] = {"first": _text(first), "last": _text(last), "views": views, "cut_at_s": now_s}
+        content: dict[str, Any] = {
+            "first": positions_to_json(first),
+            "last": positions_to_json(last),
+            "views": views,
+            "cut_at_s": now_s,
+        }
         if then is not None:
-            content |= {"slice": slice_, "then": _text(then)}
+            content |= {"slice": slice_, "then": positions_to_json(then)}
         if may_be_out:
             content["may_be_out"] = True
         self._store.record_decision(DECISION, self.region, number, content)
@@ -348,9 +352,9 @@ def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:
             complete["refused"] = {LogId(log): tuple(map(Offset, n)) for log, n in complete["refused"].items()}
     return Epoch(
         number=EpochNumber(decided.number),
-        first=positions_of(content["first"]),
-        last=positions_of(content["last"]),
-        then=positions_of(content.get("then", content["last"])),
+        first=positions_from_json(content["first"]),
+        last=positions_from_json(content["last"]),
+        then=positions_from_json(content.get("then", content["last"])),
         slice=content.get("slice"),
         views={LogId(view): EpochNumber(number) for view, number in content["views"].items()},
         cut_at_s=content["cut_at_s"],
@@ -362,12 +366,3 @@ def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:
 
 def _is_in(epoch: Epoch, void: tuple[VoidedRange, ...]) -> bool:
     return any(v.first <= epoch.number < v.last_exclusive for v in void)
-
-
-def frontier_of(log: LogId, number: EpochNumber) -> OffsetFrontier:
-    """Return the epochs before a number as a frontier."""
-    return OffsetFrontier.of({TopicPartition(topic=log, partition=0): number})
-
-
-def _text(positions: Positions) -> dict[str, dict[str, int]]:
-    return {log: {str(p): o for p, o in partitions.items()} for log, partitions in positions.items()}

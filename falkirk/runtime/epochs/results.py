@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from falkirk.declare.cut import SLICE
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, Bad, dead_letters

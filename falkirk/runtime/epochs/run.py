@@ -143,7 +143,7 @@ class Run:
         waiting = [e for e in epochs if not e.is_complete]
         current = {e.number for e in (*waiting, *epochs[-1:])}
         self._failing = {number: why for number, why in self._failing.items() if number in current}
-        if len(waiting) < self._ahead and self._runner.decide(epochs):
+        if len(waiting) < self._ahead and self._runner.cut_if_due(epochs):
             self._wake.set()  # to run it at once
             return
         for epoch in waiting[: self._at_once] if self._runner.is_restored else ():

@@ -15,7 +15,7 @@ from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_S
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import State
 from falkirk.runtime.context import Clock
-from falkirk.runtime.epochs.computed import OWN, Computed, Decided
+from falkirk.runtime.epochs.computed import OWN, Computed, EpochCut
 from falkirk.runtime.epochs.failures import raise_final
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -117,7 +117,7 @@ class EpochRunner:
             ) from error
         self.is_restored = False
 
-    def decide(self, epochs: tuple[Epoch, ...]) -> bool:
+    def cut_if_due(self, epochs: tuple[Epoch, ...]) -> bool:
         """Record where the next epoch is cut, if it is due; return whether it was recorded."""
         last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self.jobs.cut
         if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=self.clock.time(), last_at_s=last_at_s):
@@ -126,17 +126,23 @@ class EpochRunner:
         if views is None or self.jobs.is_ahead(BEHIND_MAX):
             return False
         if isinstance(cut, ByTime):
-            decided = self.jobs.next_slice(epochs)
-            return decided is not None and self._record_cut(decided, views, self.clock.time())
+            found = self.jobs.next_slice(epochs)
+            return found is not None and self._record_cut(found, views, self.clock.time())
         first = self.jobs.first_of_next(epochs)
         ends = self.jobs.ends(first)
         last = cut.take(first, ends, now_s=self.clock.time(), last_at_s=last_at_s)
         # Input that a cut has left is due at the same time as before.
         at_s = self.clock.time() if last == ends else last_at_s
-        return last is not None and self._record_cut(Decided(first=first, last=last), views, at_s)
+        return last is not None and self._record_cut(EpochCut(first=first, last=last), views, at_s)
 
-    def _record_cut(self, decided: Decided, views: dict[LogId, EpochNumber], at_s: float) -> bool:
-        return self.term.record(partial(self.jobs.decide, decided, views, at_s))
+    def _record_cut(self, found: EpochCut, views: dict[LogId, EpochNumber], at_s: float) -> bool:
+        def decide() -> None:
+            self.jobs.epochs.decide(
+                found.first, found.last, views, at_s, slice_=found.slice, then=found.then,
+                may_be_out=self.jobs.direct.may_be_next(),
+            )  # fmt: skip
+
+        return self.term.record(decide)
 
     def run(self, epoch: Epoch, taken: Inputs | None = None) -> None:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""

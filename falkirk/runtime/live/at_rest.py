@@ -8,8 +8,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import SparkError
-from falkirk.kafka.ranges import LogRecord, read_range
-from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader
 from falkirk.kafka.tail import Tail
 from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Health, Point, Range
@@ -20,8 +18,9 @@ from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Offsets, PointNumber, Positions
-from falkirk.theory.times import Natural, TopicPartition
+from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.offsets import within
+from falkirk.theory.times import Natural
 
 log = logging.getLogger("falkirk")
 
@@ -103,8 +102,10 @@ class RegionAtRest:
         return tuple(
             Point(
                 number=PointNumber(number),
-                read=frontier_of(covered),
-                sent=frontier(self.logs.output, newest_serving(tails, number).positions.get(self.logs.output, {})),
+                read=OffsetFrontier.before(covered),
+                sent=OffsetFrontier.before(
+                    {self.logs.output: newest_serving(tails, number).positions.get(self.logs.output, {})}
+                ),
                 made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
             )
             for number, covered in read.items()
@@ -157,9 +158,8 @@ class RegionAtRest:
 
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
         """Count the published results of input from `start` on."""
-        covered, joined = self._numbered(start), self.logs.joined is not None
-        stamps = [stamp for tail in tails for _, stamp in tail.released_set or ()]
-        return sum(any(o >= covered.get(p, 0) for p, o in input_records(s.numbers, joined=joined)) for s in stamps)
+        covered = self._numbered(start)
+        return sum(self._is_beyond(stamp.numbers, covered) for tail in tails for _, stamp in tail.released_set)
 
     # -- outputs ------------------------------------------------------------------------------------------------------
 
@@ -187,59 +187,37 @@ class RegionAtRest:
         assert self._ends is not None, "`fence` must be called before `beyond`"
         batch = BatchId(number)
         covered = {
-            (number, p): max(o, upto.length(TopicPartition(topic=self.logs.sources[number], partition=p)))
+            (number, p): max(o, upto.length_of(self.logs.sources[number], p))
             for (number, p), o in self._numbered(self._read(batch)).items()
         }
         found: list[Range] = []
         for topic in self._outputs.names:
-            later = [(r.partition, r.offset) for r in self._sent_after(topic, batch, covered, self._ends)]
-            found += [(topic, *r) for r in _runs(sorted(later))]
+            later = sorted(self._sent_after(topic, batch, covered, self._ends))
+            found += [(topic, *r) for r in _runs(later)]
         return tuple(found)
 
     def boundary(self, number: BatchId, ends: Positions) -> Positions:
         """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
         covered, found = self._numbered(self._read(number)), {name: dict(ends[name]) for name in self._outputs.names}
         for topic in self._outputs.names:
-            for record in self._sent_after(topic, number, covered, ends):
-                found[topic][record.partition] = min(record.offset, found[topic][record.partition])
+            for partition, offset in self._sent_after(topic, number, covered, ends):
+                found[topic][partition] = min(offset, found[topic][partition])
         return found
 
     def _sent_after(
         self, topic: LogId, number: BatchId, covered: Mapping[SourcePartition, Natural], ends: Positions
-    ) -> Iterable[LogRecord]:
-        """Yield the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
+    ) -> Iterable[tuple[int, Offset]]:
+        """Yield the places of the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
         first = self._outputs.position(number).positions.get(topic, {})
-        oldest = self._place.topics.first_positions(topic)
-        first = {p: min(max(o, oldest[p]), ends[topic][p]) for p, o in first.items()}
-        void, verifier = self._place.void(topic), self._outputs.verifier(topic)
-        foreign = ForeignTally()
-        for record in read_range(
-            self._place.connection, topic, first, ends[topic], committed=self._outputs.is_transactional(topic)
-        ):
-            found = verifier.verify_record(record)
-            incarnation = None if isinstance(found, RejectedHeader) else found.incarnation
-            if void.has(record.partition, record.offset, incarnation):
-                continue
-            if isinstance(found, RejectedHeader):
-                foreign.add(Foreign(partition=record.partition, offset=record.offset, reason=found))
-                continue
-            if any(
-                o >= covered.get(p, 0) for p, o in input_records(found.numbers, joined=self.logs.joined is not None)
-            ):
-                yield record
-        self._place.note_foreign(topic, foreign)
+        first = within(first, self._place.topics.first_positions(topic), ends[topic])
+        for partition, offset, header in self._outputs.own_records(topic, first, ends[topic]):
+            if self._is_beyond(header.numbers, covered):
+                yield partition, offset
 
-
-def frontier(topic: LogId, positions: Offsets) -> OffsetFrontier:
-    """Return the positions in a topic as a frontier."""
-    return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
-
-
-def frontier_of(positions: Positions) -> OffsetFrontier:
-    """Return the positions in several topics as a frontier."""
-    return OffsetFrontier.of({
-        TopicPartition(topic=topic, partition=p): o for topic, offsets in positions.items() for p, o in offsets.items()
-    })  # fmt: skip
+    def _is_beyond(self, numbers: tuple[int, ...], covered: Mapping[SourcePartition, Natural]) -> bool:
+        """Return whether one of the input records of a stamp is not covered."""
+        is_joined = self.logs.joined is not None
+        return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joined=is_joined))
 
 
 def _runs(places: list[tuple[int, Offset]]) -> Iterable[tuple[int, Offset, Offset]]:

@@ -13,7 +13,8 @@ from typing import Any
 from falkirk.errors import SparkError
 from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
 from falkirk.system.stored import parse_json
-from falkirk.theory.ids import BatchId, LogId, Offset, Offsets
+from falkirk.theory.ids import BatchId, LogId, Offsets
+from falkirk.theory.offsets import offsets_from_json
 
 #: The first line of a commit is the version of its format. The rest is one JSON object.
 _VERSION = re.compile(r"v\d+")
@@ -50,7 +51,7 @@ def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
     try:
         lines = file.read_text().splitlines()
         content = {name: offsets for line in lines[2:] for name, offsets in parse_json(line).items()}
-        return {int(p): Offset(o) for p, o in content[topic].items()}
+        return offsets_from_json(content[topic])
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise CHECKPOINT_DAMAGED.error(where=file, batch=batch) from error
 

@@ -13,6 +13,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, Offsets, Positions
+from falkirk.theory.offsets import within
 from falkirk.theory.times import TopicPartition
 
 #: The largest number of offsets of a partition to read at once.
@@ -36,7 +37,7 @@ def read_before(topics: Topics, connection: Connection, start: Positions) -> dic
     found: dict[SourcePartition, Offset] = {}
     for number, (topic, covered) in enumerate(start.items()):
         ends, oldest = topics.readable_positions(topic), topics.first_positions(topic)
-        begin = {p: min(max(covered.get(p, Offset(0)), oldest[p]), end) for p, end in ends.items()}
+        begin = within(covered, oldest, ends)
         newest = last_offsets(partial(_committed, connection, topic), begin, ends)
         found |= {(number, partition): offset for partition, offset in newest.items()}
     return found
@@ -49,7 +50,7 @@ def has_records(topics: Topics, connection: Connection, read: OffsetFrontier, pa
     """
     start: Positions = {}
     for topic, offsets in partitions.items():
-        lengths = {p: read.length(TopicPartition(topic=topic, partition=p)) for p in offsets}
+        lengths = {p: read.length_of(topic, p) for p in offsets}
         start[topic] = {p: Offset(int(length)) for p, length in lengths.items()}
     return bool(read_before(topics, connection, start))
 
@@ -70,7 +71,7 @@ def end_of_records(topics: Topics, connection: Connection, topic: LogId) -> Offs
     The end of the partition can be later (see above), and no commit gets there. Raises: LogError.
     """
     ends, oldest = topics.readable_positions(topic), topics.first_positions(topic)
-    begin = {p: min(oldest[p], end) for p, end in ends.items()}
+    begin = within({}, oldest, ends)
     newest = last_offsets(partial(_committed, connection, topic), begin, ends)
     return {p: Offset(newest[p] + 1) if p in newest else Offset(0) for p in ends}
 

@@ -41,7 +41,7 @@ from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
-from falkirk.theory.positions import is_caught_up
+from falkirk.theory.positions import TailPosition, is_caught_up
 
 log = logging.getLogger("falkirk")
 
@@ -149,12 +149,12 @@ class LiveRegion(RegionAtRest):
             return
         self._on_progress()
         self.end("stopped for a rollback")
-        if self.opening is not None and self._may_write_elsewhere():
+        if self.opening is not None and self.may_write_elsewhere():
             raise SESSION_LOST_ROLLBACK.error(region=self.region.name)
         self.close_lanes()
         super().fence()
 
-    def _may_write_elsewhere(self) -> bool:
+    def may_write_elsewhere(self) -> bool:
         """Return whether a task of the ended query may still write, from an executor that this process can't reach.
 
         The broker refuses the tasks of a fenced region. But once an executor is lost, the others may have too few slots
@@ -340,7 +340,7 @@ class LiveRegion(RegionAtRest):
             if (serving := self.twin.proven(ends, self._numbered(self._read(last)))) is not None:
                 self._record_tail(last, serving)
         elif self.observations is None:
-            self._record_tail(BatchId(last + 1), ends)
+            self._record_tail(TailPosition.observed(last).valid_from_commit, ends)
         elif (proven := self.observations.proven(last, ends)) is not None:
             self._record_tail(*proven)
 

@@ -123,19 +123,24 @@ def _places(region: Region, *numbers: int) -> str:
     return " and ".join(f"partition {p} of {region.sources[source].topic.topic}" for source, p in divided)
 
 
-def _replaced(topic: str, context: Context) -> LogError | None:
-    """Return the error that a topic was replaced, if it was."""
+def _replaced(region: Region, context: Context) -> LogError | None:
+    """Return the error that a topic of a region was replaced, if one was."""
     try:
-        context.topics.exists(topic)
+        for each in region.sources:
+            context.topics.exists(each.topic.topic)
     except LogError as error:
         return error if error.condition == "TOPIC_REPLACED" else None
     return None
 
 
+def _has_partition(text: str, topic: str) -> bool:
+    """Return whether an error names a partition of a topic. Its text has the query's plan too, with all topics."""
+    return re.search(rf"(?<![\w.-]){re.escape(topic)}-\d+(?![\w.-])", text) is not None
+
+
 def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkError | None:
     """Return the error that ends the application, if a restart can't help."""
     text, region = str(error), live.region
-    source = region.source.topic.topic
     # The text contains the query's plan too, so only the raised form of the marker counts, which has numbers.
     if split := re.search(rf"{CO_PARTITIONING}\|(\d+)\|(\d+)\|(.*)", text):
         declared = " and ".join(repr(each.topic.topic) for each in region.sources)
@@ -145,8 +150,10 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:
-        named = next((each.topic for each in region.sources if each.topic.topic in text), region.source.topic)
-        return _replaced(named.topic, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
+        named = next(
+            (each.topic for each in region.sources if _has_partition(text, each.topic.topic)), region.source.topic
+        )
+        return _replaced(region, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
     if refusal := _REFUSED_CALL.search(text):
         return FUNCTION_FAILED_LIVE.error(where=_of_python(region), region=region.name, poison=_poison(refusal[1]))
     if failed := FAILED_EXPRESSION.search(text):
@@ -157,7 +164,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return QUERY_NOT_STARTED_SPARK.error(
             where=region.where, region=region.name, spark_condition=refused[1], refused=refused[0]
         )
-    if "UnknownTopicOrPartition" in text and (gone := _missing((source, region.output.topic), context)):
+    if "UnknownTopicOrPartition" in text and (gone := _missing(region, context)):
         return TOPIC_MISSING_DELETED.error(where=region.where, topics=gone, region=region.name)
     return None
 
@@ -179,8 +186,9 @@ def _place_of(text: str, region: Region) -> SourceLocation:
     return next((step.where for step in steps), region.where)
 
 
-def _missing(topics: tuple[str, ...], context: Context) -> tuple[str, ...]:
+def _missing(region: Region, context: Context) -> tuple[str, ...]:
     """Return the topics that were deleted. The broker also reports a partition as unknown while its leader changes."""
+    topics = (*(each.topic.topic for each in region.sources), region.output.topic)
     try:
         return tuple(topic for topic in topics if not context.topics.exists(topic))
     except LogError:

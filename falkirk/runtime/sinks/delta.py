@@ -6,7 +6,8 @@ older version keeps the numbers of its transactions, so the history of the table
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,6 @@ from falkirk.theory.ids import EpochNumber
 _OWNER = "falkirk.application"
 #: The field of a commit's information that describes an epoch.
 _EPOCH = "falkirk"
-#: So many commits are read first, and all of them if none of these is the sink's.
-_COMMITS = 20
 #: The properties of tables whose writers have duties that adding files does not fulfil, and one that ends transactions.
 _DUTIES = ("delta.constraints.", "delta.columnMapping.mode", "delta.setTransactionRetentionDuration")
 #: The same for fields.
@@ -101,19 +100,32 @@ class OpenedDelta:
         newest = self._transaction(self._id)
         if not newest:
             return newest
-        for limit in (_COMMITS, None):
-            commits = self._table.history(limit)
-            found = _epoch_of(commits, self._id)
-            if found is not None:
-                return EpochNumber(found + 1)
-            if limit is not None and len(commits) < limit:
-                break
+        commits: list[Mapping[str, Any]] = []
+        found = _epoch_of(self._commits(commits), self._id)
+        if found is not None:
+            return EpochNumber(found + 1)
         is_restored = any(commit.get("operation") == "RESTORE" for commit in commits)
         if not is_restored:
             return newest  # the log no longer has the commit
         if commits[-1]["version"] > 0:
             raise TableUnfit("it was restored to a version that its log no longer has")
         return EpochNumber(0)
+
+    def _commits(self, read: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """Yield what the commits say of themselves, newest first, and add it to a list.
+
+        `DeltaTable.history` numbers them wrongly if one of them says nothing, which the protocol allows.
+        """
+        for version in range(self._table.version(), -1, -1):
+            path = _commit(self.data, version)
+            try:
+                lines, at_ms = path.read_text().splitlines(), path.stat().st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                return
+            told = [json.loads(line).get("commitInfo") for line in lines if "commitInfo" in line]
+            said: dict[str, Any] = next(filter(None, told), {})
+            read.append({"timestamp": at_ms, **said, "version": version})
+            yield read[-1]
 
     def require_fit(self, schema: StructType) -> None:
         """See OpenedTable."""
@@ -179,36 +191,34 @@ def _keep(path: Path, versions: range) -> None:
     log.chmod(path.stat().st_mode & 0o7777)
 
 
-def _epoch_of(commits: Sequence[Mapping[str, Any]], sink: str) -> int | None:
+def _epoch_of(commits: Iterable[Mapping[str, Any]], sink: str) -> int | None:
     """Return the newest epoch that the newest version has, as far as these commits say. Args: commits: newest first.
 
     Raises: TableUnfit.
     """
-    below: int | None = None
+    upto, at_ms = math.inf, math.inf
     for commit in commits:
-        if below is not None and commit["version"] > below:
+        if commit["version"] > upto or commit["timestamp"] > at_ms:
             continue  # undone
+        at_ms = math.inf
         described = commit.get(_EPOCH)
         if isinstance(described, Mapping) and described.get("sink") == sink:
             return int(described["epoch"])
         if commit.get("operation") == "RESTORE":
-            below = _restored(commit, commits)
+            upto, at_ms = _restored(commit)
     return None
 
 
-def _restored(commit: Mapping[str, Any], commits: Sequence[Mapping[str, Any]]) -> int:
-    """Return the version to which a commit has restored a table."""
-    told = commit.get("operationParameters", {})
-    if (version := told.get("version")) is not None:
-        return int(version)
-    when = told.get("datetime", told.get("timestamp"))
+def _restored(commit: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the version to which a commit has restored a table, or its time in milliseconds; the other is infinite."""
+    parameters = commit.get("operationParameters", {})
+    if (version := parameters.get("version")) is not None:
+        return int(version), math.inf
+    when = parameters.get("datetime", parameters.get("timestamp"))
     try:
-        at_ms = int(when) if str(when).isdecimal() else _milliseconds(str(when))
+        return math.inf, int(when) if str(when).isdecimal() else _milliseconds(str(when))
     except ValueError:
         raise TableUnfit(f"it was restored to the time {when!r}, which names no version") from None
-    return max(
-        (c["version"] for c in commits if c["timestamp"] <= at_ms and c["version"] < commit["version"]), default=-1
-    )
 
 
 def _milliseconds(text: str) -> int:

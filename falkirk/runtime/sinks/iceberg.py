@@ -28,6 +28,8 @@ from falkirk.theory.ids import EpochNumber
 _OWNER = "falkirk.application"
 #: The properties of a snapshot that adds an epoch.
 _SINK, _EPOCH = "falkirk.sink", "falkirk.epoch"
+#: The sequence number of a table's first snapshot.
+_FIRST = 1
 #: Set in a loaded table: Falkirk itself reads the table again before it repeats a commit.
 _REPEATS = "commit.retry.num-retries"
 #: Of a table that Falkirk creates. Many small commits would otherwise leave as many manifests and metadata files.
@@ -101,16 +103,23 @@ class OpenedIceberg:
         found = next(self._own(ancestors_of(current, self._table.metadata)), None)
         if found is not None:
             # Epochs after it had no rows, unless somebody rolled the table back.
-            return self._noted("below") if found + 1 == self._noted("rows") else EpochNumber(found + 1)
-        is_undone = any(True for _ in self._own(self._table.metadata.snapshots))
-        return EpochNumber(0) if is_undone else self._noted("below")  # its snapshots may have been removed
+            had_rows = found + 1 != self._noted("rows")
+            return EpochNumber(found + 1 if had_rows else max(found + 1, self._noted("below")))
+        # Old snapshots may have been removed, and a tag may have kept one behind them, which is an ancestor no more. So
+        # only snapshots that are younger than all known ancestors are certainly undone.
+        *_, oldest = [None, *ancestors_of(current, self._table.metadata)]
+        since = _number(oldest)
+        undone = list(self._own(s for s in self._table.metadata.snapshots if since <= _FIRST or _number(s) > since))
+        if not undone:
+            return self._noted("below")
+        return EpochNumber(0 if since <= _FIRST else min(undone))
 
     def _own(self, snapshots: Iterable[Snapshot]) -> Iterator[int]:
         """Yield the epochs of snapshots that added rows of this sink."""
         for snapshot in snapshots:
-            told: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
-            if told.get(_SINK) == f"{self._application}/{self._sink}":
-                yield int(told[_EPOCH])
+            summary: Mapping[str, str] = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if summary.get(_SINK) == f"{self._application}/{self._sink}":
+                yield int(summary[_EPOCH])
 
     def require_fit(self, schema: StructType) -> None:
         """See OpenedTable. The types are compared when files are added."""
@@ -119,8 +128,8 @@ class OpenedIceberg:
             raise TableUnfit("it is partitioned by something else than values of columns")
         by = tuple(self._table.schema().find_column_name(field.source_id) for field in fields)
         if by != self._by:
-            told = ", ".join(map(str, by)) or "nothing"
-            raise TableUnfit(f"it is partitioned by {told}, and the sink by {', '.join(self._by) or 'nothing'}")
+            found = ", ".join(map(str, by)) or "nothing"
+            raise TableUnfit(f"it is partitioned by {found}, and the sink by {', '.join(self._by) or 'nothing'}")
 
     def commit(self, epoch: EpochNumber, files: Sequence[DataFile], ever: EpochNumber) -> None:
         """See OpenedTable."""
@@ -150,6 +159,10 @@ class OpenedIceberg:
             new = [m.manifest_path for m in manifests if m.added_snapshot_id == snapshot.snapshot_id]
             written += [snapshot.manifest_list, *new]
         _keep(written)
+
+
+def _number(snapshot: Snapshot | None) -> int:
+    return 0 if snapshot is None else snapshot.sequence_number or 0
 
 
 def _local(location: str) -> Path:

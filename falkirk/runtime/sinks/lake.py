@@ -85,6 +85,10 @@ class TableUnfit(Exception):
     """The table does not take the rows, for the given reason."""
 
 
+class EpochsMissing(Exception):
+    """The table has lost epochs since it was last asked: somebody has restored, replaced or deleted it."""
+
+
 class OpenedTable(Protocol):
     """A version of a table. Attributes: progress: of the sink. data: the folder for data files."""
 
@@ -117,6 +121,10 @@ class _Attempt:
     folder: Path
     files: tuple[DataFile, ...]
 
+    def is_in(self, data: Path) -> bool:
+        """Return whether its files are in a folder for data. Nobody but it names them, so a clean-up deletes them."""
+        return self.folder.is_relative_to(data) and all((data / file.name).exists() for file in self.files)
+
 
 class LakeTarget:
     """A table of a lake.
@@ -131,6 +139,8 @@ class LakeTarget:
         self._table, self._asked = table(), table()
         self._own_folder = f"falkirk-{sha256(identity.encode()).hexdigest()[:8]}"
         self._asking = Asking(name, "which epochs it has", self._progress)
+        #: The epoch up to which the caller knows that the table has the rows. A later epoch must not hide a loss.
+        self._known = _NONE
         #: The newest attempt. If its commit fails, the next one uses its files.
         self._attempt: _Attempt | None = None
 
@@ -141,14 +151,15 @@ class LakeTarget:
 
     def delivered(self) -> EpochNumber:
         """See Target. The number also covers epochs without rows. Raises: as `seen`."""
-        return self.seen()
+        self._known = self.seen()
+        return self._known
 
     def _progress(self) -> SinkProgress:
         opened = self._asked.open()
         return SinkProgress() if opened is None else opened.progress
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
-        """See Target. Raises: as `seen`."""
+        """See Target. Raises: as `seen`. It has lost epochs since `delivered`: also `RELEASE_FAILED`."""
         schema = StructType([field for field in rows.schema.fields if field.name != ROW])
         with self._reaching():
             for _ in range(COMMITS_MAX):
@@ -156,13 +167,15 @@ class LakeTarget:
                     table = self._table.open() or self._table.create(schema)
                     if table.progress.below > epoch:
                         return
+                    if table.progress.below < self._known:
+                        raise EpochsMissing(f"it no longer has the epochs from {table.progress.below} on")
                     table.require_fit(schema)
                     attempt = self._written(epoch, rows, table.data, few=few)
                     table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
                 except CommitConflict as error:
                     conflict = error
                     continue
-                self._attempt = None
+                self._attempt, self._known = None, EpochNumber(epoch + 1)
                 self._delete_attempts(table, epoch, attempt.folder)
                 return
             raise conflict
@@ -170,7 +183,7 @@ class LakeTarget:
     def _written(self, epoch: EpochNumber, rows: DataFrame, data: Path, *, few: bool) -> _Attempt:
         """Return the files of an epoch in the table's folder."""
         known = self._attempt
-        if known is not None and known.epoch == epoch and known.folder.is_relative_to(data):
+        if known is not None and known.epoch == epoch and known.is_in(data):
             return known
         folder = self._folder_of(data, epoch) / f"{epoch:010d}-{uuid.uuid4().hex[:8]}"
         hidden = {f"{_HIDDEN}{i}": name for i, name in enumerate(self._columns)}

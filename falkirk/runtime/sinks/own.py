@@ -39,7 +39,7 @@ class OwnTarget:
     def __init__(self, to: OwnSink, name: str) -> None:
         self._sink, self._address, self._name = to.sink, to.address, name
         self._asking = Asking[object](name, "delivered()", lambda: self._sink.delivered())
-        self._told = ""
+        self._warned = ""
 
     def seen(self) -> EpochNumber:
         """See Target. An incomplete epoch does not count, and the next try replaces it."""
@@ -72,7 +72,7 @@ class OwnTarget:
                 raise self._failed(
                     f"deliver({epoch}, …) succeeded, and delivered() returns {now} instead of {epoch + 1}"
                 )
-        self._told = ""
+        self._warned = ""
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -86,9 +86,9 @@ class OwnTarget:
 
     def _raised(self, call: str, error: Exception) -> SparkError:
         reason = f"{call} raised {type(error).__name__}: {redact_urls(first_line(error))}"
-        if reason != self._told:  # once, and not at each try
+        if reason != self._warned:  # once, and not at each try
             log.warning("sink %r: %s", self._name, reason, exc_info=error)
-        self._told = reason
+        self._warned = reason
         return self._failed(reason)
 
     def _failed(self, reason: str) -> SparkError:

@@ -24,7 +24,7 @@ from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, read_folders
-from falkirk.runtime.epochs.log import Epoch, EpochLog, frontier_of
+from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
@@ -32,7 +32,6 @@ from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.system.traced import OFF, Recorder, step
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
-from falkirk.theory.times import TopicPartition
 
 log = logging.getLogger("falkirk")
 
@@ -248,7 +247,7 @@ class EpochReleaser:
                 self._done = last
         except Exception as error:
             if _concerns_one_sink(error):
-                self._fail(_told(error))
+                self._fail(_text_of(error))
             else:
                 self._error = error
 
@@ -276,7 +275,7 @@ class EpochReleaser:
         """Ask a sink again later. Raises: the error, if it concerns more than one sink."""
         if not _concerns_one_sink(error):
             raise error
-        self._fail(_told(error))
+        self._fail(_text_of(error))
 
     def _fail(self, detail: str) -> None:
         self.detail = detail
@@ -293,7 +292,7 @@ def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
     return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK
 
 
-def _told(error: SparkError | HomeError) -> str:
+def _text_of(error: SparkError | HomeError) -> str:
     return error.message if isinstance(error, SparkError) else f"the results wait. {error}"
 
 
@@ -342,22 +341,23 @@ class EpochLogs:
 
     def ends(self, topic: LogId) -> OffsetFrontier:
         """See LogsPort."""
-        return frontier_of(topic, self._logs[topic].end())
+        return OffsetFrontier.prefix(topic, self._logs[topic].end())
 
     def begins(self, topic: LogId) -> OffsetFrontier:
         """Return where a log begins, at its oldest existing epoch."""
-        return frontier_of(topic, self._logs[topic].begin())
+        return OffsetFrontier.prefix(topic, self._logs[topic].begin())
 
     def copy(self, held: LogId, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
         """See LogsPort."""
         assert self._session is not None, "an application at rest releases nothing"
-        return frontier_of(
-            held, self._releasers[held].release(self._session, _number(first, held), _number(last, held))
+        return OffsetFrontier.prefix(
+            held,
+            self._releasers[held].release(self._session, _number(first, held), _number(last, held)),
         )
 
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
-        return frontier_of(held, self._releasers[held].seen())
+        return OffsetFrontier.prefix(held, self._releasers[held].seen())
 
     def sink_ends(self, held: LogId, sink: str) -> Positions:
         """See LogsPort."""
@@ -367,7 +367,7 @@ class EpochLogs:
         """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
         if self._session is None:
             return released
-        return frontier_of(held, self._releasers[held].remains(_number(released, held)))
+        return OffsetFrontier.prefix(held, self._releasers[held].remains(_number(released, held)))
 
     def delete_below(self, topic: LogId, below: OffsetFrontier) -> None:
         """See LogsPort."""
@@ -378,4 +378,4 @@ class EpochLogs:
 
 
 def _number(frontier: OffsetFrontier, log: LogId) -> EpochNumber:
-    return EpochNumber(int(frontier.length(TopicPartition(topic=log, partition=0))))
+    return EpochNumber(int(frontier.length_of(log)))

@@ -58,8 +58,8 @@ def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: Epo
 
     Args: text: the row as text, as far as possible.
     """
-    told = F.struct(
+    letter = F.struct(
         reason.alias("reason"), F.lit(where).alias("topic"), F.lit(epoch).alias("epoch"),
         F.substring(text, 1, RAW_BYTES_MAX).alias("value"),
     )  # fmt: skip
-    return rows.select(key.alias("key"), F.to_json(told).alias("value"), ROW)
+    return rows.select(key.alias("key"), F.to_json(letter).alias("value"), ROW)

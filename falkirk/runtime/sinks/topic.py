@@ -19,7 +19,7 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.observed import observed
 from falkirk.runtime.outputs import last_records, own_back_to
-from falkirk.runtime.rows import JSON_OPTIONS, OVERHEAD_BYTES, TOO_LARGE, encoded
+from falkirk.runtime.rows import encoded, key_of, partition_of, too_large
 from falkirk.runtime.signed import header_text, signed_header
 from falkirk.runtime.sinks.target import letters, release_failed
 from falkirk.runtime.sinks.writing import write
@@ -121,22 +121,20 @@ class TopicTarget:
         """Return rows in the form of the topic's records, grouped by partition."""
         placed = ROW in rows.columns
         if placed not in self._columns:
-            self._columns[placed] = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
+            made = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
+            deciding = [F.col(ROW)] if self._encoded else _deciding(rows.columns, self._to, made[1])
+            self._columns[placed] = [*made, partition_of(deciding, facts.partitions).cast("int").alias("partition")]
         data = rows.select(*self._columns[placed])
-        data = data.withColumn("partition", F.pmod("hash", F.lit(facts.partitions)).cast("int"))
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
 
     def _deliver(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> DataFrame | None:
-        size = F.octet_length("value") + F.coalesce(F.octet_length("key"), F.lit(0))
-        limit = facts.max_message_bytes - OVERHEAD_BYTES
-        unfit = (size > limit) | F.col("unfit").isNotNull()
+        reason = F.coalesce("unfit", too_large("value", "key", facts.max_message_bytes))
+        unfit = reason.isNotNull()
         counted = Observation()
         self._send(epoch, data.observe(counted, F.count_if(unfit).alias("unfit")).where(~unfit), facts)
         found = observed(counted) if tells_observed(data.sparkSession) else None
         if data.where(unfit).isEmpty() if found is None else found["unfit"] == 0:
             return None
-        too_large = F.concat(F.lit(TOO_LARGE), size.cast("string"), F.lit(f" bytes, {limit} fit"))
-        reason = F.coalesce("unfit", too_large)
         return letters(data.where(unfit), F.col("key"), reason, self._topic, epoch, F.col("text"))
 
     def _send(self, epoch: EpochNumber, data: DataFrame, facts: TopicFacts) -> None:
@@ -173,22 +171,21 @@ class TopicTarget:
 def _as_they_are() -> list[Column]:
     """Return the same columns as `_encoded`, for rows of (key, value, ROW)."""
     unfit = F.lit(None).cast("string").alias("unfit")
-    return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.hash(ROW).alias("hash"), F.col(ROW)]
+    return [F.col("key"), F.col("value"), F.col("value").alias("text"), unfit, F.col(ROW)]
 
 
 def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
-    """Return the columns (key, value, text, unfit, hash), and ROW if rows have it.
+    """Return the columns (key, value, text, unfit), and ROW if rows have it.
 
-    `text` is the value as text. `unfit` is the reason why there is no value. `hash` decides the partition, like the
-    hash of a live region's key.
+    `text` is the value as text. `unfit` is the reason why there is no value.
     """
     value, text, unfit = encoded([c for c in names if c != ROW], to)
-    parts = [F.col(f"`{k}`") for k in to.keys]
-    made = F.lit(None).cast("string")
-    if parts:
-        made = parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
     row = [F.col(ROW)] if ROW in names else []
     return [
-        made.alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"),
-        F.hash(*(parts or row or [value])).alias("hash"), *row,
+        key_of(to.keys).alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"), *row,
     ]  # fmt: skip
+
+
+def _deciding(names: Sequence[str], to: Kafka, value: Column) -> list[Column]:
+    """Return the columns that decide a row's partition: its key, or else its place or content."""
+    return [F.col(f"`{key}`") for key in to.keys] or [F.col(ROW) if ROW in names else value]

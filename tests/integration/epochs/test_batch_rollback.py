@@ -14,7 +14,7 @@ from falkirk.check import Guarantee
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
-from falkirk.home.requests import ask_to_go_back
+from falkirk.home.requests import ask_for_rollback
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
@@ -187,9 +187,9 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
             before, was = incarnations(), (live().incarnation, live().restarts, live().suppressed)
             asked = {"weights": store.checkpoints("weights")[-2].point}
             with pytest.raises(HomeError) as refused:
-                ask_to_go_back(store, asked, force=False, timeout_s=60)
+                ask_for_rollback(store, asked, force=False, timeout_s=60)
             assert refused.value.condition == "REQUEST_REFUSED"
-            goes = ask_to_go_back(store, asked, force=True, timeout_s=60)
+            goes = ask_for_rollback(store, asked, force=True, timeout_s=60)
             assert goes.keys() == {"weights", "totals", "answers"}
             last, there = live().last_commit, search.wire.count(counts)
             search.work(query, 1, void=1)

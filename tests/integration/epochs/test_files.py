@@ -14,7 +14,7 @@ import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import DefinitionError
 from falkirk.frames.files import rows_of
-from falkirk.frames.stamped import BAD, STAMP
+from falkirk.frames.names import BAD, STAMP
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker

@@ -20,7 +20,7 @@ from falkirk.declare.nodes import ProcessorNode
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.replay import replay

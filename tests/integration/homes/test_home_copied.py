@@ -33,7 +33,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with a dummy process in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
-from falkirk.host import prepared, process as host
+from falkirk.host import process as host, start
 
 def session(*args, **settings):
     child = subprocess.Popen(["sleep", "1000"])
@@ -41,7 +41,7 @@ def session(*args, **settings):
     while True:
         signal.pause()
 
-prepared.spark_session = session
+start.spark_session = session
 sys.exit(host.main())
 """
 

@@ -17,7 +17,7 @@ from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.errors.location import caller
 from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.operators.call import calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.replay import replay

@@ -40,7 +40,7 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
 
         def scraped() -> dict[str, float]:
             """Return the samples of the only processor by their names; buckets are left out."""
-            pulse.hear(40.0)
+            pulse.note_report(40.0)
             regions = [asdict(region) for region in query.status]
             metrics.take({"pid": 1, "at_s": 1.0, "regions": regions, "figures": query._host.figures()})
             with urllib.request.urlopen(f"{server.url}/metrics") as answer:

@@ -17,7 +17,8 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.errors.location import caller
 from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import BAD, STAMP, Frame
+from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.stamped import Frame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker

@@ -20,7 +20,8 @@ from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import rows_of
-from falkirk.frames.stamped import BAD, Frame
+from falkirk.frames.names import BAD
+from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import dead_letter, parse, parsing
 from falkirk.redrive.letters import letter_of
 from falkirk.runtime.epochs.unreadable import _read_all

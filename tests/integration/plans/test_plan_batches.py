@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pyspark.sql import functions as F
+from rich.console import Console
 
 import falkirk as fk
 from falkirk.errors import DefinitionError
-from falkirk.frames.stamped import STAMP
+from falkirk.frames.names import STAMP
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
+from falkirk.plan.shown.screen import Shown
 from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import region_slots
 
@@ -229,6 +231,12 @@ def test_a_view_of_a_live_processor_is_a_batch_of_its_own(spark: "SparkSession")
     assert [(i.log, i.view) for i in answers.inputs] == [("queries", False), ("epochs:index-view", True)]
     assert answers.dead_letter_topic == "shop-answers.dead-letters"
     assert view.dead_letter_topic is None, "nothing of ours can fail to parse, and nothing leaves"
+    assert (view.undetermined, view.properties.differs) == ((), ()), "no two records of a key have the same offset"
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(Shown(plan=plan, slots=(), available=1).why("answers", 200))
+    assert "index-view keeps the newest record of each key of index, a view of answers." in shown.get()
+    assert "max_by" not in shown.get(), "the user declared no such aggregate"
 
 
 def sums(events: "DataFrame", sums: "DataFrame") -> "DataFrame":

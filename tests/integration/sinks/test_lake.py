@@ -1,17 +1,23 @@
 """Rows of all types in lake tables: Delta's and Iceberg's own readers find the values that Spark wrote."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Transaction
 
 import falkirk as fk
+from falkirk.errors import SparkError
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
 from falkirk.runtime.sinks.lake import LakeTarget
+from tests.integration.targets import LAKES, Place, cut_off, epoch
+from tests.integration.targets import ROWS as ROWS_OF_EPOCH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,3 +51,22 @@ def test_values_and_partitions(kind: str, spark: "SparkSession", tmp_path: Path)
     assert row["local"].isoformat() == "2024-05-06T07:08:09.123456"
     assert (str(row["day"]), str(row["price"]), row["nested"]) == ("1969-12-31", "12.34", [{"b": "a"}])
     assert (dict(row["m"]), row["small"], row["bytes"]) == ({"k": 1}, 7, b"\x00\x01")
+
+
+@pytest.mark.parametrize("kind", LAKES)
+def test_files_that_a_clean_up_deleted_before_their_commit_are_written_again(
+    kind: str, place_of: Callable[[str], Place], spark: "SparkSession", home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit names them yet. A commit that named missing files would end each reader of the table."""
+    out = place_of(kind)
+    target = out.make()
+    target.deliver(0, epoch(spark, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", cut_off)
+        patch.setattr(Transaction, "commit_transaction", cut_off)
+        with pytest.raises(SparkError):
+            target.deliver(1, epoch(spark, 1))
+    (attempt,) = home.rglob("0000000001-*")
+    shutil.rmtree(attempt)
+    target.deliver(1, epoch(spark, 1))
+    assert sorted(out.read()) == list(range(2 * ROWS_OF_EPOCH))

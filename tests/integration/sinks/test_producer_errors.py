@@ -22,6 +22,7 @@ from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, settle
+from tests.stores import void_range
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def test_what_a_copy_has_left_out_follows(
         assert made().copied(held, sink) == upto(0, 0)
         for partition, count in enumerate((12, 6)):
             wire.send(held, range(count), partition=partition)
-        opened.store.void_range(held, 0, 1, 2)
+        void_range(opened.store, held, 0, 1, 2)
         for first, last in (((0, 0), (3, 2)), ((5, 2), (6, 2)), ((8, 2), (9, 2))):
             copying.copy(context, held, sink, dict(enumerate(first)), dict(enumerate(last)))
         opened.store.record_release(sink, held, 0, 3)

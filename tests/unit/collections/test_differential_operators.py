@@ -118,7 +118,7 @@ def run_reduce(operator: Reduce, types: dict[str, pa.DataType], epochs: Epochs, 
             work = operator.work(news, distinct(woken, names), heard, said, now, said_as)
             assert all(time > now for time in work.woken), "what is past does not change any more"
             assert work.out.schema == said_as
-            heard.add(work.heard[0])
+            heard.add(work.inputs[0])
             said.add(work.out)
             for time, some in work.woken.items():
                 waiting.setdefault(time, []).append(some)
@@ -334,7 +334,7 @@ def run_join(operator: Join, types: tuple[dict[str, pa.DataType], ...], sides: l
             work = operator.work(news, heard, depth)
             assert not work.woken
             said += list(changes_of(work.out, depth))
-            for trace, rows in zip(heard, work.heard, strict=True):
+            for trace, rows in zip(heard, work.inputs, strict=True):
                 trace.add(rows)
         for side, changes in zip(put, epoch, strict=True):
             side += changes
@@ -374,8 +374,8 @@ def test_a_join_remembers_what_is_new_added_up() -> None:
     like = schema(1, k=LONG)
     news = table([((0,), (1,), 1), ((0,), (1,), -1), ((0,), (2,), 1)], 1, like)
     work = operator.work([news, like.empty_table()], [Memory(like), Memory(like)], 1)
-    assert list(changes_of(work.heard[0], 1)) == [((0,), (2,), 1)]
-    assert hashes(work.heard[0]).tolist() == [hash_of((2,))]
+    assert list(changes_of(work.inputs[0], 1)) == [((0,), (2,), 1)]
+    assert hashes(work.inputs[0]).tolist() == [hash_of((2,))]
 
 
 def test_without_wakes_a_change_that_meets_an_earlier_one_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:

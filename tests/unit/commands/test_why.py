@@ -18,6 +18,7 @@ from falkirk.plan.shape import read_shape
 from falkirk.runtime.context import Storage
 from falkirk.system.terminal import Terminal
 from falkirk.theory.ids import EpochNumber, LogId, Offset
+from tests.stores import void_range
 from tests.unit.commands.told_origins import HELD, HOP, Shop, commit, made
 
 
@@ -104,7 +105,7 @@ def test_a_long_history_is_cut_and_says_so(shop: Shop) -> None:
 
 def test_invalid_and_foreign_records_of_a_hop_are_no_part_of_a_state(shop: Shop) -> None:
     *_, last = sell(shop, "tea", "tea", "tea")
-    shop.home.store.void_range(LogId(HOP), 0, Offset(1), Offset(2))
+    void_range(shop.home.store, LogId(HOP), 0, Offset(1), Offset(2))
     shop.send(HOP, {"item": "tea"}, by="0.1.0", forged=True)
     *_, last = sell(shop, "tea")
     same = explained(shop, last)["origin"]["same_key"]
@@ -262,7 +263,7 @@ def test_an_epoch_that_the_home_forgot_or_a_rollback_voided_says_so(shop: Shop) 
         shop.epoch("report", {}, {"epochs:weights": {0: number}})
     old, void = (shop.send("reports", {}, by=f"0.0.{number}.0") for number in (0, 2))
     shop.home.store.forget_epochs("epoch", "report", EpochNumber(1))
-    shop.home.store.void_range(LogId.of_epochs("report"), 0, Offset(2), Offset(3))
+    void_range(shop.home.store, LogId.of_epochs("report"), 0, Offset(2), Offset(3))
     assert "has deleted the record of this epoch; the oldest that it keeps is 1" in printed(explained(shop, old))
     assert "a rollback made this epoch invalid" in printed(explained(shop, void))
 

@@ -55,7 +55,7 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
         asked.append((wanted, force))
         return {"sales": 1}
 
-    monkeypatch.setattr(module, "ask_to_go_back", ask)
+    monkeypatch.setattr(module, "ask_for_rollback", ask)
     with pytest.raises(FalkirkError) as refused:
         looked.watch.roll_back("1", force=False, shown=agreed(sales=5))
     assert refused.value.condition == "CONTRADICTS_RELEASED"
@@ -68,7 +68,7 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
 def test_a_consent_is_to_what_was_shown(
     looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ask_to_go_back", lambda *_, **__: pytest.fail("it was asked for"))
+    monkeypatch.setattr(module, "ask_for_rollback", lambda *_, **__: pytest.fail("it was asked for"))
     outside |= {"sales": 5, "vouchers": 1}
     with pytest.raises(FalkirkError) as refused:
         looked.watch.roll_back("1", force=True, shown=agreed(sales=5))

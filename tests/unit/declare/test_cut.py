@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, positions_of, waiting
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, waiting
 from falkirk.theory.ids import Positions
+from falkirk.theory.offsets import positions_from_json
 
 logs = st.dictionaries(
     st.sampled_from(["a", "b", "c"]),
@@ -78,7 +79,7 @@ def test_by_clock_ends_at_multiples_and_does_not_wait_for_a_clock_that_was_ahead
 
 
 def test_positions_survive_json() -> None:
-    assert positions_of({"a": {"0": 1, "11": 2}}) == {"a": {0: 1, 11: 2}}
+    assert positions_from_json({"a": {"0": 1, "11": 2}}) == {"a": {0: 1, 11: 2}}
 
 
 BY = ByTime(column="at", every_us=10)

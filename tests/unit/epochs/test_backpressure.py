@@ -17,7 +17,6 @@ import falkirk as fk
 from falkirk.declare.cut import OnArrival
 from falkirk.errors import SparkError
 from falkirk.host.host import Host
-from falkirk.runtime.epochs.computed import Decided
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.runner import BEHIND_MAX, EpochRunner
@@ -127,12 +126,10 @@ def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> 
 class Cutter:
     """The part of a batch region that a run uses, for a region that only cuts."""
 
-    def __init__(self, log: EpochLog) -> None:
-        self.epochs, self.batch = (
-            log,
-            SimpleNamespace(
-                name="b", cut=OnArrival(records_max=10), is_stateful=False, is_direct=False, iteration=None
-            ),
+    def __init__(self) -> None:
+        self.epochs, self.direct = SimpleNamespace(decide=self._note), SimpleNamespace(may_be_next=lambda: False)
+        self.batch = SimpleNamespace(
+            name="b", cut=OnArrival(records_max=10), is_stateful=False, is_direct=False, iteration=None
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.detail, self.waits_for = "", ""
@@ -152,24 +149,24 @@ class Cutter:
     def first_of_next(self, epochs: object) -> Positions:
         return {"t": {0: self.cuts[-1][0] if self.cuts else 0}}
 
-    def decide(self, decided: Decided, views: dict[str, int], at_s: float) -> None:
-        self.cuts.append((decided.last["t"][0], at_s))
+    def _note(self, first: Positions, last: Positions, views: dict[str, int], at_s: float, **more: object) -> None:
+        self.cuts.append((last["t"][0], at_s))
 
 
-def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks(epochs: EpochLog) -> None:
-    cutter = Cutter(epochs)
+def test_a_batch_cuts_no_epoch_while_too_many_wait_for_its_sinks() -> None:
+    cutter = Cutter()
     runner = EpochRunner(cast(Any, cutter), EpochNumber(-1), Term())
     cutter.waits = BEHIND_MAX
-    assert not runner.decide(())
+    assert not runner.cut_if_due(())
     assert cutter.waits_for, "the status does not show it"
     cutter.waits -= 1
-    assert runner.decide(())
+    assert runner.cut_if_due(())
 
 
-def test_what_a_cut_has_left_is_due_as_before(epochs: EpochLog) -> None:
-    cutter, clock = Cutter(epochs), SimpleNamespace(time=lambda: 99.0, monotonic=lambda: 0.0)
+def test_what_a_cut_has_left_is_due_as_before() -> None:
+    cutter, clock = Cutter(), SimpleNamespace(time=lambda: 99.0, monotonic=lambda: 0.0)
     runner = EpochRunner(cast(Any, cutter), EpochNumber(-1), Term(), clock)
-    while runner.decide(()):
+    while runner.cut_if_due(()):
         pass
     assert cutter.cuts == [(10, 5.0), (20, 5.0), (25, 99.0)]
 

@@ -12,6 +12,7 @@ from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Decision, Store
 from falkirk.system.local_data import LocalData
+from tests.stores import void_range
 from tests.support import on_disk
 
 
@@ -39,7 +40,7 @@ def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> N
         elif what == "save" and done and not is_open and done[-1].state is None:
             log.record_state(done[-1].number, "state")
         elif what == "take back" and epochs:
-            store.void_range(log.name, 0, rng.choice(epochs).number, log.next_number())
+            void_range(store, log.name, 0, rng.choice(epochs).number, log.next_number())
         elif what == "drop" and done and not is_open:
             log.drop_results_below(rng.choice(done).number)
             log.drop_states_below(rng.choice(done).number)

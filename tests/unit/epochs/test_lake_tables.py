@@ -1,5 +1,6 @@
 """Tables of Delta Lake and Iceberg, without Spark: which epochs they have, and what two writers do to one another."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -87,6 +88,21 @@ class Lake:
         loaded = self.catalog().load_table("shop.t")
         snapshot = sorted(loaded.snapshots(), key=lambda s: s.sequence_number or 0)[-1 - commits]
         loaded.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+
+    def delete(self) -> None:
+        """Delete the table, as its operator does."""
+        if self.kind == "delta":
+            shutil.rmtree(self.folder / "t")
+        else:
+            self.catalog().drop_table("shop.t")
+
+    def expire(self, *, but: int) -> None:
+        """Remove the snapshots of an Iceberg table, except the newest one and this one."""
+        loaded = self.catalog().load_table("shop.t")
+        newest = loaded.current_snapshot()
+        assert newest is not None
+        ids = [s.snapshot_id for s in loaded.snapshots() if s.snapshot_id not in (newest.snapshot_id, but)]
+        loaded.maintenance.expire_snapshots().by_ids(ids).commit()
 
 
 @pytest.fixture(params=KINDS)

@@ -11,6 +11,7 @@ from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.store import Store
 from falkirk.system.local_data import LocalData
+from tests.stores import void_range
 
 
 def batch(program: str, *, deterministic: bool = True) -> Any:
@@ -44,7 +45,7 @@ def test_other_steps_wait_for_a_saved_state(epochs: EpochLog, store: Store) -> N
         assert refused.value.parameters["changed"] == {"program of the state": ("three", "four")}
         refuse_other_program(batch("three"), epochs, store)
     assert [e.number for e in epochs.epochs()] == [0, 1, 2], "the record of programs has nothing to do with epochs"
-    store.void_range("epochs:b", 0, 1, 3)  # a rollback to the saved state
+    void_range(store, "epochs:b", 0, 1, 3)  # a rollback to the saved state
     refuse_other_program(batch("four"), epochs, store)
 
 

@@ -47,7 +47,9 @@ class Live:
     starts: int = 0
     query: Any = None
     region: Any = field(
-        default_factory=lambda: SimpleNamespace(name="counts", where=None, choice=None, has_objective=False)
+        default_factory=lambda: SimpleNamespace(
+            name="counts", where=None, choice=None, has_objective=False, interval_s=5.0
+        )
     )
     observations = None
     dead_letters = 0
@@ -61,6 +63,9 @@ class Live:
     def _point(self, number: int) -> Point:
         places = {TopicPartition(topic="events", partition=p): o for p, o in enumerate(self.read)}
         return Point(number=number, read=OffsetFrontier.of(places), sent=EMPTY)
+
+    def has_input(self) -> bool:
+        return False  # it is never starved
 
     def start(self) -> None:
         self.starts, self.error = self.starts + 1, None

@@ -71,7 +71,7 @@ def test_time_without_sight_of_the_lease_does_not_count() -> None:
     watch = LeaseWatch(clock)
     assert not watch.is_free(lease(1))
     clock.now_s += 60
-    watch.lose_sight()
+    watch.restart_wait()
     assert not watch.is_free(lease(1))
     clock.now_s += LASTS_S + 0.1
     assert watch.is_free(lease(1))

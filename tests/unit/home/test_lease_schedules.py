@@ -73,7 +73,7 @@ class Process:
 
     def _wait(self) -> None:
         if self.cut:
-            self._watch.lose_sight()
+            self._watch.restart_wait()
         elif self._watch.is_free(self.world.lease):
             assert not self.world.owners(), "another process works"
             self.generation = 1 if self.world.lease is None else self.world.lease.generation + 1

@@ -32,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with Spark and Kafka replaced. It starts Spark as the first step of taking charge, and then hangs.
 HOST = """
 import json, pathlib, signal, sys
-from falkirk.host import prepared, process as host
+from falkirk.host import process as host, start
 
 class Topics:
     def __init__(self, connection): pass
@@ -47,7 +47,7 @@ def session(*args, **settings):
     while True:
         signal.pause()
 
-host.Topics, host.Claim, prepared.spark_session = Topics, Claim, session
+host.Topics, host.Claim, start.spark_session = Topics, Claim, session
 sys.exit(host.main())
 """
 #: The coordinator: starts a host, prints its pid, and does nothing else.

@@ -31,7 +31,7 @@ HOST = """
 import pathlib, signal, sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
-from falkirk.host import prepared, process as host
+from falkirk.host import prepared, process as host, start
 
 folder = pathlib.Path(sys.argv[1])
 
@@ -62,7 +62,7 @@ def session(*given, **settings):
 
 host.Topics = prepared.Topics = Topics
 host.Claim, host.record_processes = Claim, took_charge
-prepared.spark_session, prepared.Warming, prepared.plan_application = session, Warming, lambda *given: None
+start.spark_session, prepared.Warming, prepared.plan_application = session, Warming, lambda *given: None
 sys.exit(host.main())
 """
 
@@ -153,7 +153,7 @@ def test_what_counts_as_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
     monkeypatch.setattr(prepared, "Topics", FakeTopics)
-    for name in ("spark_session", "plan_application", "Warming"):
+    for name in ("application_session", "plan_application", "Warming"):
         monkeypatch.setattr(prepared, name, MagicMock())
     with open_home(tmp_path / "home", "shop") as home:
         waiting = Waiting(tmp_path, home)

@@ -44,7 +44,6 @@ from falkirk.push.server import Counter, application
 from falkirk.push.service import RequestService
 from falkirk.redrive.letters import letter_of
 from falkirk.redrive.sending import noted
-from falkirk.theory.stamp import Stamp
 from tests.strategies import DEEP, LONG, documents, objects, values
 from tests.support import outcome
 
@@ -116,9 +115,9 @@ def test_any_headers_can_be_looked_through(headers: list[tuple[str, bytes | None
 
 @quick
 @given(st.text(max_size=30) | st.lists(numbers, max_size=5).map(".".join))
-def test_a_stamp_is_one_or_malformed(text: str) -> None:
-    stamp = outcome(lambda: Stamp.decode(text))
-    assert stamp == "STAMP_MALFORMED" or Stamp.decode(stamp.encode()) == stamp
+def test_the_stamp_of_a_header_is_one_or_malformed(text: str) -> None:
+    header = outcome(lambda: Header.decode(f"deadbeef/0/{text}/0".encode()))
+    assert header == "HEADER_MALFORMED" or Header.decode(header.encode()).stamp == header.stamp
 
 
 OWNER = ("machine", "pid", "began", "host", "home", "generation", "at_s")

@@ -5,8 +5,7 @@ All imports count: those inside functions and those for type checkers, too.
 
 import ast
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.unit.house.parsed import nodes
@@ -190,24 +189,49 @@ def test_these_tests_can_fail() -> None:
     assert cycles(found) == [["x", "y"]]
 
 
-#: The definition of the barrier. The code that runs is the same as a column of Spark (runtime/rows.py).
-DEFINITIONS = {"is_released"}
+#: Methods that the standard library calls.
+HOOKS = {"handle_error", "log_message", "redirect_request", "version_string"}
 
 
-def public_functions() -> list[tuple[str, str]]:
-    """Return the public functions, classes and methods of the theory and the protocol, each with its module."""
-    found = []
-    for module, path in MODULES.items():
-        if layer(module) in ("theory", "protocol"):
-            kinds = (ast.FunctionDef, ast.ClassDef)
-            found += [(module, n.name) for n in nodes(path) if isinstance(n, kinds) and not n.name.startswith("_")]
+def used_names(paths: Iterable[Path]) -> set[str]:
+    """Return the names that code uses: names, attributes, keywords and texts. Imports and definitions do not count."""
+    found = set[str]()
+    for path in paths:
+        for node in nodes(path):
+            if isinstance(node, ast.Name):
+                found.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                found.add(node.attr)
+            elif isinstance(node, ast.keyword) and node.arg:
+                found.add(node.arg)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
     return found
+
+
+def defined_names(module: str) -> Iterator[str]:
+    """Yield the functions, classes and methods of a module with the module, without those that Python itself calls."""
+    for node in nodes(MODULES[module]):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("__"):
+            yield f"{module}.{node.name}"
+
+
+def unused(modules: Iterable[str], used: Collection[str]) -> list[str]:
+    return [name for module in modules for name in defined_names(module) if name.rpartition(".")[2] not in used]
 
 
 def test_the_theory_and_the_protocol_are_what_runs() -> None:
     """A function that only tests or benchmarks use belongs to them. The search is by name."""
-    words = Counter[str]()
-    for path in MODULES.values():
-        words.update(re.findall(r"\w+", path.read_text()))
-    defined = Counter(name for _, name in public_functions())
-    assert [f"{m}.{n}" for m, n in public_functions() if words[n] <= defined[n] and n not in DEFINITIONS] == []
+    inner = [module for module in MODULES if layer(module) in ("theory", "protocol")]
+    assert unused(inner, used_names(MODULES.values())) == []
+
+
+def test_no_code_is_for_tests_alone() -> None:
+    """Code of the package has a user in the repository, or is in the documentation for users. The search is by name."""
+    tools = [path for folder in OUTSIDE if folder != "tests" for path in sorted((ROOT / folder).rglob("*.py"))]
+    texts = [*(ROOT / "docs").glob("**/*.md"), ROOT / "README.md", *(ROOT / "java").rglob("*.java")]
+    named = {word for path in texts if "decisions" not in path.parts for word in re.findall(r"\w+", path.read_text())}
+    assert unused(MODULES, used_names([*MODULES.values(), *tools]) | named | HOOKS) == []
+    assert unused(["falkirk.theory.stamp"], set()) == [
+        f"falkirk.theory.stamp.{n}" for n in ("Stamp", "numbers", "encode")
+    ]

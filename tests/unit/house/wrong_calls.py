@@ -33,8 +33,8 @@ def numbers(
 def logs(store: Store, port: LogsPort, *, region: str, log: LogId, offset: Offset, epoch: EpochNumber) -> None:
     """Mix up the names of logs and regions, and the kinds of positions in a log."""
     port.ends(region)  # type: ignore[arg-type]
-    store.void_range(region, 0, offset, offset)  # type: ignore[arg-type]
-    store.void_range(log, 0, epoch, epoch)  # type: ignore[arg-type]
+    store.voided_ranges(region)  # type: ignore[arg-type]
+    store.record_release("sink", log, 0, epoch)  # type: ignore[arg-type]
     ends: Offsets = {0: epoch}  # type: ignore[dict-item]
     several: Positions = {region: ends}  # type: ignore[dict-item]
     assert several

@@ -57,6 +57,10 @@ while True:
         signal.pause()
     elif what.startswith(b"last"):
         send(b"\\2" + request)
+    elif what.startswith(b"pair"):  # one of two that were sent together
+        other = take(*struct.unpack(">i", take(4)))
+        send(b"\\0" + request)
+        send(b"\\0" + other)
     elif what.startswith(b"slowly"):
         for byte in struct.pack(">i", len(request) + 1) + b"\\0" + request:
             connection.sendall(bytes([byte]))
@@ -310,3 +314,18 @@ def test_a_process_says_that_an_answer_is_its_last_one_while_others_are_under_wa
         assert [caller.following() for _ in range(2)] == [b"x1", b"last!"]
         caller.send(b"x4")
         assert [caller.following() for _ in range(3)] == [b"x2", b"x3", b"x4"]
+
+
+def test_only_requests_of_a_process_that_failed_are_asked_one_by_one(calling: Begin, tmp_path: Path) -> None:
+    """Later ones are no cause of its failure. Under load, there are always some, so a task would stay slow."""
+    script = tmp_path / "odd.py"
+    script.write_text(textwrap.dedent(ODD))
+    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")], call_ms=2_000) as caller:
+        for cause, later in (("late", "torn"), ("torn2", "size")):
+            caller.send(b"x1", cause.encode(), b"x2")
+            assert caller.following() == b"x1"
+            assert caller.following() == cause.encode(), "a process failed, and another one answers"
+            caller.send(later.encode(), b"x3")
+            assert [caller.following() for _ in range(2)] == [b"x2", later.encode()], "this one may fail once, too"
+            caller.send(b"pair!", b"x4")
+            assert [caller.following() for _ in range(3)] == [b"x3", b"pair!", b"x4"]

@@ -89,7 +89,7 @@ class World:
     def __init__(self, store: Store, path: Path, sink: Sink, target: object) -> None:
         self.store, self.path, self.sink, self.target = store, path, sink, target
         self.now_s = 0.0
-        home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef")
+        home = SimpleNamespace(store=store, data_of=lambda name: LocalData(path), identity="deadbeef")
         topics = SimpleNamespace(first_positions=lambda topic: {0: 0})
         self.place = cast(Any, SimpleNamespace(home=home, topics=topics))
         record = RegionRecord(fingerprint={}, start_offsets={SOURCE: {0: 0}}, partitions={})

@@ -25,6 +25,7 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.store import RegionRecord, Store
+from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, Incarnation, LogId, Offset
 from falkirk.theory.times import TopicPartition
@@ -60,7 +61,8 @@ class Application:
 
     def __init__(self, store: Store, path: Path) -> None:
         self.store, self.path, self.broker = store, path, Broker({"out": 4, "dead": 0})
-        home = SimpleNamespace(store=store, checkpoint=lambda name: path, identity="deadbeef", application="a")
+        data = LocalData(path)
+        home = SimpleNamespace(store=store, data_of=lambda name: data, identity="deadbeef", application="a")
         self.place = cast(Any, SimpleNamespace(
             home=home, topics=self.broker, connection=None, verifier=lambda topic: None,
             note_foreign=lambda topic, found: None,

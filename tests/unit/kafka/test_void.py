@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from falkirk.kafka.header import Header
 from falkirk.kafka.signing import SigningKey, Verifier
-from falkirk.kafka.tail import TailFold
+from falkirk.kafka.tail import OwnRecords
 from falkirk.kafka.void import Void, late_behind
 from falkirk.store import Store
 from falkirk.theory.stamp import Stamp
@@ -57,12 +57,11 @@ def test_a_late_record_is_no_part_of_the_tail() -> None:
         return Header(application="deadbeef", incarnation=incarnation, stamp=stamp, state_partition=0).encode()
 
     key = SigningKey(secret=bytes(32), since_birth=False)
-    fold = TailFold(Verifier("hop", "deadbeef", key), Void(fences=late_behind(FENCES)), keep_set=True)
-    for offset, value in enumerate([header(1, 3), header(1, 4), header(2, 5), header(1, 6)], start=4):
-        fold.add(0, offset, value)
-    tail = fold.tail()
-    assert [stamp.offset for _, stamp in tail.released_set or ()] == [3, 5]
-    assert tail.void_count == 2
+    own = OwnRecords(Verifier("hop", "deadbeef", key), Void(fences=late_behind(FENCES)))
+    written = enumerate([header(1, 3), header(1, 4), header(2, 5), header(1, 6)], start=4)
+    found = [own.header(0, offset, value) for offset, value in written]
+    assert [None if each is None else each.numbers[2] for each in found] == [3, None, 5, None]
+    assert own.foreign.count == 0
 
 
 def test_the_store_knows_where_each_incarnation_found_a_log_to_end(store: Store) -> None:

@@ -9,7 +9,7 @@ import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY, Lazy
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.home.folder import open_home
-from falkirk.plan.objective import as_json, chosen, chosen_for, missed, previewed, told
+from falkirk.plan.objective import as_json, chosen, chosen_for, in_words, missed, previewed
 from falkirk.plan.plan import Plan
 from falkirk.plan.shown.preview import measurements_of
 from falkirk.theory.history import History
@@ -108,7 +108,7 @@ def test_a_choice_says_what_was_measured_and_what_is_a_guess() -> None:
     policy = Lazy(recover_within="30 seconds")
     region = chosen(region_under("counts", policy), Measurements(restart_s=2.34, input_per_s=4321.0))
     assert region.choice is not None
-    assert told("counts", region.choice) == (
+    assert in_words("counts", region.choice) == (
         "counts: a checkpoint every 2 s, to recover within 30 s. Restart 2.3 s (measured), replay 5,000 records/s "
         "(a guess), input 4,321 records/s (measured), checkpoint 1.0 s (a guess)."
     )

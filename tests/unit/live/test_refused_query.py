@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.errors import SparkError
+from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.runtime.live.triage import fatal_of
 
 
@@ -35,3 +35,40 @@ def test_what_spark_refuses_to_run_is_told_at_once_and_by_name(text: str, condit
     assert (error.condition, error.where) == ("QUERY_NOT_STARTED", "shop.py:7")
     assert error.parameters["spark_condition"] == condition
     assert "\n" not in error.message
+
+
+class Topics:
+    """The topics of a broker, of which one was deleted or replaced."""
+
+    def __init__(self, lost: str, *, replaced: bool) -> None:
+        self._lost, self._replaced = lost, replaced
+
+    def exists(self, topic: str) -> bool:
+        if topic == self._lost and self._replaced:
+            raise LogError("TOPIC_REPLACED", f"{topic} was made again")
+        return topic != self._lost
+
+
+def of_a_list(text: str, *, lost: str = "", replaced: bool = False) -> FalkirkError | None:
+    sources = [SimpleNamespace(topic=SimpleNamespace(topic=name, where=name)) for name in ("eu", "us", "us-web")]
+    region = SimpleNamespace(
+        name="out", source=sources[0], sources=sources, where="shop.py:7", output=SimpleNamespace(topic="out")
+    )
+    context = SimpleNamespace(topics=Topics(lost, replaced=replaced))
+    return fatal_of(RuntimeError(text), cast("Any", SimpleNamespace(region=region)), cast("Any", context))
+
+
+@pytest.mark.parametrize("text", ["KAFKA_DATA_LOSS: us-web-0 {us: 1}", "OffsetOutOfRangeException: us-web-0=7"])
+def test_the_topic_of_a_list_that_has_lost_records_is_named(text: str) -> None:
+    """The name of another one may be a part of its name."""
+    expired, replaced = of_a_list(text), of_a_list(text, lost="us-web", replaced=True)
+    assert expired is not None
+    assert (expired.condition, expired.where) == ("INPUT_EXPIRED", "us-web")
+    assert replaced is not None
+    assert replaced.condition == "TOPIC_REPLACED"
+
+
+def test_each_deleted_topic_of_a_list_is_named() -> None:
+    error = of_a_list("UnknownTopicOrPartitionException: this server does not host it", lost="us-web")
+    assert error is not None
+    assert (error.condition, error.parameters["topics"]) == ("TOPIC_MISSING", ("us-web",))

@@ -33,7 +33,7 @@ def metrics_of(*statuses: dict[str, Any], clock: Clock | None = None, limit_s: f
             host = status.get("pid")
             pulse.begin()
         pulse.turn()
-        pulse.hear(40.0)
+        pulse.note_report(40.0)
         metrics.take(status)
     return metrics
 

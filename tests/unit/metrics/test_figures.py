@@ -9,9 +9,8 @@ from falkirk.host.figures import BatchFigures, LiveFigures
 from falkirk.protocol.ports import Point
 from falkirk.runtime import figures as counting
 from falkirk.runtime.figures import HeldAge, Histogram
-from falkirk.runtime.live.at_rest import frontier
 from falkirk.runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
-from falkirk.theory.frontier import EMPTY
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, PointNumber
 from tests.unit.house.test_layers import ROOT
 from tests.unit.metrics.statuses import Clock
@@ -71,7 +70,7 @@ def region(released_to: str | None = None) -> Any:
 
 
 def live(released_to: str | None = None) -> Any:
-    read = frontier(ORDERS, {0: Offset(15), 1: Offset(7)})
+    read = OffsetFrontier.before({ORDERS: {0: Offset(15), 1: Offset(7)}})
     return SimpleNamespace(
         region=region(released_to), starts={ORDERS: {0: Offset(10), 1: Offset(0)}},
         ends={HELD: {0: Offset(9), 1: Offset(4)}},
@@ -110,7 +109,7 @@ def test_a_live_region_whose_results_are_held() -> None:
     figures = LiveFigures(live("sales"))
     figures.look(None)
     published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8}}}
-    outputs = figures.describe(published, frontier(HELD, {0: Offset(6), 1: Offset(4)}))["outputs"]
+    outputs = figures.describe(published, OffsetFrontier.before({HELD: {0: Offset(6), 1: Offset(4)}}))["outputs"]
     assert outputs == {
         "held": {"records": 13},
         "sales": {"records": 8, "held": 3, "held_age_s": pytest.approx(0, abs=9)},
@@ -137,7 +136,7 @@ def test_a_batch() -> None:
     figures = BatchFigures(of, 900.0)
     former = [epoch(0, made_at_s=800.0), epoch(1, made_at_s=850.0)]
     figures.look(former)
-    found = figures.describe(frontier(LOG, {0: Offset(2)}))
+    found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert found["epochs"]["duration"] == {"counts": [0] * (len(EPOCH_BOUNDS_S) + 1), "sum": 0.0}
     assert found["outputs"] == {"ranks": {"records": 0, "held": 0, "held_age_s": 0.0}}
     assert found["sources"] == {"orders": {"records": 150, "lag": None}}
@@ -145,13 +144,13 @@ def test_a_batch() -> None:
     jobs.seen_ends = {ORDERS: {0: Offset(330)}}
     for _ in range(2):  # each counts once
         figures.look([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
-    found = figures.describe(frontier(LOG, {0: Offset(2)}))
+    found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["behind"]) == (4, 1.0, 1)
     assert found["outputs"]["ranks"]["held"] == 10
     assert found["outputs"]["ranks"]["held_age_s"] > 1e6
     assert found["sources"] == {"orders": {"records": 250, "lag": 30}}
 
     figures.look([*former, epoch(2), epoch(3, made_at_s=1500.0), epoch(4)])
-    found = figures.describe(frontier(LOG, {0: Offset(4)}))
+    found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(4)}}))
     assert (found["epochs"]["rounds"], sum(found["epochs"]["duration"]["counts"])) == (12, 3)
     assert found["outputs"]["ranks"]["records"] == 20

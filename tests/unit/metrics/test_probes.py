@@ -34,7 +34,7 @@ def test_healthy_while_the_loop_turns_and_the_host_reports() -> None:
     clock.now_s += 11
     pulse.turn()
     assert metrics.health() == (False, {"status": "failing", "reason": "the host has been silent for 181 s"})
-    pulse.hear(40.0)
+    pulse.note_report(40.0)
     assert metrics.health()[0]
     clock.now_s += 41
     assert metrics.health() == (False, {"status": "failing", "reason": "the host has been silent for 41 s"})

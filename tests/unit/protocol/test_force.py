@@ -86,8 +86,8 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
     monkeypatch.setattr("falkirk.host.host.shape_of", lambda plan, topics: shape)
-    monkeypatch.setattr(RealHost, "_govern", lambda self, shape: recovery)
-    monkeypatch.setattr(RealHost, "_serve", lambda self, recover: False)
+    monkeypatch.setattr(RealHost, "_new_protocol", lambda self, shape: recovery)
+    monkeypatch.setattr(RealHost, "_answer_rollback", lambda self, recover: False)
     monkeypatch.setattr(RealHost, "figures", lambda self: [])
     host.start(force=force)
     assert opened == [force]

@@ -10,7 +10,7 @@ from falkirk.store import Store
 from falkirk.store.values import DamagedValue, load_measurements
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
-from tests.stores import RECORD, Place, tail
+from tests.stores import RECORD, Place, tail, void_range
 
 
 def test_a_region_is_found_again_by_another_process(store: Store, place: Place) -> None:
@@ -161,15 +161,15 @@ def voided(store: Store, topic: str) -> list[tuple[int, int, int]]:
 
 def test_voided_ranges_merge_where_they_overlap_or_touch(store: Store) -> None:
     assert store.voided_ranges("hop") == ()
-    store.void_range("hop", 0, 10, 20)
-    store.void_range("hop", 0, 20, 25)  # touches
-    store.void_range("hop", 0, 5, 12)  # overlaps
-    store.void_range("hop", 0, 11, 13)  # lies within
-    store.void_range("hop", 0, 26, 27)  # leaves 25 alone
-    store.void_range("hop", 1, 25, 26)  # touches, in another partition
-    store.void_range("other", 0, 25, 26)
+    void_range(store, "hop", 0, 10, 20)
+    void_range(store, "hop", 0, 20, 25)  # touches
+    void_range(store, "hop", 0, 5, 12)  # overlaps
+    void_range(store, "hop", 0, 11, 13)  # lies within
+    void_range(store, "hop", 0, 26, 27)  # leaves 25 alone
+    void_range(store, "hop", 1, 25, 26)  # touches, in another partition
+    void_range(store, "other", 0, 25, 26)
     assert voided(store, "hop") == [(0, 5, 25), (0, 26, 27), (1, 25, 26)]
-    store.void_range("hop", 0, 25, 26)
+    void_range(store, "hop", 0, 25, 26)
     assert voided(store, "hop") == [(0, 5, 27), (1, 25, 26)]
     assert voided(store, "other") == [(0, 25, 26)]
 
@@ -177,9 +177,9 @@ def test_voided_ranges_merge_where_they_overlap_or_touch(store: Store) -> None:
 def test_a_range_is_voided_once_and_remembers_the_first_that_did(store: Store, place: Place) -> None:
     for _ in range(2):
         store.advance_recovery(store.open_recovery("x", {}, voids=[("hop", 0, 1, 4)]), "done")
-    store.void_range("hop", 0, 1, 4)
-    store.void_range("hop", 0, 4, 6)
-    store.void_range("hop", 0, 5, 6)
+    void_range(store, "hop", 0, 1, 4)
+    void_range(store, "hop", 0, 4, 6)
+    void_range(store, "hop", 0, 5, 6)
     assert voided(store, "hop") == [(0, 1, 6)]
     assert sorted(place.execute("SELECT first, last_exclusive, recovery FROM voided_ranges")) == [
         (1, 4, 1), (4, 6, None), (5, 6, None)
@@ -187,11 +187,11 @@ def test_a_range_is_voided_once_and_remembers_the_first_that_did(store: Store, p
 
 
 def test_an_empty_range_voids_nothing_and_what_is_none_is_refused(store: Store) -> None:
-    store.void_range("hop", 0, 7, 7)
+    void_range(store, "hop", 0, 7, 7)
     assert store.voided_ranges("hop") == ()
     for partition, first, last in ((0, 8, 7), (0, -1, 7), (-1, 0, 7)):
         with pytest.raises(InternalError) as caught:
-            store.void_range("hop", partition, first, last)
+            void_range(store, "hop", partition, first, last)
         assert caught.value.condition == "RANGE_MALFORMED"
     assert store.voided_ranges("hop") == ()
 
@@ -199,7 +199,7 @@ def test_an_empty_range_voids_nothing_and_what_is_none_is_refused(store: Store) 
 def test_numbers_as_large_as_kafkas_fit(store: Store) -> None:
     last = 2**63 - 1
     store.skip_input("a", ((0, last - 1, last),))
-    store.void_range("t", 2**31 - 1, last - 1, last)
+    void_range(store, "t", 2**31 - 1, last - 1, last)
     store.observe_tail("a", tail(0, last))
     store.record_release("s", "t", 0, last)
     store.record_decision("epoch", "w", last, {"offset": last})
@@ -248,8 +248,8 @@ def write(store: Store, writer: int) -> list[int]:
     for count in range(EACH):
         numbers.append(store.open_incarnation("shared", -1))
         store.observe_tail(f"region-{writer}", tail(count, count))
-        store.void_range("hop", 0, count * 2, count * 2 + 1)
-        store.void_range("hop", 1, (count * 10 + writer) * 2, (count * 10 + writer) * 2 + 1)
+        void_range(store, "hop", 0, count * 2, count * 2 + 1)
+        void_range(store, "hop", 1, (count * 10 + writer) * 2, (count * 10 + writer) * 2 + 1)
     return numbers
 
 

@@ -19,7 +19,7 @@ from falkirk.store import (
     VoidedRange,
 )
 from falkirk.theory.ids import LogId, Offset
-from tests.stores import Place
+from tests.stores import Place, void_range
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_sum_of_forgotten_epochs_stays_without_the_void_ones(store: Store) -> 
     for number in range(6):
         store.record_decision("epoch", "rank", number, None)
         store.add_checkpoint("rank", number, {"rows": 10**number})
-    store.void_range(LogId.of_epochs("rank"), 0, Offset(1), Offset(2))
+    void_range(store, LogId.of_epochs("rank"), 0, Offset(1), Offset(2))
     assert store.forgotten_epochs("rank") is None
     store.forget_epochs("epoch", "rank", 2)
     assert store.forgotten_epochs("rank") == ForgottenEpochs(first=0, below=2, epochs=1, rows=1)

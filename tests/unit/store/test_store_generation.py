@@ -28,7 +28,6 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "record_marks": lambda s: s.record_marks("counts", [({"hop": {0: 1}}, {"counts": {0: 2}})]),
     "record_measurements": lambda s: s.record_measurements("counts", Measurements(restart_s=2.0)),
     "skip_input": lambda s: s.skip_input("counts", ((0, 1, 2),)),
-    "void_range": lambda s: s.void_range("hop", 0, 1, 2),
     "record_release": lambda s: s.record_release("answers", "held", 0, 99, ends={"out": {0: 1}}),
     "record_decision": lambda s: s.record_decision("epoch", "words", 9, "former"),
     "add_checkpoint": lambda s: s.add_checkpoint("rank", 9, {}),

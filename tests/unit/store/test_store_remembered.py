@@ -12,7 +12,7 @@ import pytest
 from falkirk.store import Store, VoidedRange
 from falkirk.store.part import Part
 from falkirk.store.sqlite import SqliteDatabase
-from tests.stores import Place
+from tests.stores import Place, void_range
 
 OTHER_PROCESS = """
 import sys
@@ -44,7 +44,7 @@ def seen(store: Store) -> tuple[object, ...]:
 def work(writer: Store, number: int) -> None:
     writer.record_decision("cut", "b", number, {"at": number})
     writer.add_checkpoint("b", number, {"rows": number})
-    writer.void_range("t", 0, 10 * number, 10 * number + 1)
+    void_range(writer, "t", 0, 10 * number, 10 * number + 1)
 
 
 def assert_all_seen(store: Store, count: int) -> None:

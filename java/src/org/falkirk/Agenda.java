@@ -26,6 +26,24 @@ final class Agenda {
     }
   }
 
+  /** The agendas of the sides of a join, with the numbers of their different ends. */
+  record Sized(In in, Operator.Table sizes) {
+    static Sized of(Operator.Tables tables, StructType keys) {
+      Operator.Table sizes =
+          tables.table("sizes", StructType.fromDDL("side INT"), StructType.fromDDL("ends INT"));
+      return new Sized(In.of(tables, keys), sizes);
+    }
+
+    Agenda read(int side) {
+      Row size = sizes.get(RowFactory.create(side));
+      return new Agenda(in, side, size == null ? 0 : size.getInt(0));
+    }
+
+    void write(int side, Agenda agenda) {
+      sizes.put(RowFactory.create(side), RowFactory.create(agenda.size()));
+    }
+  }
+
   private final In in;
   private final int partition;
   private int size;

@@ -16,7 +16,7 @@ import org.apache.spark.util.TaskCompletionListener;
  * another task would prove nothing: the same cause may have ended it as well.
  *
  * <p>Several requests may be under way. If their process fails, the cause may be any of them, because answers may be lost
- * with it. So a new process gets them one by one.
+ * with it. So a new process gets them one by one. Later requests are no cause: they wait, and are sent together again.
  */
 final class PythonCalls {
   /** The text of the task's error if the function must not be called again. The text of the function follows. */
@@ -29,8 +29,8 @@ final class PythonCalls {
   private final PythonCommand command;
   private final Deque<byte[]> underWay = new ArrayDeque<>();
   private PythonWorker worker;
-  /** How many of the requests under way no process has: they are asked one by one. */
-  private int unsent;
+  /** How many of the first requests under way a process failed with: they are asked one by one, the others wait. */
+  private int suspects;
   /** How often each of them may fail. */
   private int attempts = ATTEMPTS;
 
@@ -53,12 +53,12 @@ final class PythonCalls {
 
   /** Send requests whose answers {@link #next} returns. */
   void send(List<byte[]> requests) {
-    if (unsent == 0 && !worker.isAlive()) unsent = underWay.size(); // it got these, and will not answer them
+    if (suspects == 0 && !worker.isAlive()) suspects = underWay.size(); // it got these, and will not answer them
     underWay.addAll(requests);
-    if (unsent > 0) {
-      unsent += requests.size();
-      return;
-    }
+    if (suspects == 0) transmit(requests);
+  }
+
+  private void transmit(List<byte[]> requests) {
     try {
       replaceDead();
       worker.send(requests);
@@ -71,14 +71,14 @@ final class PythonCalls {
 
   /** Return the answer to the first request under way. */
   byte[] next() {
-    if (unsent == 0) {
+    if (suspects == 0) {
       try {
         if (worker.isAlive()) {
           byte[] answer = worker.receive();
           underWay.remove();
           return answer;
         }
-        unsent = underWay.size(); // it has grown, and said that the answer before was its last one
+        suspects = underWay.size(); // it has grown, and said that the answer before was its last one
       } catch (PythonWorker.Refused refused) {
         throw refusal(refused);
       } catch (IOException error) {
@@ -87,16 +87,19 @@ final class PythonCalls {
     }
     byte[] answer = call(underWay.element(), attempts);
     underWay.remove();
-    unsent--;
-    if (unsent == 0) attempts = ATTEMPTS;
+    suspects--;
+    if (suspects == 0) {
+      attempts = ATTEMPTS;
+      if (!underWay.isEmpty()) transmit(List.copyOf(underWay));
+    }
     return answer;
   }
 
   /** Ask all requests under way one by one. A single one has failed once, and one of several that hang wastes much time. */
   private void failed(IOException error) {
     report(error);
-    unsent = underWay.size();
-    if (unsent == 1 || error instanceof PythonWorker.Late) attempts = ATTEMPTS - 1;
+    suspects = underWay.size();
+    if (suspects == 1 || error instanceof PythonWorker.Late) attempts = ATTEMPTS - 1;
   }
 
   private byte[] call(byte[] request, int most) {

@@ -43,7 +43,7 @@ public final class LiveJoinTest {
         JoinSpec spec = new JoinSpec(
                 same, mine, theirs, WITHIN, new JoinSpec.Side(DELAY, WITHIN, left, PARTITIONS, 0),
                 new JoinSpec.Side(DELAY, WITHIN, right, PARTITIONS, 0));
-        LiveJoin made = new LiveJoin(NAMES, "key", "side", "left", "right", "late", spec);
+        LiveJoin made = new LiveJoin(new JoinColumns(NAMES, "key", "side", "left", "right", "late"), spec);
         made.open(COLUMNS, tables);
         return made;
     }

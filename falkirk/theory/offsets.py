@@ -1,0 +1,42 @@
+"""Offsets: positions in logs as plain values, their form in JSON, and the part of a range that still exists.
+
+A frontier says the same of a whole application: `OffsetFrontier.before` and `OffsetFrontier.positions` convert.
+
+    >>> positions_from_json(positions_to_json({LogId("pages"): {0: Offset(7)}}))
+    {'pages': {0: 7}}
+    >>> within({0: Offset(2), 1: Offset(9)}, oldest={0: Offset(3), 1: Offset(0)}, ends={0: Offset(8), 1: Offset(5)})
+    {0: 3, 1: 5}
+"""
+
+from collections.abc import Mapping
+
+from falkirk.theory.ids import LogId, Offset, Offsets, Positions
+
+
+def within(first: Mapping[int, Offset], oldest: Mapping[int, Offset], ends: Mapping[int, Offset]) -> Offsets:
+    """Return positions moved into the records that exist: [oldest, end] of each partition that has an end.
+
+    A partition without a position begins at its oldest record.
+    """
+    start = Offset(0)
+    return {p: min(max(first.get(p, start), oldest.get(p, start)), end) for p, end in ends.items()}
+
+
+def offsets_to_json(offsets: Mapping[int, int]) -> dict[str, int]:
+    """Return the positions in one log as an object of JSON, whose keys are texts. Its partitions are in order."""
+    return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def offsets_from_json(content: Mapping[str, int]) -> Offsets:
+    """Return the value that `offsets_to_json` converted."""
+    return {int(partition): Offset(offset) for partition, offset in content.items()}
+
+
+def positions_to_json(positions: Mapping[LogId, Mapping[int, Offset]]) -> dict[str, dict[str, int]]:
+    """Return the positions in several logs as an object of JSON."""
+    return {log: offsets_to_json(offsets) for log, offsets in positions.items()}
+
+
+def positions_from_json(content: Mapping[str, Mapping[str, int]]) -> Positions:
+    """Return the value that `positions_to_json` converted."""
+    return {LogId(log): offsets_from_json(offsets) for log, offsets in content.items()}

@@ -1,0 +1,285 @@
+"""Kills and stalls of live regions that read lists of topics and unions: each result is published once and in order.
+
+The topics have different partitions, one of the list is empty at first, and one is read from its end. Then the commands
+look at the results, and the application rolls back. It takes minutes of CPU time, so FALKIRK_STRIKES runs it.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from falkirk.check import read_topic
+from falkirk.cli import main
+from falkirk.local.broker import Broker
+from tests.chaos.harness import APPS, Application, Load, is_alive, topics_of
+from tests.chaos.regions import Regions
+from tests.support import suspend, wait_until
+
+pytestmark = pytest.mark.skipif(
+    "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
+)
+
+FILE = APPS / "unions.py"
+LIST = {"us": 2, "eu": 1, "ap": 1}
+PARTITIONS = {**LIST, "web": 2, "late": 1}
+OUTPUTS = ["divided", "counted", "everywhere", "mapped"]
+IDS = [f"{name}{p}-{n}" for name, count in LIST.items() for p in range(count) for n in range(4)]
+BAD = b"no json"
+Row = dict[str, Any]
+Place = tuple[str, int, int]
+
+
+class Orders(Load):
+    """Records of all topics. Those of the list have ids of their topic and partition, and the others have all ids."""
+
+    def __init__(self, regions: Regions) -> None:
+        super().__init__(regions.bootstrap, "", rate=30.0)
+        self._topics, self.names = regions.topics, ["us", "eu", "web", "late"]
+        self.sent = 1  # no number is its own negative
+
+    def _produce(self) -> None:
+        while not self._stopping.wait(0.1):
+            for _ in range(round(self.rate * 0.1)):
+                name = self._random.choice(self.names)
+                partition = self._random.randrange(PARTITIONS[name])
+                own = [id for id in IDS if id.startswith(f"{name}{partition}")]
+                parts = list(range(self._random.randrange(4)))
+                value = {"id": self._random.choice(own or IDS), "n": self.sent, "parts": parts}
+                raw = BAD if self.sent % 97 == 13 else json.dumps(value).encode()
+                self._producer.produce(self._topics[name], value=raw, partition=partition)
+                self.sent += 1
+            self._producer.poll(0)
+
+
+@contextlib.contextmanager
+def running(
+    broker: Broker, home: Path, tag: str, names: list[str], patch: pytest.MonkeyPatch, *options: str
+) -> Iterator[Regions]:
+    """Run processors of the application on fresh topics until the end of the block."""
+    patch.setenv("PROCESSORS", " ".join(names))
+    topics = {name: f"{name}-{tag}" for name in (*PARTITIONS, *OUTPUTS)}
+    for name, topic in topics.items():
+        topics_of(broker.bootstrap).create(topic, PARTITIONS.get(name, 2), {})
+        patch.setenv(name.upper(), topic)  # for the commands, too
+    with Application(FILE, broker.bootstrap, home, {}, *options) as application:
+        application.wait_committed(-1)
+        yield Regions(bootstrap=broker.bootstrap, application=application, topics=topics, names=names)
+
+
+class Truth:
+    """The inputs, and the results that they must have."""
+
+    def __init__(self, regions: Regions) -> None:
+        self.places: dict[int, Place] = {}
+        self.good: dict[str, list[Row]] = {name: [] for name in PARTITIONS}
+        self.bad: dict[str, Counter[Place]] = {name: Counter() for name in PARTITIONS}
+        for name in PARTITIONS:
+            for record in read_topic({"bootstrap.servers": regions.bootstrap}, regions.topics[name]):
+                place = record.topic, record.partition, record.offset
+                if record.value == BAD:
+                    self.bad[name][place] += 1
+                    continue
+                row = json.loads(record.value or b"null")
+                self.good[name].append(row)
+                self.places[row["n"]] = place
+
+    def rows(self, *names: str) -> list[Row]:
+        return [row for name in names for row in self.good[name]]
+
+    @property
+    def divided(self) -> Counter[Any]:
+        found = Counter((r["id"], r["n"], part) for r in self.rows(*LIST) for part in r["parts"])
+        return found + Counter((r["id"], r["n"], -1) for r in self.rows("web"))
+
+    def mapped(self, versions: Mapping[int, int]) -> Counter[Any]:
+        """Args: versions: the published version of each record of `everywhere`."""
+        each = [(r, versions[r["n"]]) for r in self.rows(*LIST, "web")] + [(r, -1) for r in self.rows("late")]
+        return Counter((r["id"], sign * r["n"], v) for r, v in each if r["n"] % 11 != 7 for sign in (1, -1))
+
+    def due(self) -> dict[str, int]:
+        versions = dict.fromkeys(self.places, 0)
+        listed, web = len(self.rows(*LIST)), len(self.rows("web"))
+        found = {"divided": self.divided.total(), "counted": listed, "everywhere": listed + web}
+        return {**found, "mapped": self.mapped(versions).total()}
+
+
+def judge(regions: Regions, truth: Truth) -> None:
+    """Check that each result and each dead letter is there once, and in the order of its source partition and id."""
+    found = {name: regions.rows(name) for name in regions.names}
+    all_of = {name: [row for mine in rows.values() for row in mine] for name, rows in found.items()}
+    if "divided" in found:
+        same(Counter((r["id"], r["n"], r["part"]) for r in all_of["divided"]), truth.divided)
+        in_order(found["divided"], truth, lambda r: r["part"])
+    for name, sources in (("counted", [*LIST]), ("everywhere", [*LIST, "web"])):
+        if name not in found:
+            continue
+        same(Counter(r["n"] for r in all_of[name]), Counter(r["n"] for r in truth.rows(*sources)))
+        in_order(found[name], truth, lambda r: 0)
+        versions: Counter[str] = Counter()
+        for row in all_of[name]:
+            versions[row["id"]] += 1
+            assert row["version"] == versions[row["id"]], (name, row)
+        same(versions, Counter(r["id"] for r in truth.rows(*sources)))
+    if "mapped" in found:
+        of = {row["n"]: row["version"] for row in all_of["everywhere"]}
+        same(Counter((r["id"], r["n"], r["version"]) for r in all_of["mapped"]), truth.mapped(of))
+        in_order(found["mapped"], truth, lambda r: r["n"] <= 0)
+    for name, names in {"divided": [*LIST, "web"], "counted": [*LIST], "mapped": ["late"]}.items():
+        if name not in found:
+            continue
+        letters = regions.letters(name)
+        places = Counter((r["topic"], r["partition"], r["offset"]) for r in letters if r["value"] == BAD.decode())
+        same(places, sum((truth.bad[each] for each in names), Counter()))
+        poison = [r["n"] for r in truth.rows(*PARTITIONS) if r["n"] % 11 == 7 and name == "mapped"]
+        same(Counter(json.loads(r["value"])["n"] for r in letters if r["value"] != BAD.decode()), Counter(poison))
+
+
+def same(found: Counter[Any], expected: Counter[Any]) -> None:
+    assert found == expected, f"too many: {found - expected}, missing: {expected - found}"
+
+
+def in_order(rows: Mapping[int, list[Row]], truth: Truth, sub: Callable[[Row], int]) -> None:
+    """Check that results of a source partition and an id have the order of their records in each output partition."""
+    for mine in rows.values():
+        last: dict[Any, Any] = {}
+        for row in mine:
+            topic, partition, offset = truth.places[abs(row["n"])]
+            assert (offset, sub(row)) > last.get((topic, partition, row["id"]), (-1, 0)), row
+            last[topic, partition, row["id"]] = offset, sub(row)
+
+
+def kill(kind: str, regions: Regions, broker: Broker) -> bool:
+    """Kill a part of the application, or stall its broker. Return whether all its regions have to start again."""
+    application = regions.application
+    if kind in ("stall", "pause"):
+        process = broker.process()
+        assert process is not None
+        suspend(process)
+        try:
+            until_s = time.monotonic() + (15 if kind == "stall" else 25)
+            if kind == "stall":
+                application.kill_everything()
+            wait_until(lambda: time.monotonic() > until_s, 60, "the silence of the broker")
+        finally:
+            process.resume()
+        return kind == "stall"
+    if kind == "all":
+        application.kill_everything()
+        return True
+    application.forget_status()
+    if kind == "python":
+        jvm = application.jvm()
+        application.host().kill()
+        wait_until(lambda: not is_alive(jvm), 60, "the JVM of the killed host to end")
+    elif kind == "jvm":
+        application.jvm().kill()
+    else:
+        for each in application.processes():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if "row_worker" in " ".join(each.cmdline()):
+                    each.kill()
+        return False
+    return True
+
+
+CASES = {
+    "divided counted": "python stall pause jvm",
+    "everywhere mapped": "workers jvm stall workers python",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", CASES)
+def test_kills_and_stalls_and_a_rollback(
+    own_broker: Broker, home: Path, tag: str, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = os.environ.get("KINDS", CASES[names]).split()
+    with running(own_broker, home, tag, names.split(), monkeypatch) as regions:
+        application, suppressed = regions.application, Counter[str]()
+        load = Orders(regions)
+        with load:
+            application.wait_committed(0)
+            for number, kind in enumerate(kinds):
+                await_results_behind(regions)
+                print(kind, load.sent, {name: regions.count(name) for name in regions.names}, flush=True)
+                if kill(kind, regions, own_broker):
+                    application.wait_committed(0)
+                    suppressed.update(application.suppressed())
+                    print("suppressed", dict(application.suppressed()), flush=True)
+                if number == 0:
+                    load.names.append("ap")  # it was empty so far
+            await_results_behind(regions)
+        judge_all(regions)
+        print("judged", load.sent, dict(suppressed), flush=True)
+        look(regions, Truth(regions), own_broker)
+        go_back(regions, own_broker)
+
+
+def await_results_behind(regions: Regions) -> None:
+    """Wait until results follow a checkpoint of each region. A region that copies has longer intervals."""
+    names = [name for name in regions.names if name != "everywhere"]
+    regions.application.wait_results_behind({name: partial(regions.count, name) for name in names})
+
+
+def judge_all(regions: Regions) -> None:
+    """Wait for all results, and judge them."""
+    truth = Truth(regions)
+    regions.settle({name: number for name, number in truth.due().items() if name in regions.names})
+    judge(regions, truth)
+
+
+def command(regions: Regions, broker: Broker, name: str, *options: str) -> Any:
+    """Return the answer of a command, as JSON."""
+    given = [name, str(FILE), "--kafka", broker.bootstrap, "--home", str(regions.application.home), *options, "--json"]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def look(regions: Regions, truth: Truth, broker: Broker) -> None:
+    """Ask for the origins of results of each topic, and for the last records."""
+    for name in regions.names:
+        seen = set()
+        for record in read_topic({"bootstrap.servers": regions.bootstrap}, regions.topics[name]):
+            row = json.loads(record.value or b"null")
+            place = truth.places[abs(row["n"])]
+            if place[:2] in seen:
+                continue
+            seen.add(place[:2])
+            told = command(regions, broker, "why", f"{record.topic}/{record.partition}@{record.offset}")
+            assert place in set(roots(told)), (name, row, place, told)
+        last = command(regions, broker, "peek", name, "-n", "3")
+        print("peek", name, json.dumps(last)[:400], flush=True)
+
+
+def roots(told: Row) -> Iterator[Place]:
+    """Yield the places of the users' records from which a result comes."""
+    if told["origin"] is None:
+        yield told["record"]["topic"], told["record"]["partition"], told["record"]["offset"]
+        return
+    for each in told["origin"]["inputs"]:
+        yield from roots(each)
+
+
+def go_back(regions: Regions, broker: Broker) -> None:
+    """Roll each region back while it runs. Results that are published already are dropped."""
+    application = regions.application
+    with Orders(regions) as load:
+        load.sent = 1_000_000
+        for name in [each["name"] for each in application.status()["regions"] if each["name"] != "everywhere"]:
+            points = [p["point"] for p in command(regions, broker, "history", "--unit", name)]
+            application.forget_status()
+            gone = command(regions, broker, "rollback", "--to", f"{name}@{sorted(points)[-5]}", "--yes")
+            print("rollback", name, [(m["region"], m["to"]) for m in gone["moves"]], flush=True)
+            application.wait_committed(0)
+            print("suppressed", dict(application.suppressed()), flush=True)
+    judge_all(regions)
