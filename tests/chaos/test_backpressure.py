@@ -1,6 +1,7 @@
 """Backpressure: if a sink blocks or a step is slow, its input waits in Kafka, and nothing else waits.
 
 No process is declared dead and memory stays within limits. When the cause is over, all waiting input is processed.
+At the end `falkirk stop` stops the application.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sql
 
 from falkirk.check import Guarantee
@@ -15,9 +17,11 @@ from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.runner import BEHIND_MAX
 from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
 from tests.integration.live import Wire
+from tests.integration.rolling_back import Told, assert_stopped
 from tests.postgres import Postgres
 from tests.support import wait_until
 
+FILE = APPS / "slow.py"
 RATE = 150.0
 #: Epochs beyond the limit that may be cut before it is known that the sink makes no progress.
 UNAWARE = 4
@@ -25,11 +29,15 @@ UNAWARE = 4
 JVM_BYTES_MAX, HOST_BYTES_MAX = 2.5 * 2**30, 0.5 * 2**30
 
 
-def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
+def test_a_slow_sink_and_a_slow_step_make_input_wait(
+    broker: Broker, home: Path, tag: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wire, brake, sink = Wire(bootstrap=broker.bootstrap, tag=tag), home.parent / "brake", f"kept_{tag}"
     events, counts, weighed = wire.topic("events"), wire.topic("counts"), wire.topic("weighed")
     env = {"TAG": tag, "DATABASE": postgres.url(), "BRAKE": str(brake)}
-    application = Application(APPS / "slow.py", broker.bootstrap, home, env)
+    application = Application(FILE, broker.bootstrap, home, env)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
 
     def kept() -> list[object]:
         return [n for (n,) in postgres.execute(f"SELECT n FROM {sink}")]
@@ -73,6 +81,11 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
         application.wait(lambda: len(kept()) >= load.sent, 90, f"{load.sent} rows in the table")
         wait_until(lambda: min(wire.count(weighed), wire.count(counts)) >= load.sent, 90, "all other results")
         after = (application.host().pid, application.jvm().pid), _restarts(application)
+        told = Told(broker.bootstrap, home, FILE)
+        stopped = told("stop")
+        assert stopped.exit_code == 0, stopped.output
+        assert application.ended() == 0, application.log()
+        assert_stopped(told, home, FILE)
     finally:
         assert application.stop() == 0, application.log()
     assert after == (pids, restarts), "a process was declared dead"
