@@ -51,7 +51,7 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
 
 
 def opening_notes(strike: Callable[[], None]) -> Callable[..., Any]:
-    """Return an `open` for `falkirk.system.local_data` that calls `strike` in the middle of a state's note.
+    """Return an `open` for `falkirk.system.durable` that calls `strike` in the middle of a state's note.
 
     At that moment half of the note is in its temporary file.
     """

@@ -31,7 +31,7 @@ from confluent_kafka import Message as Delivered
 
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.home import HOME_COPIED, LEFTOVER_ALIVE
-from falkirk.home.folder import Home, write_atomically
+from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, quiet_options
 from falkirk.kafka.internal import KEEP, internal_topic
@@ -40,6 +40,7 @@ from falkirk.kafka.reader import Reader
 from falkirk.kafka.signing import SigningKey, tag_of
 from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import Offset
 

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.home import HOME_DAMAGED, LEFTOVER_ALIVE_EXECUTORS, SESSION_LOST
 from falkirk.errors.spark import JVM_ERRORS
-from falkirk.home.folder import write_atomically
 from falkirk.system.disk import is_full
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 
 log = logging.getLogger("falkirk")

@@ -30,7 +30,7 @@ from falkirk.home.identity import identify
 from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
 from falkirk.system.data import DataPath
-from falkirk.system.durable import sync_folder
+from falkirk.system.durable import write_atomically
 from falkirk.system.local_data import LocalData
 from falkirk.system.stored import parse_json
 from falkirk.system.times import seconds_since_boot
@@ -363,18 +363,3 @@ def _unusable(path: Path, error: OSError) -> HomeError:
 def this_process() -> str:
     """Return a description of this process for users."""
     return f"process {os.getpid()} on {socket.gethostname()}"
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Write a file atomically: after any crash it has its old content or the new one."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, file)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
-        raise
-    sync_folder(file.parent)

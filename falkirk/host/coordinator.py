@@ -20,7 +20,7 @@ from falkirk.errors import AWAY, HomeError, SparkError
 from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT, ONCE_UNSUITABLE
 from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
-from falkirk.home.folder import Home, write_atomically
+from falkirk.home.folder import Home
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.lease import kept_lease, opened_or_awaited
 from falkirk.home.requests import require_charge_if_reachable, stop_asked, stop_asked_if_reachable
@@ -30,6 +30,7 @@ from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
 from falkirk.host.standby import Standby
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import plain
 

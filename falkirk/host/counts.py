@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors import FalkirkError
-from falkirk.home.folder import write_atomically
 from falkirk.home.guard import is_replaced
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.settings import COUNTS_FILE
 from falkirk.system.disk import is_full
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 
 

@@ -19,7 +19,6 @@ from pyspark.find_spark_home import _find_spark_home
 
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.host import SESSION_LOST_GONE
-from falkirk.home.folder import write_atomically
 from falkirk.home.identity import identity_of
 from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
 from falkirk.host.start import application_session
@@ -29,6 +28,7 @@ from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.live.warming import Warming
+from falkirk.system.durable import write_atomically
 
 #: The time between two checks of a standby, while it warms up and after that.
 _WARMING_S, _WAITING_S = 0.2, 2.0

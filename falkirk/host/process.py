@@ -27,7 +27,7 @@ from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.claim import Claim
-from falkirk.home.folder import Home, host_home, write_atomically
+from falkirk.home.folder import Home, host_home
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.measurements import Launch
 from falkirk.host.once import OnceStatus
@@ -42,6 +42,7 @@ from falkirk.plan.shown.values import as_json
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.disk import is_full
+from falkirk.system.durable import write_atomically
 from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import log_as_text, plain
 from falkirk.system.traced import OFF, Recorder, step

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.frames.topics import kafka_schema
-from falkirk.home.folder import Home, open_home, write_atomically
+from falkirk.home.folder import Home, open_home
 from falkirk.home.identity import FORMAT
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import TopicFacts
@@ -18,6 +18,7 @@ from falkirk.kit.world import MemoryRecord, World
 from falkirk.operators.in_epoch import empty
 from falkirk.runtime.context import Context
 from falkirk.system import private
+from falkirk.system.durable import write_atomically
 from falkirk.theory.ids import LogId, Offset, Offsets
 
 if TYPE_CHECKING:

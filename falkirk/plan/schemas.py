@@ -14,8 +14,8 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
 from falkirk.errors.conditions.registry import HOME_DAMAGED_SCHEMAS, SCHEMAS_UNRECORDED
-from falkirk.home.folder import write_atomically
 from falkirk.kafka.schema_registry import SchemaRegistry, SchemaVersion
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 
 #: The file of a home with the schemas and ids of its topics, by subject.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors.conditions.plan import HOME_DAMAGED_SHAPE, REGION_UNKNOWN
-from falkirk.home.folder import write_atomically
 from falkirk.kafka.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.unit import UnitLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
+from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import LogId, LogKind
 

@@ -56,6 +56,21 @@ def make_folder(folder: Path) -> None:
         sync_folder(path.parent)
 
 
+def write_atomically(file: Path, text: str) -> None:
+    """Write a file atomically: after any crash it has its old content or the new one."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, file)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
+        raise
+    sync_folder(file.parent)
+
+
 def check(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
     """Check that the files of a manifest are unchanged. Args: contents: check checksums too, not only sizes.
 

@@ -1,14 +1,12 @@
 """Local data: the data of a home in a folder of a file system that all its machines see."""
 
-import os
 import shutil
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falkirk.system.data import DataPath, Manifest, is_hidden
-from falkirk.system.durable import check, make_folder, sync, sync_folder
+from falkirk.system.durable import check, make_folder, sync, write_atomically
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -66,17 +64,7 @@ class LocalData(DataPath):
     def write_text(self, text: str) -> None:
         """See DataPath."""
         self.local.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.local.with_name(f".{self.local.name}.{uuid.uuid4().hex[:8]}")
-        try:
-            with open(temporary, "w", encoding="utf-8") as handle:
-                handle.write(text)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(temporary, self.local)
-        except OSError:
-            temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
-            raise
-        sync_folder(self.local.parent)
+        write_atomically(self.local, text)
 
     def saved(self) -> None:
         """See DataPath. A listing of the folder shows the files."""

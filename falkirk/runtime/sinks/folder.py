@@ -23,13 +23,12 @@ from falkirk.declare.endpoints import Files
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.home.folder import write_atomically
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS
 from falkirk.runtime.sinks.target import NESTED, in_order, release_failed
 from falkirk.store import Store
 from falkirk.system import private
-from falkirk.system.durable import make_folder, sync, sync_folder
+from falkirk.system.durable import make_folder, sync, sync_folder, write_atomically
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import EpochNumber
 

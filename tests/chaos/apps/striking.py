@@ -13,7 +13,7 @@ from falkirk.differential import single_task as alone
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.task import Task
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.system import local_data
+from falkirk.system import durable
 from tests.dying import dying, opening_notes
 
 #: The places, in order: (1) in the middle of a file that a worker writes in a round after the first; (2) after at least
@@ -39,7 +39,7 @@ def strike_anywhere(folder: Path) -> None:
     _strike_between_rounds(folder, strike)
     _strike_behind(Jobs, "_go_alone", lambda: strike("done-by-one-task"))
     _strike_behind(EpochLog, "record", lambda: strike("recorded"))
-    local_data.open = opening_notes(lambda: strike("state-half-written"))  # type: ignore[attr-defined]
+    durable.open = opening_notes(lambda: strike("state-half-written"))  # type: ignore[attr-defined]
     prepare = alone.prepare
 
     def prepared(*given: Any) -> frozenset[Any]:

@@ -30,7 +30,7 @@ from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store.values import CheckpointRecord
-from falkirk.system import local_data
+from falkirk.system import durable
 from falkirk.system.local_data import LocalData
 from tests.dying import opening_notes
 from tests.integration.cutting import Place, cut_off_at, run_until_cut_off
@@ -339,7 +339,7 @@ def test_half_of_a_note_is_nobodys(
     with monkeypatch.context() as patch:
         patch.setattr(EpochLog, "drop", lambda *_: None)  # a killed process leaves its files
         if atomically:
-            patch.setattr(local_data, "open", opening_notes(cut_off), raising=False)
+            patch.setattr(durable, "open", opening_notes(cut_off), raising=False)
         else:
             patch.setattr(LocalData, "write_text", write_half)
             cut_off_at((EpochLog, "record", True), patch)
