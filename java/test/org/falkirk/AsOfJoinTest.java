@@ -125,22 +125,8 @@ public final class AsOfJoinTest {
     /** Results in their order. Args: restarts: batches are lost and computed again, in another order. */
     private static List<String> run(
             List<List<Sent>> all, Random random, boolean left, long tolerance, boolean restarts) {
-        InMemory tables = new InMemory();
-        List<String> found = new ArrayList<>();
-        int[] next = new int[all.size()];
-        boolean isLeft = true;
-        while (isLeft) {
-            int[] ends = next.clone();
-            isLeft = false;
-            for (int i = 0; i < ends.length; i++) {
-                ends[i] = Math.min(all.get(i).size(), next[i] + random.nextInt(30));
-                isLeft |= ends[i] < all.get(i).size();
-            }
-            if (restarts) batch(all, next, ends, opened(tables.copy(), left, tolerance), random);
-            found.addAll(batch(all, next, ends, opened(tables, left, tolerance), random));
-            next = ends;
-        }
-        return found;
+        return Batches.run(all, 30, List.of(new InMemory()), random, restarts,
+                (tables, first, ends) -> batch(all, first, ends, opened(tables.get(0), left, tolerance), random));
     }
 
     private static List<String> batch(
@@ -172,12 +158,7 @@ public final class AsOfJoinTest {
             Check.that(expected.stream().anyMatch(each -> each.endsWith("late")), "some are late");
             for (boolean restarts : new boolean[] {false, true}) {
                 List<String> found = run(all, new Random(seed), left, tolerance, restarts);
-                Collections.sort(found);
-                List<String> more = new ArrayList<>(found);
-                expected.forEach(more::remove);
-                List<String> missing = new ArrayList<>(expected);
-                found.forEach(missing::remove);
-                Check.equal("more: " + more + ", missing: " + missing, "more: [], missing: []");
+                Check.sameInAnyOrder(found, expected);
             }
         }
         Check.that(matches > 50 * SEEDS, "records have versions");

@@ -1,5 +1,7 @@
 package org.falkirk;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Objects;
 
 /** The assertions of the Java tests. */
@@ -20,6 +22,15 @@ final class Check {
         if (!Objects.equals(found, expected)) {
             throw new AssertionError("found " + found + ", expected " + expected);
         }
+    }
+
+    /** Checks that both have the same elements, each as often. The error names only those that differ. */
+    static <T> void sameInAnyOrder(List<T> found, List<T> expected) {
+        List<T> more = new ArrayList<>(found);
+        expected.forEach(more::remove);
+        List<T> missing = new ArrayList<>(expected);
+        found.forEach(missing::remove);
+        equal("more: " + more + ", missing: " + missing, "more: [], missing: []");
     }
 
     static void that(boolean holds, String statement) {

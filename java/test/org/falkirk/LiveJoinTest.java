@@ -112,22 +112,8 @@ public final class LiveJoinTest {
 
     /** Results in their order. Args: restarts: batches are lost and computed again, in another order. */
     private static List<String> run(List<List<Sent>> all, Random random, boolean left, boolean right, boolean restarts) {
-        InMemory tables = new InMemory();
-        List<String> found = new ArrayList<>();
-        int[] next = new int[all.size()];
-        boolean isLeft = true;
-        while (isLeft) {
-            int[] ends = next.clone();
-            isLeft = false;
-            for (int i = 0; i < ends.length; i++) {
-                ends[i] = Math.min(all.get(i).size(), next[i] + random.nextInt(30));
-                isLeft |= ends[i] < all.get(i).size();
-            }
-            if (restarts) batch(all, next, ends, opened(tables.copy(), left, right), random);
-            found.addAll(batch(all, next, ends, opened(tables, left, right), random));
-            next = ends;
-        }
-        return found;
+        return Batches.run(all, 30, List.of(new InMemory()), random, restarts,
+                (tables, first, ends) -> batch(all, first, ends, opened(tables.get(0), left, right), random));
     }
 
     private static List<String> batch(
@@ -167,13 +153,8 @@ public final class LiveJoinTest {
             List<String> expected = modelled(all, left, right);
             Check.that(expected.size() > 50, "there are results");
             for (boolean restarts : new boolean[] {false, true}) {
-                List<String> found = new ArrayList<>(run(all, new Random(seed), left, right, restarts));
-                Collections.sort(found);
-                List<String> more = new ArrayList<>(found);
-                expected.forEach(more::remove);
-                List<String> missing = new ArrayList<>(expected);
-                found.forEach(missing::remove);
-                Check.equal("more: " + more + ", missing: " + missing, "more: [], missing: []");
+                List<String> found = run(all, new Random(seed), left, right, restarts);
+                Check.sameInAnyOrder(found, expected);
             }
         }
     }

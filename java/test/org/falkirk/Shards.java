@@ -33,29 +33,8 @@ record Shards(Function<InMemory, Operator> opened, BiFunction<Operator, Row, Lis
         for (int shard = 0; shard < SHARDS; shard++) {
             tables.add(new InMemory());
         }
-        List<String> found = new ArrayList<>();
-        int[] next = new int[records.size()];
-        while (isLeft(records, next)) {
-            int[] ends = next.clone();
-            for (int partition = 0; partition < ends.length; partition++) {
-                ends[partition] = Math.min(records.get(partition).size(), next[partition] + random.nextInt(atOnce));
-            }
-            if (restarts) {
-                List<InMemory> lost = new ArrayList<>();
-                tables.forEach(each -> lost.add(each.copy()));
-                batch(records, next, ends, lost, random, timeRows);
-            }
-            found.addAll(batch(records, next, ends, tables, random, timeRows));
-            next = ends;
-        }
-        return sorted(found);
-    }
-
-    private static boolean isLeft(List<List<Row>> records, int[] next) {
-        for (int partition = 0; partition < next.length; partition++) {
-            if (next[partition] < records.get(partition).size()) return true;
-        }
-        return false;
+        return sorted(Batches.run(records, atOnce, tables, random, restarts,
+                (now, first, ends) -> batch(records, first, ends, now, random, timeRows)));
     }
 
     private List<String> batch(
