@@ -8,61 +8,67 @@ from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import watermark_of_state
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import name_of
-from falkirk.plan.reasons import Reason, seconds
+from falkirk.plan.reasons import Kind, Reason, seconds
+
+#: The steps with event time. All others that have a reason call Python.
+_TIMED = ("dropDuplicates", "windows", "timedJoin")
 
 
 def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
     """Yield the reason of a live step, if the step itself has one. Args: topic: the source of its region."""
+    kind: Kind = "event-time" if step.operation in _TIMED else "python"
+    if (text := _text_of(step, topic)) is not None:
+        yield Reason(kind=kind, processor=processor, where=step.where, text=text)
+
+
+def _text_of(step: Step, topic: str) -> str | None:
     if step.operation == "dropDuplicates":
-        yield _of_first(step, processor, topic)
-    elif step.operation == "windows":
-        yield _of_windows(step, processor, topic)
-    elif step.operation == "timedJoin":
-        yield _of_table(step, processor) if step.arguments[1].as_of else _of_join(step, processor)
-    elif step.operation in ("map_rows", "stateful"):
-        yield _of_python(step, processor)
-    elif names := dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments)):
-        yield _of_udfs(step, processor, [*names])
+        return _of_first(step, topic)
+    if step.operation == "windows":
+        return _of_windows(step, topic)
+    if step.operation == "timedJoin":
+        return _of_table(step) if step.arguments[1].as_of else _of_join(step)
+    if step.operation in ("map_rows", "stateful"):
+        return _of_python(step)
+    names = dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments))
+    return _of_udfs(step, [*names]) if names else None
 
 
-def _of_udfs(step: Step, processor: str, names: Sequence[str]) -> Reason:
-    return Reason(
-        kind="python", processor=processor, where=step.where,
-        text=f"{step.operation}() runs live: each task has a Python process, which calls {' and '.join(names)} for one "
+def _of_udfs(step: Step, names: Sequence[str]) -> str:
+    return (
+        f"{step.operation}() runs live: each task has a Python process, which calls {' and '.join(names)} for one "
         f"record after the other, before Spark computes the step. If a process dies, or the calls for a record take "
         f"longer than {seconds(TIMEOUT_S)}, another process gets the record. If a function fails, the record becomes "
-        f"a dead letter.",
-    )  # fmt: skip
+        f"a dead letter."
+    )
 
 
-def _of_first(step: Step, processor: str, topic: str) -> Reason:
+def _of_first(step: Step, topic: str) -> str:
     keys, watermark = step.arguments
     delay = seconds(watermark.delay_us / 1e6)
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
+    return (
+        f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
         f"the same {', '.join(f'`{key}`' for key in keys)}. Each partition has its own time: the greatest "
         f"`{watermark.column}` among its records so far, in every replay too. A key is forgotten when that time has "
-        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late.",
-    )  # fmt: skip
+        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late."
+    )
 
 
-def _of_windows(step: Step, processor: str, topic: str) -> Reason:
+def _of_windows(step: Step, topic: str) -> str:
     _, _, mode, watermark = step.arguments
     delay = seconds(watermark.delay_us / 1e6)
     gives = "Each record gives an updated result of each of its windows" if mode == "update" else (
         "A window gives one result, when it closes"
     )  # fmt: skip
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
+    return (
+        f"Windows run live: {topic} is partitioned by their key, so one partition has all records with the same "
         f"key. Each partition has its own time: the greatest `{watermark.column}` among its records so far, in every "
         f"replay too. A window closes when that time has passed the window's end by {delay}. {gives}. A record is late "
-        f"if all its windows have closed.",
-    )  # fmt: skip
+        f"if all its windows have closed."
+    )
 
 
-def _of_join(step: Step, processor: str) -> Reason:
+def _of_join(step: Step) -> str:
     join = step.arguments[1]
     first, second = join.names
     kept = [name for name, keeps in zip(join.names, join.keeps, strict=True) if keeps]
@@ -75,16 +81,15 @@ def _of_join(step: Step, processor: str) -> Reason:
         f"{seconds(watermark.delay_us / 1e6)} of {name}"
         for name, watermark in zip(join.names, join.watermarks, strict=True)
     )
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"join() runs live: a pair of {first} and {second} is a result when its later record arrives. A record is "
+    return (
+        f"join() runs live: a pair of {first} and {second} is a result when its later record arrives. A record is "
         f"late if it is older than the time of its own partition, less the delay ({delays}). So every replay finds the "
         f"same pairs, though in another order. To find the pairs that are already published, Falkirk compares the "
-        f"stamps of both records.{alone}",
-    )  # fmt: skip
+        f"stamps of both records.{alone}"
+    )
 
 
-def _of_table(step: Step, processor: str) -> Reason:
+def _of_table(step: Step) -> str:
     join = step.arguments[1]
     stream, table = join.names
     delay = seconds(join.watermarks[1].delay_us / 1e6)
@@ -95,17 +100,16 @@ def _of_table(step: Step, processor: str) -> Reason:
     kept = "The newest version of each key is kept for ever." if within is None else (
         f"A version is deleted when it is {within} older than all records that may still come."
     )  # fmt: skip
-    return Reason(
-        kind="event-time", processor=processor, where=step.where,
-        text=f"join_asof() runs live: a record of {stream} waits until the time of each partition of {table} has "
+    return (
+        f"join_asof() runs live: a record of {stream} waits until the time of each partition of {table} has "
         f"passed its own time by {delay}. So a partition of {table} without new records holds results. The record then "
         f"meets the newest version of {key} in {table} that is not later{young}; a record without such a version"
         f"{alone}. A record of either stream is late if it is older than the time of its own partition, less the "
-        f"delay. So every replay finds the same version for each record. {kept}",
-    )  # fmt: skip
+        f"delay. So every replay finds the same version for each record. {kept}"
+    )
 
 
-def _of_python(step: Step, processor: str) -> Reason:
+def _of_python(step: Step) -> str:
     function, options = step.arguments
     watermark, kept = watermark_of_state(options), ""
     if watermark is not None:
@@ -120,9 +124,8 @@ def _of_python(step: Step, processor: str) -> Reason:
         kept += f" {name_of(options['timers'].function)}() is called when that time has reached a key's timer."
     called = name_of(function)
     limit = seconds(duration_s(options["timeout"]))
-    return Reason(
-        kind="python", processor=processor, where=step.where,
-        text=f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
+    return (
+        f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
         f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record."
-        + kept,
-    )  # fmt: skip
+        + kept
+    )

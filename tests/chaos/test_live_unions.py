@@ -114,7 +114,7 @@ class Truth:
 
 
 def judge(regions: Regions, truth: Truth) -> None:
-    """Check that each result and each dead letter is there once, and in the order of its source partition and id."""
+    """Check that each result and dead letter was published once, in the order of its source partition and id."""
     found = {name: regions.rows(name) for name in regions.names}
     all_of = {name: [row for mine in rows.values() for row in mine] for name, rows in found.items()}
     if "divided" in found:
