@@ -8,11 +8,15 @@ from falkirk.errors import LogError
 from falkirk.errors.conditions.kafka import ACCESS_REFUSED, BROKER_AWAY, KAFKA_REFUSED, TOPIC_MISSING
 from falkirk.kafka.connection import Connection
 
+#: The client forgot a broker that the cluster no longer lists, and ended its requests. Older clients have no such name.
+_DESTROY_BROKER = -137
+
 #: The broker has not answered, or not yet: waiting may help, and the request may have taken effect.
 _AWAY = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError._DESTROY,
+        _DESTROY_BROKER,
         KafkaError._MSG_TIMED_OUT,  # a record was not acknowledged in time
         KafkaError._NOENT,  # no partition has a leader: the broker has just restarted
         KafkaError._RESOLVE,

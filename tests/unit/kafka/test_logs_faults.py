@@ -13,6 +13,7 @@ from falkirk.kafka.faults import ClientErrors, fault
         (KafkaError._NOENT, "BROKER_AWAY"),  # "No leaders found", observed after a broker was killed and restarted
         (KafkaError.LEADER_NOT_AVAILABLE, "BROKER_AWAY"),
         (KafkaError._TRANSPORT, "BROKER_AWAY"),
+        (-137, "BROKER_AWAY"),  # a broker died under a request, and the cluster's next metadata did not list it
         (KafkaError._MSG_TIMED_OUT, "BROKER_AWAY"),
         (KafkaError.NOT_COORDINATOR, "BROKER_AWAY"),
         (KafkaError.NOT_ENOUGH_REPLICAS, "BROKER_AWAY"),
