@@ -33,16 +33,14 @@ from falkirk.home.folder import ProcessRecord
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
-from tests.support import wait_until
+from tests.chaos import watched
 
 APPS = Path(__file__).parent / "apps"
-START_S = 400.0
+START_S = watched.START_S
 #: How often each kind of kill is repeated; a higher number makes a soak.
 AGAIN = int(os.environ.get("FALKIRK_STRIKES", "1"))
 #: A kill may come right after a checkpoint that is not reported yet. It is then repeated, but only this many times.
 MORE_STRIKES_MAX = 4
-#: How many results must follow a region's checkpoint when everything is killed, under a `LIGHT` load.
-BEHIND_LEAST = 20
 #: Records of a load that are due within this time are sent together: one request each would use a fifth of a processor,
 #: and each live region flushes its buffers for each request.
 TOGETHER_S = 0.1
@@ -56,15 +54,15 @@ def topics_of(bootstrap: str) -> Topics:
     return Topics(Connection.of(bootstrap))
 
 
-class Application:
+class Application(watched.Watched):
     """`falkirk run` of a file, in separate processes. Args: bootstrap: None if the file has a connection."""
 
     def __init__(self, file: Path, bootstrap: str | None, home: Path, env: Mapping[str, str], *options: str) -> None:
         self._command = [sys.executable, "-m", "falkirk.cli", "run", str(file), "--home", str(home)]
         self._command += [*([] if bootstrap is None else ["--kafka", bootstrap]), "--create-topics", *options]
-        self._env, self.home = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}, home
+        self._env = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}
+        super().__init__(home)
         self._process: subprocess.Popen[bytes] | None = None
-        self._since_s = 0.0
         #: The file in the home with the output of the command.
         self.output_file = "run.log"
 
@@ -77,28 +75,9 @@ class Application:
                 self._command, env=self._env, stdout=log, stderr=log, start_new_session=True
             )
 
-    def __enter__(self) -> "Application":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def runs(self) -> bool:
         """Return whether the coordinator runs."""
         return self._process is not None and self._process.poll() is None
-
-    def wait(self, condition: Callable[[], object], timeout_s: float, what: str | Callable[[], str]) -> None:
-        """Wait for `what`. After `timeout_s`, or when the coordinator ends, fail with the status and the logs."""
-
-        def state() -> str:
-            return f"{what if isinstance(what, str) else what()}\n{self.status()}\n{self.log()}"
-
-        def met() -> object:
-            assert self.runs(), f"the coordinator ended while a test waited for: {state()}"
-            return condition()
-
-        wait_until(met, timeout_s, state)
 
     def status(self) -> dict[str, Any]:
         """Return the last published status of the host."""
@@ -106,75 +85,9 @@ class Application:
             return json.loads((self.home / "status.json").read_text())
         return {"regions": [], "at_s": 0.0}
 
-    def suppressed(self) -> Counter[str]:
-        """Return how many results the present incarnation of each region found already published."""
-        return Counter({region["name"]: region["suppressed"] for region in self.status()["regions"]})
-
-    def forget_status(self) -> None:
-        """Ignore the present status: from now on only a newer one counts."""
-        self._since_s = time.time()
-
-    def wait_committed(self, batches: int) -> None:
-        """Wait until every region runs and has committed a batch with at least this number."""
-
-        def ready() -> bool:
-            status = self.status()
-            regions = status["regions"]
-            return bool(
-                regions
-                and status["at_s"] > self._since_s
-                and all(r["state"] == "running" and r["last_commit"] >= batches for r in regions)
-            )
-
-        self.wait(ready, START_S, f"batch {batches} to be committed")
-
     def promises(self) -> dict[str, dict[str, Any]]:
         """Return the promise of each sink in the plan of the last start."""
         return {promise["sink"]: promise for promise in json.loads((self.home / "plan.json").read_text())["sinks"]}
-
-    def last_commits(self) -> dict[str, int]:
-        """Return the last committed batch of each live region, from a valid status; empty until all regions run."""
-        status = self.status()
-        if status["at_s"] <= self._since_s or any(r["state"] != "running" for r in status["regions"]):
-            return {}
-        return {r["name"]: r["last_commit"] for r in status["regions"] if r["incarnation"]}
-
-    def wait_next_commit(self) -> None:
-        """Wait until every live region has committed another batch."""
-        before = self.last_commits()
-
-        def is_beyond() -> bool:
-            assert self.runs(), self.log()
-            after = self.last_commits()
-            return bool(after) and all(last > before.get(name, -1) for name, last in after.items())
-
-        self.wait(is_beyond, START_S, f"a batch after {before} to be committed")
-
-    def wait_results_behind(self, results: Mapping[str, Callable[[], int]], least: Mapping[str, int] = {}) -> None:
-        """Wait until each region has written another checkpoint and published results after its last one.
-
-        All have them at the same moment, so a kill at that moment lets each region compute published results again,
-        unless one has just written a checkpoint that is not reported yet. In that case `strike` repeats the kill.
-
-        Args: results: the number of published results of each region. least: how many results must follow a
-            checkpoint, if not `BEHIND_LEAST`.
-        """
-        first: dict[str, int] = {}
-        seen: dict[str, tuple[int, int]] = {}
-
-        def all_behind() -> bool:
-            assert self.runs(), self.log()
-            commits = self.last_commits()
-            for name, count in results.items() if commits else ():
-                first.setdefault(name, commits[name])
-                if seen.get(name, (-1, 0))[0] != commits[name]:
-                    seen[name] = commits[name], count()
-            return bool(commits) and all(
-                commits[name] > first[name] and count() > seen[name][1] + least.get(name, BEHIND_LEAST)
-                for name, count in results.items()
-            )
-
-        wait_until(all_behind, 180, lambda: f"results after a checkpoint of each: {seen}\n{self.log()}")
 
     def log(self) -> str:
         """Return the end of the output of the command and the host, without stack frames."""

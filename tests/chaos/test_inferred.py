@@ -1,7 +1,8 @@
 """Outputs inferred as exactly-once are exactly-once: random applications are killed at random moments.
 
-The results are judged only from the topics. Seeds determine both the applications and the moments. Live applications,
-and the fifth processor of epochs, are a soak: test_mechanisms.py kills each mechanism of live regions.
+The results are judged only from the topics. Seeds determine both the applications and the moments. The kills are a
+soak: `integration/epochs/test_inferred_epochs.py` interrupts an application of epochs in the session of the tests, with
+the same judges, and test_mechanisms.py kills each mechanism of live regions.
 """
 
 import itertools
@@ -358,6 +359,7 @@ def test_nothing_inferred_exactly_once_is_caught_and_a_wrong_word_is(
             judge_chain(run, "believed")
 
 
+@soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_epoch_inferred_exactly_once_is_caught_and_a_wrong_word_is(
     broker: Broker, home: Path, tag: str, seed: int

@@ -1,7 +1,9 @@
-"""kill -9 in a round, in the soak also between rounds and while and after a state is written; rounds that keep failing.
+"""kill -9 at each place of a loop, rounds that keep failing, and a task that is run again.
 
-A live region in the same application keeps running meanwhile. The results are judged from the input, the table and the
-topic.
+The first two are a soak. A live region in the same application keeps running meanwhile, and the results are judged from
+the input, the table and the topic. `integration/collections/test_iterations.py` interrupts a loop at the same places
+without a kill, `test_differential_dying.py` kills the workers of rounds, and in `live_regions/test_down.py` a loop that
+keeps failing stays down while a live region runs on.
 """
 
 import os
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import pytest
 
 from falkirk.local.broker import Broker
 from tests.chaos.apps.striking import FAILING, FAILURES, PLACES
@@ -25,9 +28,6 @@ from tests.integration.live import Wire
 
 NODES, AT_ONCE = 30, 5
 ROOT = Path(__file__).parents[2]
-#: integration/collections/test_iterations.py interrupts an application at each of the PLACES; a soak kills it there,
-#: too.
-STRUCK = PLACES if os.environ.get("FALKIRK_STRIKES") else ("in-a-round",)
 
 
 class Edges:
@@ -75,6 +75,7 @@ class Edges:
         return Counter((node, min(part)) for part in parts for node in part)
 
 
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, tmp_path: Path) -> None:
     wire, database, dies = Wire(bootstrap=broker.bootstrap, tag=tag), f"sqlite:///{home}.db", tmp_path / "dies"
     dies.mkdir()
@@ -106,7 +107,7 @@ def test_a_loop_is_killed_wherever_it_is(broker: Broker, home: Path, tag: str, t
             application.wait(table.rows, START_S, "an epoch")
             _fail_while_others_answer(application, dies, lambda: wire.count(seen), epoch)
             goes_on(FAILING)
-            for place in STRUCK:
+            for place in PLACES:
                 host = application.host().pid
                 (dies / place).touch()
                 application.wait(lambda p=place: not (dies / p).exists(), START_S, f"{place}")  # type: ignore[misc]

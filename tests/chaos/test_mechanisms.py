@@ -1,8 +1,10 @@
 """kill -9 of all processes, of Python alone, and of the broker, under every mechanism; judged only by the checker.
 
 An application runs several counts of one topic, each under a different mechanism. After the same kills, each result
-must exist once if that is promised. Results must be repeated if they are only acknowledged, or if the barrier is
-disabled. tests/cluster/test_fenced.py has a JVM that nobody can reach.
+must exist once if that is promised. When Python is killed, a standby takes over; test_push.py kills Python without one.
+In the soak, results must be repeated if they are only acknowledged, or if the barrier is disabled.
+`integration/live_regions/test_mechanisms_live.py` shows that without kills.
+tests/cluster/test_fenced.py has a JVM that nobody can reach.
 """
 
 import json
@@ -13,85 +15,97 @@ from contextlib import closing
 from pathlib import Path
 
 import psutil
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from falkirk.check import Guarantee, read_topic
+from falkirk.home.folder import STANDBY, ProcessRecord
+from falkirk.host.settings import STATE
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
-from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, strike
+from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, strike, topics_of
+from tests.collector import Collector, attributes, collecting
 from tests.support import suspend, wait_until
 
-#: More kills, and a hop between twins.
+#: More kills, and a second application.
 IS_SOAK = "FALKIRK_STRIKES" in os.environ
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
 
 
 def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path, tag: str) -> None:
-    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and one without the barrier.
+    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and a region with two queries.
 
     The transactions of the fenced output are so long that one is always open.
     """
-    counted = ("hopped", "fenced", "snapshots", "repeated")
-    with counting(own_broker, home, tag, counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500") as run:
+    counted = ("hopped", "fenced", "snapshots", "twins")
+    with (
+        collecting() as collector,
+        counting(
+            own_broker, home, tag, "--standby", counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500",
+            STANDBYS_MAX="1", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+        ) as run,
+    ):  # fmt: skip
         if IS_SOAK:
             run.application.wait_committed(0)  # the lanes are open, and nothing was sent
             run.application.kill_everything()
         with Load(run.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)  # so the logs exist
+            standby = standby_of(run)
             await_results_behind(run)
-            kill_python_alone(run)
+            kill_python_alone(run, standby)
             suppressed = run.application.suppressed()
             await_results_behind(run)
+            await_spans(collector)
             broker = kill_broker(own_broker)
             strike(
                 run.application,
-                lambda: await_results_behind(run),
+                lambda: await_twins_and_results_behind(run),
                 lambda: hang_while_everything_is_killed(broker, run),
                 lambda suppressed: has_struck_all(run, suppressed),
                 suppressed=suppressed,
             )
             await_results_behind(run)
-        assert_exactly_once(run, load.sent, "hopped", "fenced", "snapshots")
+        assert_exactly_once(run, load.sent, *counted)
         assert repeated(run, "fenced") == 0
-        judge_repeated(run, load.sent)
         logs = logs_of(run)
     assert logs.keys() == {"snapshots-held", "hopped-by-word"}
     assert logs["snapshots-held"] > load.sent, "cancelled results are still in the log, but not in the sink"
 
 
+@pytest.mark.skipif(not IS_SOAK, reason="a soak: it runs with FALKIRK_STRIKES alone")
 def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag: str) -> None:
+    """With them, a hop between twins, and a count without the barrier."""
     # After a kill, more input is read again than was acknowledged: its points are kept until the end.
-    twins = "hopped-twins" if IS_SOAK else "twins"  # integration/live_regions/test_twins.py has twins behind a hop
-    with counting(broker, home, tag, counted=("logged", "acknowledged", twins), HISTORY="90") as run:
+    counted = ("logged", "acknowledged", "hopped-twins", "repeated")
+    with counting(broker, home, tag, counted=counted, HISTORY="90") as run:
         with Load(run.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)
             strike(
                 run.application,
-                lambda: await_twins_and_results_behind(run),
+                lambda: await_twins_and_results_behind(run, 2),
                 run.application.kill_everything,
                 lambda suppressed: bool(
-                    suppressed["logged-out"] and suppressed[twins] and has_twice(run, f"{run.prefix()}passed-out")
+                    suppressed["logged-out"]
+                    and suppressed["hopped-twins"]
+                    and has_twice(run, f"{run.prefix()}passed-out")
+                    and has_twice(run, run.topic("repeated"))
                 ),
             )
-        assert_exactly_once(run, load.sent, "logged", twins)
+        assert_exactly_once(run, load.sent, "logged", "hopped-twins")
         judge_acknowledged(run, load.sent)
+        judge_repeated(run, load.sent)
         logs = logs_of(run)
     assert logs["logged-out"] == load.sent, "each result once: the barrier drops duplicates in the log too"
 
 
 def has_struck_all(run: Counting, suppressed: Counter[str]) -> bool:
-    """Return whether the barrier dropped results, held ones became invalid, and others occurred twice without it."""
-    return bool(
-        suppressed["hopped"]
-        and suppressed["fenced"]
-        and is_taken_back(run, "snapshots-held")
-        and has_twice(run, run.topic("repeated"))
-    )
+    """Return whether the barrier dropped results of each region, and held ones became invalid."""
+    return all(suppressed[name] for name in ("hopped", "fenced", "twins")) and is_taken_back(run, "snapshots-held")
 
 
 def is_taken_back(run: Counting, log: str) -> bool:
@@ -106,25 +120,63 @@ def has_twice(run: Counting, topic: str) -> bool:
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
 
 
-def await_twins_and_results_behind(run: Counting) -> None:
+def await_twins_and_results_behind(run: Counting, regions: int = 1) -> None:
     """Wait until both queries of the regions with twins run, and each count has results behind a checkpoint."""
 
     def both_run() -> bool:
         twins = [region["twin"] for region in run.application.status()["regions"] if region["twin"] is not None]
-        return len(twins) == 1 + IS_SOAK and all(twins)
+        return len(twins) == regions and all(twins)
 
     run.application.wait(both_run, 60, "the second query of each region")
     await_results_behind(run)
 
 
-def kill_python_alone(run: Counting) -> None:
-    """Kill the host's Python while its JVM keeps writing, and wait until its successor has written a checkpoint."""
+def standby_of(run: Counting) -> psutil.Process:
+    """Wait for a standby that warms up beside the host, and return it. It has claimed nothing and written no topic."""
+    file, jvm = run.application.home / STANDBY, run.application.jvm()
+    run.application.wait(file.exists, 180, "a standby")
+    folder = Path(json.loads(file.read_text())["folder"])
+    run.application.wait((folder / STATE).exists, 180, "its plan")
+    run.application.wait(lambda: [*folder.glob("*/commits/1")], 120, "batches that warm up")
+    found = ProcessRecord(**json.loads(file.read_text())["process"]).find()
+    assert found is not None
+    assert found != run.application.host()
+    assert jvm not in found.children(recursive=True)
+    claims = topics_of(run.bootstrap).end_positions(f"{run.prefix()}owner.claims")
+    assert sum(claims.values()) == 1, "the standby has claimed nothing"
+    known = AdminClient({"bootstrap.servers": run.bootstrap}).list_topics(timeout=30).topics
+    assert not [topic for topic in known if "standby" in topic]
+    return found
+
+
+def kill_python_alone(run: Counting, standby: psutil.Process) -> None:
+    """Kill the host's Python while its JVM keeps writing, and wait until the standby has written a checkpoint."""
     jvm, old = run.application.jvm(), run.application.host()
     old.kill()
     wait_until(lambda: not is_alive(jvm), 60, "the JVM of the killed host to end")
     run.application.forget_status()
     run.application.wait_committed(1)
-    assert run.application.host().pid != old.pid
+    assert run.application.host() == standby
+
+
+def await_spans(collector: Collector) -> None:
+    """Wait until the coordinator has sent the starts of both hosts, and the outage between them; check these."""
+
+    def checkpoints() -> list[int]:
+        return [span.end_time_unix_nano for span in collector.spans("falkirk.checkpoint")]
+
+    def are_there() -> bool:
+        outages = collector.spans("falkirk.outage")
+        return bool(outages) and max(checkpoints(), default=0) > outages[0].end_time_unix_nano
+
+    wait_until(are_there, 60, "the spans of the outage and of a checkpoint after it")
+    *_, first, second = collector.spans("falkirk.start")  # in the soak, after a kill
+    assert [attributes(span)["standby"] for span in (first, second)] == [False, True]
+    assert collector.steps(first) == ["session", "plan", "topics", "recovery"]
+    outage, *_ = collector.spans("falkirk.outage")
+    assert attributes(outage)["replaced_application"] is True
+    assert outage.start_time_unix_nano < second.end_time_unix_nano < outage.end_time_unix_nano + 1_000_000_000
+    assert min(checkpoints()) < outage.end_time_unix_nano
 
 
 def kill_broker(broker: Broker) -> Broker:
@@ -143,7 +195,7 @@ def hang_while_everything_is_killed(broker: Broker, run: Counting) -> None:
     suspend(process)
     try:
         until_s = time.monotonic() + 10
-        run.application.kill_everything()
+        run.application.kill_everything(STANDBYS_MAX="0")
         wait_until(lambda: time.monotonic() > until_s, 30, "the ten seconds of silence")
     finally:
         process.resume()

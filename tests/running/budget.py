@@ -16,7 +16,7 @@ BUDGETS_S = {
     "tests/simulation": 140,
     "tests/contract": 110,
     "tests/integration": 2900,
-    "tests/chaos": 900,
+    "tests/chaos": 700,
     "tests/cluster": 1700,
 }
 #: How many of the slowest tests of a folder over its budget are named.

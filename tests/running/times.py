@@ -46,9 +46,14 @@ class Sampler:
 
     def __init__(self) -> None:
         self.cpu_s, self.waiting_s, self.jvms = 0.0, 0.0, 0
-        self._used_s: dict[psutil.Process, float] = {}
-        self._java: set[psutil.Process] = set()
-        self._others: set[psutil.Process] = set()
+        #: The living processes of this worker, and the processor seconds of each at the last check.
+        self._mine: dict[int, psutil.Process] = {}
+        self._used_s: dict[int, float] = {}
+        self._java: set[int] = set()
+        #: The other living processes, at first all. Most are others, so a check only compares their ids.
+        self._others = {*psutil.pids()} - {os.getpid()}
+        #: Those that had no mark at their first check: a process has it only once it runs its command.
+        self._unmarked: set[int] = set()
         self._lock, self._at_s = threading.Lock(), time.monotonic()
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
 
@@ -60,29 +65,39 @@ class Sampler:
     def sample(self) -> None:
         """Check all processes once."""
         with self._lock:
-            used_s = sum(self._used_since(process) for process in psutil.process_iter())
+            living = set(psutil.pids())
+            self._others &= living
+            self._unmarked &= living
+            for ended in self._mine.keys() - living:
+                self._forget(ended)
+            used_s = sum(self._used_since(pid) for pid in living - self._others)
             now_s = time.monotonic()
             passed_s, self._at_s = now_s - self._at_s, now_s
             self.cpu_s += used_s
             self.waiting_s += max(0.0, passed_s - used_s)
 
-    def _used_since(self, process: psutil.Process) -> float:
+    def _forget(self, pid: int) -> None:
+        del self._mine[pid]
+        self._used_s.pop(pid, None)
+        self._java.discard(pid)
+
+    def _used_since(self, pid: int) -> float:
         """Return the processor seconds of a process since the last check; 0 for a process of another worker."""
-        if process in self._others:
-            return 0.0
         try:
-            known = process in self._used_s or process.pid == os.getpid()
-            if not known and process.environ().get(MARK) != worker_mark():
-                self._others.add(process)
+            process = self._mine.get(pid) or psutil.Process(pid)
+            if pid not in self._mine and pid != os.getpid() and process.environ().get(MARK) != worker_mark():
+                (self._others if pid in self._unmarked else self._unmarked).add(pid)
                 return 0.0
-            times = process.cpu_times()
-            if process not in self._java and process.name() == "java":  # a launcher script becomes java later
-                self._java.add(process)
-                self.jvms += 1
+            self._mine[pid] = process
+            with process.oneshot():  # one look for both
+                times, name = process.cpu_times(), process.name()
         except (psutil.Error, OSError):  # the process ended, or belongs to another user
             return 0.0
+        if name == "java" and pid not in self._java:  # a launcher script becomes java later
+            self._java.add(pid)
+            self.jvms += 1
         total_s = times.user + times.system
-        before_s, self._used_s[process] = self._used_s.get(process, 0.0), total_s
+        before_s, self._used_s[pid] = self._used_s.get(pid, 0.0), total_s
         return max(0.0, total_s - before_s)
 
 

@@ -4,8 +4,8 @@ Falkirk infers the promise of each sink. Some results are published on arrival a
 others are held. `believed` is like a held one, but its user wrongly asserts that it is deterministic, and a kill must
 show that. The test chooses the shapes of `hopped` and `extra`, and whether the user declares rightly that they are
 deterministic. `DRAWN_KIND` chooses live pipelines or epochs; `DRAWN_SINKS` chooses among the sinks of epochs. The file
-`DRAWN_BEGUN` lists each started epoch with its process. While a file with the same name and
-the suffix `.held` exists, no epoch finishes.
+`DRAWN_BEGUN` lists each started epoch with its process, or with the value of `DRAWN_PROCESS`. While a file with the
+same name and the suffix `.held` exists, no epoch finishes.
 """
 
 import os
@@ -139,7 +139,7 @@ def of_epoch(name: str) -> Column:
     number, begun = fk.current_epoch().number, os.environ.get("DRAWN_BEGUN")
     if number and begun:  # 0: a call of the planner
         with open(begun, "a") as file:
-            file.write(f"{name} {number} {os.getpid()}\n")
+            file.write(f"{name} {number} {os.environ.get('DRAWN_PROCESS', os.getpid())}\n")
         while os.path.exists(f"{begun}.held"):
             threading.Event().wait(0.05)
     return F.lit(number).cast("long").alias("epoch")

@@ -9,13 +9,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.check import Guarantee
 from falkirk.declare.policy import Policy
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from falkirk.store import Store
-from tests.chaos.harness import Load
+from tests.chaos.harness import Load, judge_counts
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -148,6 +149,33 @@ def test_what_is_drawn_has_one_outcome_when_it_is_logged_first(
         run.query.stop()
     assert drawn.keys() == set(range(load.sent)), "none is lost"
     assert (max(map(len, drawn.values())) == 1) is once
+
+
+def test_without_the_barrier_results_are_repeated_and_none_is_lost(
+    broker: Broker, spark: "SparkSession", home: Path, tag: str
+) -> None:
+    """What `delivery="repeated"` promises. It is also the barrier switched off: the same failure repeats results."""
+    run = Run(broker, tag, home, counted, fk.Lazy(INTERVAL), delivery="repeated")
+    try:
+        with Load(broker.bootstrap, run.events) as load:
+            run.fail_the_first()
+        newest = dict[str, int]()
+
+        def has_all() -> bool:
+            for row in run.wire.rows(run.out):
+                newest[row["word"]] = max(newest.get(row["word"], 0), row["version"])
+            return sum(newest.values()) >= load.sent
+
+        wait_until(has_all, 60, "all events to be counted")
+    finally:
+        run.query.stop()
+    verdict = judge_counts(broker.bootstrap, run.events, run.out)
+    assert verdict.guarantee is Guarantee.REPEATED_DELIVERY, verdict.anomalies
+
+
+def counted(stream: fk.Stream) -> fk.Stream:
+    """Count the events of each word."""
+    return stream.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
 def lots(rows: list[dict[str, Any]]) -> dict[int, list[str]]:
