@@ -9,6 +9,7 @@ file, it is synced only as far as the shared file system does so on close.
 """
 
 import os
+import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -58,7 +59,7 @@ def make_folder(folder: Path) -> None:
 
 def write_atomically(file: Path, text: str) -> None:
     """Write a file atomically: after any crash it has its old content or the new one."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(temporary, "w", encoding="utf-8") as handle:
             handle.write(text)

@@ -336,8 +336,12 @@ class EpochLog:
         self._checked.pop(folder, None)
 
     def drop_strays(self) -> None:
-        """Delete folders that no epoch uses, left by an interrupted run or by void epochs."""
+        """Delete folders that no epoch uses, left by an interrupted run or by void epochs.
+
+        Raises: StoreError: `HOME_TAKEN_OVER`: another owner may be writing some of them.
+        """
         there = self.folder.children()  # before the epochs: another owner may complete one meanwhile
+        self._store.require_charge()  # when these were listed, no other owner had begun a folder
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
         for path in there:
             if path.name not in known:

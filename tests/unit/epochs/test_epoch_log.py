@@ -4,6 +4,7 @@ the number of epochs."""
 import os
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Decision, Store
+from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
-from tests.stores import void_range
-from tests.support import on_disk
+from tests.stores import Place, void_range
+from tests.support import on_disk, outcome
 
 
 def log_of(store: Store, folder: Path) -> EpochLog:
@@ -114,6 +116,28 @@ def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(
     assert [path.name for path in log.folder.children() if path.name.startswith(".")]
     log.drop_strays()
     assert sorted(path.name for path in log.folder.children()) == ["0-results", "1-results"]
+
+
+def test_a_former_owner_deletes_nothing_of_the_present_one(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was suspended while it started, and resumes when the present owner writes an epoch."""
+    with closing(place.open()) as former, closing(place.open()) as present:
+        former.take_charge("former")
+        log, children = log_of(former, tmp_path / "b"), LocalData.children
+        (tmp_path / "b" / "0-stray").mkdir(parents=True)
+
+        def suspended(folder: LocalData) -> list[DataPath]:
+            found = children(folder)
+            present.take_charge("present")
+            return found
+
+        monkeypatch.setattr(LocalData, "children", suspended)
+        assert outcome(log.drop_strays) == "HOME_TAKEN_OVER"
+        assert (tmp_path / "b" / "0-stray").exists()
+        monkeypatch.undo()
+        log_of(present, tmp_path / "b").drop_strays()
+        assert not (tmp_path / "b" / "0-stray").exists()
 
 
 def test_results_that_are_deleted_while_they_are_checked_are_not_damaged(
