@@ -128,11 +128,11 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
     """Those of an open transaction, and those that the leader has and its followers lack."""
     place, clock, waited = Still(**{kind: looks}), Clock(), list[float]()
 
-    def sleep(seconds: float) -> None:
+    def pause(seconds: float) -> None:
         waited.append(seconds)
         clock.advance(seconds)
 
-    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=sleep))
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
     storage = cast(Storage, cast(Any, place))
     if looks < 10:
         assert settled_ends(storage, ("out",), "here", transactional=True) == {"out": {0: 20}}
