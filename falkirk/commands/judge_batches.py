@@ -1,9 +1,10 @@
 """Judges the outputs of batches: compares the epochs that the home has recorded, computed again, with each place."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -21,8 +22,10 @@ from falkirk.commands.recomputed import Recomputation, RecomputedBatch
 from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
 from falkirk.declare.parts import Output
+from falkirk.errors import HomeError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
+from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.planner import plan_application
@@ -33,6 +36,9 @@ from falkirk.runtime.record import compare
 from falkirk.theory.ids import EpochNumber
 
 _AGAIN, _LOGGED, _COUNTED = "computed again", "compared with the log", "counted"
+#: How each epoch can be judged.
+How = Mapping[EpochNumber, str]
+Read = TypeVar("Read")
 
 
 class BatchJudge:
@@ -72,8 +78,10 @@ class BatchJudge:
             reason = f"epoch {open_[0]} was interrupted while it was published. Start the application, and let it end"
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
         refused = refused_rows(self._context.connection, batch, sink.to)
-        how = self._how(found)
-        rows = self._rows(found, place, [n for n, text in how.items() if text != _COUNTED])
+        how, rows = _read_kept(
+            lambda: self._how(found),
+            lambda how: self._rows(found, place, [n for n, text in how.items() if text != _COUNTED]),
+        )
         due = [
             _due(e, rows[e.number], waits=e.number >= before[0], refused=refused[e.number]) for e in found.epochs
         ]  # fmt: skip
@@ -94,15 +102,22 @@ class BatchJudge:
     def judge_log(self, batch: Batch) -> EpochsVerdict:
         """Return the verdict on the log of a batch, as far as its results are kept. Raises: as `judge_sink`."""
         found = self._recomputed(batch)
-        there = {e.number: found.log.real.results_if_there(e) for e in found.epochs}
-        kept = {number: folder for number, folder in there.items() if folder is not None}
-        how = {n: _AGAIN if n in found.results else _COUNTED for n in kept}
-        place = LogPlace(batch, self._context.session, kept)
-        rows = self._rows(found, place, [n for n, text in how.items() if text == _AGAIN])
-        due = [_due(e, rows[e.number]) for e in found.epochs if e.number in kept]
-        compared = compare_rows(due, place.found())
-        end = EpochNumber(max(kept, default=-1) + 1)
-        return EpochsVerdict(place=place.name, judged=tuple(_judged(found, how, end)), compared=compared)
+        log = found.log.real
+
+        def how_kept() -> How:
+            return {
+                e.number: _AGAIN if e.number in found.results else _COUNTED for e in found.epochs if log.is_there(e)
+            }
+
+        def verdict(how: How) -> EpochsVerdict:
+            kept = [e for e in found.epochs if e.number in how]
+            place = LogPlace(batch, self._context.session, {e.number: log.results(e) for e in kept})
+            rows = self._rows(found, place, [n for n, text in how.items() if text == _AGAIN])
+            compared = compare_rows([_due(e, rows[e.number]) for e in kept], place.found())
+            end = EpochNumber(max(how, default=-1) + 1)
+            return EpochsVerdict(place=place.name, judged=tuple(_judged(found, how, end)), compared=compared)
+
+        return _read_kept(how_kept, verdict)[1]
 
     def _recomputed(self, batch: Batch) -> RecomputedBatch:
         """Return a batch, computed again after all batches that it reads."""
@@ -124,7 +139,7 @@ class BatchJudge:
         newest = store.newest_decision(DECISION, batch.name)
         return max(known, default=0), -1 if newest is None else newest.number
 
-    def _how(self, found: RecomputedBatch) -> dict[EpochNumber, str]:
+    def _how(self, found: RecomputedBatch) -> How:
         """Return for each epoch how it can be judged."""
         log = found.log.real
         return {
@@ -148,12 +163,27 @@ class BatchJudge:
         return Forgotten(below=found.log.known_from, rows=known.rows if is_sum else None)
 
 
+def _read_kept(kept: Callable[[], How], read: Callable[[How], Read]) -> tuple[How, Read]:
+    """Return how epochs can be judged, and what `read` returns for them.
+
+    The running application may delete results while Spark reads them. Then `read` is called again, for the rest.
+    """
+    how = kept()
+    while True:
+        try:
+            return how, read(how)
+        except (HomeError, *SPARK_ERRORS):
+            before, how = how, kept()
+            if how == before:
+                raise
+
+
 def _due(epoch: Epoch, rows: list[Values] | None, *, waits: bool = False, refused: int = 0) -> Due:
     count = epoch.rows if rows is None else len(rows)
     return Due(epoch=epoch.number, count=count, rows=rows, waits=waits, refused=refused)
 
 
-def _judged(found: RecomputedBatch, how: dict[EpochNumber, str], released: int) -> Iterator[Judged]:
+def _judged(found: RecomputedBatch, how: How, released: int) -> Iterator[Judged]:
     """Yield the epochs by the way in which they were judged, and why not better."""
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for number, text in how.items():

@@ -132,7 +132,7 @@ class _Run:
     def run(self) -> None:
         for epoch in self._found.epochs:
             try:
-                self._found.results[epoch.number] = self._compute(epoch)
+                self._found.results[epoch.number] = self._compute_kept(epoch)
             except (_NotKept, LogError, *SPARK_ERRORS) as error:
                 if is_away(error):
                     raise
@@ -140,6 +140,28 @@ class _Run:
                 self._state = None
             if self._state is None and self._batch.is_stateful:
                 self._state = self._saved(epoch)
+
+    def _compute_kept(self, epoch: Epoch) -> DataPath:
+        """Compute an epoch; again, if the application has deleted results of other batches while Spark read them."""
+        while True:
+            there = self._there(epoch)
+            try:
+                return self._compute(epoch)
+            except SPARK_ERRORS:
+                if self._there(epoch) == there:
+                    raise
+
+    def _there(self, epoch: Epoch) -> tuple[tuple[LogId, EpochNumber], ...]:
+        """Return the epochs of other batches that an epoch reads, and whose results the home still has."""
+        logs = {log: other.real for log, other in self._jobs.all_logs.items() if isinstance(other, _Log)}
+        read = {log: (epoch.first.get(log, {}).get(0, 0), epoch.last.get(log, {}).get(0, 0)) for log in logs}
+        read |= {view: (number, number + 1) for view, number in epoch.views.items() if view in logs}
+        return tuple(
+            (log, e.number)
+            for log, (first, last) in sorted(read.items())
+            for e in logs[log].epochs()
+            if first <= e.number < last and logs[log].is_there(e)
+        )
 
     def _compute(self, epoch: Epoch) -> DataPath:
         if self._batch.is_stateful and self._state is None:

@@ -61,6 +61,14 @@ class Part:
                 generation.require(db, self.generation, self._database.where)
             yield db
 
+    def await_writers(self) -> None:
+        """Wait until no earlier write is under way: from now on, readers see one whose answer was lost, or never will.
+
+        It writes nothing. Raises: StoreError.
+        """
+        with self._writing():
+            pass
+
     def take_charge(self, holder: str) -> int:
         """Become the owner, and refuse all writes of former owners from now on; return the new generation.
 

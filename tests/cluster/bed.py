@@ -20,6 +20,7 @@ from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network
 from tests.cluster.spark import SparkCluster, encrypted, spark_cluster
 from tests.postgres import Postgres
+from tests.support import wait_until
 
 PATIENCE_S = 240.0
 _SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
@@ -40,6 +41,11 @@ class Bed:
     def executors(self) -> list[psutil.Process]:
         """Return the executors of the application, one on each worker."""
         return [executor for worker in self.cluster.workers.values() for executor in worker.executors()]
+
+    def wait_for_executors(self) -> None:
+        """Wait until there is one on each worker."""
+        workers = self.cluster.workers.values()
+        wait_until(lambda: all(len(w.executors()) == 1 for w in workers), PATIENCE_S, "an executor on each worker")
 
     def worker_of(self, pid: int) -> str:
         """Return the name of the worker that has started a process."""

@@ -31,6 +31,12 @@ spark.io.encryption.enabled true
 """
 
 
+def spark_class() -> list[str]:
+    """Return the command of `spark-class`, with our class archive, and without the JVM that makes up the command."""
+    java, classes = find_java(), os.pathsep.join(map(str, archive.class_path("spark")))
+    return [java.command, *_JVM, *archive.options("spark", java), "-cp", classes]
+
+
 @contextlib.contextmanager
 def encrypted(folder: Path) -> Iterator[None]:
     """Have Spark, as it is started in the block, authenticate and encrypt its connections. Args: folder: is made."""
@@ -127,10 +133,7 @@ class SparkCluster:
 
     def _start(self, host: Host, main: str, *options: str) -> "subprocess.Popen[bytes]":
         env = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host.address}
-        # As spark-class does it, without the JVM in which that makes up the command, and with our class archive.
-        java, classes = find_java(), os.pathsep.join(map(str, archive.class_path("spark")))
-        command = [java.command, *_JVM, *archive.options("spark", java), "-cp", classes, main]
-        command += ["--host", host.address, "--webui-port", "0", *options]
+        command = [*spark_class(), main, "--host", host.address, "--webui-port", "0", *options]
         with open(self.folder / f"{host.name}.log", "ab") as log:
             return subprocess.Popen(
                 host.inside(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True

@@ -9,7 +9,7 @@ To the coordinator this is a log of one partition whose records are epochs.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
@@ -340,12 +340,24 @@ class EpochLog:
 
         Raises: StoreError: `HOME_TAKEN_OVER`: another owner may be writing some of them.
         """
-        there = self.folder.children()  # before the epochs: another owner may complete one meanwhile
+        there = [path.name for path in self.folder.children()]
         self._store.require_charge()  # when these were listed, no other owner had begun a folder
+        self._drop_unused(there)
+
+    def drop_unrecorded(self, folders: Iterable[str]) -> None:
+        """Delete those of these folders that no epoch uses. The store did not answer when their epochs were recorded.
+
+        Raises: StoreError: it still does not answer; nothing was deleted.
+        """
+        self._store.await_writers()
+        self._drop_unused(folders)
+
+    def _drop_unused(self, folders: Iterable[str]) -> None:
+        there = list(folders)  # before the epochs: another owner may complete one meanwhile
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
-        for path in there:
-            if path.name not in known:
-                self.drop(path.name)
+        for folder in there:
+            if folder not in known:
+                self.drop(folder)
 
 
 def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:

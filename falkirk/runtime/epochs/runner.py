@@ -48,6 +48,8 @@ class EpochRunner:
         self.states: dict[EpochNumber, State] = {}
         self.has_unsaved = self.is_restored = False
         self._restore_fails = 0
+        #: The folders of attempts of which the store did not say whether it has recorded them.
+        self._unsure = set[str]()
         self._began_s, self._saved_at_s = jobs.began_s(), clock.monotonic()
         self._group = f"{jobs.batch.name}-{uuid.uuid4().hex[:8]}"
 
@@ -146,6 +148,7 @@ class EpochRunner:
 
     def run(self, epoch: Epoch, taken: Inputs | None = None) -> None:
         """Compute an epoch, write its results, and record it. Args: taken: its inputs, if they were read before."""
+        self._drop_unsure()
         with step("compute"):
             computed = self.jobs.compute(epoch, self._before(epoch.number), self.group_of(epoch.number), taken)
         folder, direct = self.jobs.epochs.new_folder(epoch.number), self.jobs.direct.takes(epoch)
@@ -214,6 +217,7 @@ class EpochRunner:
 
     def save(self, epoch: Epoch) -> None:
         """Save the state after a complete epoch."""
+        self._drop_unsure()
         self.jobs.begin_jobs(epoch, self.group_of(epoch.number))
         epochs, states = self.jobs.epochs, self.jobs.states
         state = epoch.state or states.write(epoch, self.states[epoch.number])
@@ -230,13 +234,20 @@ class EpochRunner:
         try:
             recorded = self.term.record(record)
         except (StoreError, OSError) as error:
-            # If nobody knows whether it is recorded, the next start deletes the folders of the attempt that is not.
             if isinstance(error, OSError) or error.certainty == "definitely":
                 self._drop(number, *folders)
+            else:
+                self._unsure.update(filter(None, folders))
             raise
         if recorded:
             self.jobs.on_complete()
         return recorded
+
+    def _drop_unsure(self) -> None:
+        """Delete the folders of attempts that are not recorded, once the store says so. Raises: StoreError."""
+        if due := frozenset(self._unsure):
+            self.jobs.epochs.drop_unrecorded(due)
+            self._unsure -= due
 
     def _drop(self, number: EpochNumber | None, *folders: str | None) -> None:
         """Delete the folders of a failed attempt: the retry uses others, and the disk may be full."""

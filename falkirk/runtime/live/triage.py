@@ -109,9 +109,25 @@ def _split_key(message: str, live: LiveRegion) -> DefinitionError:
         "NOT_CO_PARTITIONED",
         message,
         where=source.where,
-        hint="Leave out key=, so that a sequencer hop orders the records, and use a new home. No wrong result was "
-        "published.",
+        hint="Leave out key=, so that a sequencer hop orders the records, and use a new home and a new output topic.",
         topic=source.topic,
+    )
+
+
+def _published(live: LiveRegion) -> str:
+    """Return whether the split key may have two results of one version.
+
+    The state of a key has its partition, but only from its first record after the checkpoint on. The barrier knows
+    published results by their channel and not by their key. So a replay may begin a key with a record of the other
+    partition, and publish the result of that one, too.
+    """
+    assert live.opening is not None, "its query ran"
+    if not live.opening.released:
+        return "No wrong result was published."
+    return (
+        f"When the region failed before, it had published results that no checkpoint covered "
+        f"({live.opening.released}), and it repeated their input. So results of keys with records in several "
+        "partitions may contradict each other."
     )
 
 
@@ -146,7 +162,7 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         declared = " and ".join(repr(each.topic.topic) for each in region.sources)
         return _split_key(
             f"topic {declared} is declared as partitioned by {', '.join(region.source.topic.keys)}, but one key came "
-            f"from {_places(region, int(split[1]), int(split[2]))}: {split[3][:200]}",
+            f"from {_places(region, int(split[1]), int(split[2]))}: {split[3][:200]}. {_published(live)}",
             live,
         )
     if "OffsetOutOfRangeException" in text or "KAFKA_DATA_LOSS" in text:

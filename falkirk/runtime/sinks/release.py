@@ -20,6 +20,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
+from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
@@ -242,7 +243,7 @@ class EpochReleaser:
                     if self._stopping.is_set():
                         return
                     with self._recorder.span("release", processor=self.epochs.region, epoch=epoch.number):
-                        self._deliver(session, epoch)
+                        self._deliver_if_valid(session, epoch)
                     self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
                 self._done = last
         except Exception as error:
@@ -250,6 +251,19 @@ class EpochReleaser:
                 self._fail(_text_of(error))
             else:
                 self._error = error
+
+    def _deliver_if_valid(self, session: SparkSession, epoch: Epoch) -> None:
+        """Deliver an epoch, unless a forced rollback makes it invalid and deletes its results meanwhile."""
+        try:
+            if self._is_valid(epoch):
+                self._deliver(session, epoch)
+        except (HomeError, *SPARK_ERRORS) as error:
+            if self._is_valid(epoch):
+                raise
+            log.info("%s: epoch %d became invalid during its release: %s", self.epochs.name, epoch.number, error)
+
+    def _is_valid(self, epoch: Epoch) -> bool:
+        return self.epochs.any_counts(epoch.number, EpochNumber(epoch.number + 1))
 
     def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
         folder, dead = self.epochs.results(epoch), []

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import EpochFault, EpochsVerdict, Guarantee
+from falkirk.commands import judge_batches, judge_places
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
@@ -29,9 +30,11 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.context import Storage
+from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.store import ForgottenEpochs
 from falkirk.theory.ids import EpochNumber
 from tests.integration.live import Wire, await_one
+from tests.support import on_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -282,6 +285,54 @@ def test_results_that_differ_each_time_are_compared_with_the_log_or_counted(run:
     verdict = run.verdict("drawn", fk.Files(str(copy)))
     assert kinds(verdict) == {"duplicate": 11, "missing": 12}  # one record did not fit
     assert {fault.epoch for fault in verdict.compared.faults} == {0, 1}
+
+
+@contextmanager
+def _deleted_at(run: Run, name: str, module: object, function: str) -> Iterator[None]:
+    """Delete the results of a batch's first epoch when a function is first called. Spark has listed their files."""
+    log = run.judge._done[name].log.real
+    epoch = log.epochs()[0]
+    folder, before = on_disk(log.path(str(epoch.folder))), getattr(module, function)
+    kept = run.folder / f"kept-{folder.name}"
+    shutil.copytree(folder, kept)
+
+    def delete(*arguments: Any, **options: Any) -> Any:
+        found = before(*arguments, **options) if module is not EpochJobs else None
+        if folder.exists():
+            log.drop(folder.name)
+        return before(*arguments, **options) if module is EpochJobs else found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, function, delete)
+        yield
+        assert not folder.exists()
+    shutil.move(kept, folder)
+
+
+def test_results_that_are_deleted_while_spark_reads_them_leave_the_rest_checked(run: Run) -> None:
+    """Before, nothing of the output was checked: Spark's error ended the command."""
+    run.verdict("drawn")
+    with _deleted_at(run, "drawn", judge_batches, "rows_of"):
+        verdict = run.verdict("drawn")
+    assert verdict.compared.faults == []
+    assert {j.epochs: j.how for j in verdict.judged} == {(0,): "counted", (1,): "compared with the log"}
+
+    (weights,) = run.judge.logs
+    run.judge.judge_log(weights)
+    with _deleted_at(run, "weights", judge_places, "rows_of"):
+        verdict = run.judge.judge_log(weights)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict
+    assert [j.epochs for j in verdict.judged] == [(1,)]
+
+
+def test_results_that_are_deleted_while_another_batch_reads_them_are_computed_again(run: Run) -> None:
+    """Before, the epochs of the other batch were not computed again, because a file was missing."""
+    run.verdict("latest")
+    totals = run.judge.batch_of(run.app.sinks["latest"])
+    assert totals is not None
+    with _deleted_at(run, "weights", EpochJobs, "write"):
+        found = run.judge._recomputation.of(totals)
+    assert (sorted(found.results), found.reasons) == ([0, 1], {})
 
 
 def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Tasks that Spark runs again: a second attempt refuses its first record, and no batch writes that begins after a loss.
 
 The reason for the latter, a second attempt that meets no record, is played on a real cluster
-(tests/cluster/test_second_attempts.py).
+(tests/cluster/test_spark_cluster.py).
 """
 
 import logging

@@ -1,20 +1,23 @@
 """`falkirk verify outputs` beside a running application, which deletes epochs meanwhile."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from falkirk.commands import recomputed
+from falkirk.commands.judge_batches import _read_kept
 from falkirk.commands.recomputed import _Log, _Run
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
-from falkirk.theory.ids import EpochNumber, LogId
+from falkirk.theory.ids import EpochNumber, LogId, Offset
 from tests.support import on_disk
 
 
@@ -95,3 +98,60 @@ def test_results_that_are_deleted_while_they_are_checked_are_computed_again(
 
     monkeypatch.setattr(EpochLog, "_whole", whole)
     assert kept.log.results(kept.epoch) == kept.log.path("0-again")
+
+
+class Reader:
+    """Reads the results of epochs like Spark, which fails for a file that is deleted while it reads."""
+
+    def __init__(self, kept: list[int], *, deleted: list[int]) -> None:
+        self.kept, self._deleted, self.tries = kept, deleted, 0
+
+    def how(self) -> dict[EpochNumber, str]:
+        return {EpochNumber(n): "counted" for n in self.kept}
+
+    def read(self, how: Any) -> list[int]:
+        self.tries += 1
+        if self._deleted:
+            self.kept.remove(self._deleted.pop())
+            raise AnalysisException("[PATH_NOT_FOUND] Path does not exist")
+        return sorted(how)
+
+
+def test_what_is_left_is_read_again_when_results_are_deleted_meanwhile() -> None:
+    reader = Reader([0, 1, 2], deleted=[1, 0])
+    how, read = _read_kept(reader.how, reader.read)
+    assert (sorted(how), read, reader.tries) == ([2], [2], 3)
+
+
+def test_an_error_without_a_deletion_is_raised() -> None:
+    def fail(how: Any) -> None:
+        raise AnalysisException("no such column")
+
+    with pytest.raises(AnalysisException, match="no such column"):
+        _read_kept(Reader([0], deleted=[]).how, fail)
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_an_epoch_is_computed_again_if_results_that_it_reads_are_deleted_meanwhile(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, *, is_deleted: bool
+) -> None:
+    """Before, it was not computed again: "a file does not exist"."""
+    reader = replace(kept.epoch, first={kept.log.name: {0: Offset(0)}}, last={kept.log.name: {0: Offset(1)}})
+    kept.run._jobs.all_logs = {kept.log.name: kept.log}  # type: ignore[misc]
+    tries = list[int]()
+
+    def compute(run: _Run, epoch: Any) -> str:
+        tries.append(len(run._there(epoch)))
+        if len(tries) == 1:
+            if is_deleted:
+                kept.real.drop("0-results")
+            raise AnalysisException("[PATH_NOT_FOUND] Path does not exist")
+        return "computed"
+
+    monkeypatch.setattr(_Run, "_compute", compute)
+    if is_deleted:
+        assert kept.run._compute_kept(reader) == "computed"
+        assert tries == [1, 0]
+        return
+    with pytest.raises(AnalysisException):
+        kept.run._compute_kept(reader)

@@ -81,6 +81,17 @@ def test_what_is_recorded_is_there_after_a_loss_of_power(
     assert [epochs.state(e).name for e in epochs.epochs()] == ["0-aa-state", "later-state"]
 
 
+def test_a_file_that_is_written_at_once_is_there_after_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The identity of a home, its shape, the processes to kill: a shorter file would be `HOME_DAMAGED`."""
+    disk, file = ForgetfulDisk(tmp_path, monkeypatch), tmp_path / "falkirk.json"
+    for text in ("first", "the second one"):
+        durable.write_atomically(file, text)
+        assert disk.lose_power(tmp_path) == []
+        assert file.read_text() == text
+
+
 def _epoch(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     complete(epochs)
 

@@ -1,5 +1,6 @@
 """A retry of a failed epoch starts from the newest saved state, with the epochs after it."""
 
+import itertools
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,6 +205,24 @@ def folders(region: Region) -> set[str]:
     return {path.name for path in on_disk(region.epochs.folder).iterdir() if path.is_dir()}
 
 
+@pytest.fixture
+def saving(store: Store, tmp_path: Path) -> Region:
+    """A batch that saves the state after each epoch, in a new folder for each try, with one decided epoch."""
+    region, tries = Region(EpochLog("epochs of b", "b", LocalData(tmp_path / "b"), store)), itertools.count(1)
+
+    def write(epoch: Epoch, state: dict[str, str]) -> str:
+        name = f"{epoch.number}-{next(tries)}-state"
+        on_disk(region.epochs.path(name)).mkdir(parents=True)
+        (region.epochs.path(name) / "s").write_text(state["s"])
+        return name
+
+    region.states.write = write
+    region.states.read = lambda folder, is_result: {"s": (region.epochs.path(folder) / "s").read_text()}
+    region.batch.saves = lambda epoch, since_s: True
+    region.epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+    return region
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -215,28 +234,17 @@ def folders(region: Region) -> set[str]:
     ids=["file", "not recorded", "perhaps recorded", "not on disk"],
 )
 def test_an_epoch_that_fails_after_its_state_was_saved_leaves_no_state(
-    store: Store, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+    store: Store, saving: Region, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A retry saves the whole state again. It may be retried for days. A state that may be recorded stays."""
-    region, tries = Region(EpochLog("epochs of b", "b", LocalData(tmp_path / "b"), store)), 0
-
-    def write(epoch: Epoch, state: dict[str, str]) -> str:
-        nonlocal tries
-        tries += 1
-        name = f"{epoch.number}-{tries}-state"
-        on_disk(region.epochs.path(name)).mkdir(parents=True)
-        (region.epochs.path(name) / "s").write_text(state["s"])
-        return name
+    """A retry saves the whole state again. It may be retried for days. A state that may be recorded stays until the
+    store answers."""
+    region = saving
 
     def fail(*arguments: object, **more: object) -> None:
         raise error
 
-    region.states.write = write
-    region.states.read = lambda folder, is_result: {"s": (region.epochs.path(folder) / "s").read_text()}
-    region.batch.saves = lambda epoch, since_s: True
     runner = runner_of(region, -1)
     runner.restore()
-    region.epochs.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     with monkeypatch.context() as during:
         if isinstance(error, LogError):
             during.setattr(region.reads, "check", fail)
@@ -250,3 +258,45 @@ def test_an_epoch_that_fails_after_its_state_was_saved_leaves_no_state(
     assert folders(region) == ({"0-1-state"} if is_unsure else set())
     runner.run(region.epochs.epochs()[-1])
     assert (runner.states, region.epochs.epochs()[0].state) == ({0: {"s": " 0"}}, "0-2-state")
+    assert folders(region) == {"0-2-state"}
+
+
+def test_a_state_that_was_recorded_without_an_answer_stays(
+    store: Store, saving: Region, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, record = runner_of(saving, -1), store.add_checkpoint
+    runner.restore()
+
+    def record_without_an_answer(*arguments: Any) -> None:
+        record(*arguments)
+        raise StoreError("STORE_AWAY", "away.", certainty="maybe")
+
+    with monkeypatch.context() as during:
+        during.setattr(store, "add_checkpoint", record_without_an_answer)
+        with pytest.raises(StoreError):
+            runner.run(saving.epochs.epochs()[-1])
+    saving.epochs.decide({"t": {0: 1}}, {"t": {0: 2}}, {}, 0.0)
+    runner.run(saving.epochs.epochs()[-1])
+    assert folders(saving) == {"0-1-state", "1-2-state"}
+    assert runner.states == {1: {"s": " 0 1"}}
+
+
+def test_nothing_is_deleted_while_the_store_does_not_answer(
+    store: Store, saving: Region, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit without an answer may still be under way in a database on another machine."""
+    runner, away = runner_of(saving, -1), StoreError("STORE_AWAY", "away.", certainty="maybe")
+    runner.restore()
+
+    def fail(*arguments: object) -> None:
+        raise away
+
+    with monkeypatch.context() as during:
+        for name in ("add_checkpoint", "await_writers"):
+            during.setattr(store, name, fail)
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                runner.run(saving.epochs.epochs()[-1])
+        assert folders(saving) == {"0-1-state"}
+    runner.run(saving.epochs.epochs()[-1])
+    assert folders(saving) == {"0-2-state"}

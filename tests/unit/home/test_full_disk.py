@@ -45,6 +45,7 @@ def test_a_store_on_a_full_disk_is_away_and_goes_on(disk: SmallDisk) -> None:
             store.record_decision("cut", "sales", 1, "x" * 5_000)
         assert (refused.value.condition, refused.value.certainty) == ("STORE_AWAY", "maybe")
         assert "full" in refused.value.message
+    store.await_writers()  # so the answer that was missing is known before there is space
     assert [d.number for d in store.decisions("cut", "sales")] == [0]
     disk.empty()
     store.record_decision("cut", "sales", 1, "after")

@@ -125,6 +125,23 @@ def test_a_host_whose_coordinator_died_while_it_loaded_does_not_take_charge(pair
     assert not pair.took_charge()
 
 
+def test_a_host_that_hangs_ends_although_another_process_had_adopted_it_before_it_looked() -> None:
+    """It compares its parent with the one that its settings name, not with the parent that it finds first."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    hangs = f"""
+import threading
+from falkirk.home import guard
+guard.die_with_parent({dead.pid}, threading.Event())
+threading.Event().wait()
+"""
+    host = subprocess.Popen([sys.executable, "-c", hangs], stdin=subprocess.DEVNULL, cwd=ROOT)
+    try:
+        assert host.wait(60) == guard.EXIT_ORPHANED
+    finally:
+        host.kill()
+
+
 def test_the_next_owner_kills_a_host_that_hangs_and_is_in_no_list(pair: Pair) -> None:
     pair.load()
     wait_until(pair.took_charge, 60, "the host to take charge")

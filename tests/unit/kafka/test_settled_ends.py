@@ -98,3 +98,49 @@ def test_the_next_attempt_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     place.unreplicated = lambda ends: frozenset()  # type: ignore[method-assign]
     assert settled_ends(cast(Storage, cast(Any, place)), ("out",), "here") == {"out": {0: 20}}
     assert place.unsettled == {}
+
+
+class Still(Moving):
+    """A place whose topic no longer grows. Its last records are hidden from readers, or their followers lack them, for
+    the first looks."""
+
+    def __init__(self, *, hidden: int = 0, lagging: int = 0) -> None:
+        super().__init__(None, followers=True)
+        self._hidden, self._lagging = hidden, lagging
+
+    def end_positions(self, topic: str) -> dict[int, int]:
+        return {0: 20}
+
+    def readable_positions(self, topic: str) -> dict[int, int]:
+        self._hidden -= 1
+        return {0: 15 if self._hidden >= 0 else 20}
+
+    def unreplicated(self, ends: dict[str, dict[int, int]]) -> frozenset[tuple[str, int]]:
+        self._lagging -= 1
+        return frozenset({("out", 0)} if self._lagging >= 0 else ())
+
+
+@pytest.mark.parametrize("kind", ["hidden", "lagging"])
+@pytest.mark.parametrize("looks", [0, 1, 3, 10**6])
+def test_records_that_may_still_appear_behind_the_fence_delay_it(
+    kind: str, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an open transaction, and those that the leader has and its followers lack."""
+    place, clock, waited = Still(**{kind: looks}), Clock(), list[float]()
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        clock.advance(seconds)
+
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
+    storage = cast(Storage, cast(Any, place))
+    if looks < 10:
+        assert settled_ends(storage, ("out",), "here", transactional=True) == {"out": {0: 20}}
+        assert len(waited) == 1 + looks
+        return
+    with pytest.raises(LogError) as refused:
+        settled_ends(storage, ("out",), "here", transactional=True)
+    found = refused.value.condition, refused.value.parameters["code"]
+    assert found == {
+        "hidden": ("OUTPUT_UNSETTLED", "TRANSACTION_OPEN"), "lagging": ("BROKER_AWAY", "REPLICAS_LAG"),
+    }[kind]  # fmt: skip

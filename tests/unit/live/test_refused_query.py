@@ -7,6 +7,7 @@ import pytest
 
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.runtime.live.triage import fatal_of
+from falkirk.runtime.rows import CO_PARTITIONING
 
 
 @pytest.mark.parametrize(
@@ -72,3 +73,20 @@ def test_each_deleted_topic_of_a_list_is_named() -> None:
     error = of_a_list("UnknownTopicOrPartitionException: this server does not host it", lost="us-web")
     assert error is not None
     assert (error.condition, error.parameters["topics"]) == ("TOPIC_MISSING", ("us-web",))
+
+
+@pytest.mark.parametrize("released", [0, 7])
+def test_a_split_key_says_whether_results_may_contradict_each_other(released: int) -> None:
+    """Before, it always said that no wrong result was published."""
+    topic = SimpleNamespace(topic="events", keys=("word",), where="shop.py:5")
+    source = SimpleNamespace(topic=topic)
+    live = SimpleNamespace(
+        region=SimpleNamespace(name="out", source=source, sources=(source,), others=()),
+        opening=SimpleNamespace(released=released),
+    )
+    text = f"[USER_RAISED_EXCEPTION] {CO_PARTITIONING}|0|1|a value SQLSTATE: P0001"
+    error = fatal_of(RuntimeError(text), cast("Any", live), cast("Any", None))
+    assert error is not None
+    assert (error.condition, error.where) == ("NOT_CO_PARTITIONED", "shop.py:5")
+    assert ("No wrong result was published" in str(error)) is not bool(released)
+    assert ("results that no checkpoint covered (7)" in str(error)) is bool(released)

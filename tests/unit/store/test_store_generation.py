@@ -10,7 +10,9 @@ import pytest
 
 from falkirk.errors import StoreError
 from falkirk.store import Store, TailRecord
+from falkirk.store.logs import record_void
 from falkirk.store.part import Part
+from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents
 from tests.support import wait_until
@@ -43,6 +45,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "renew_lease": lambda s: s.renew_lease(),
     "release_lease": lambda s: s.release_lease(),
     "take_charge": lambda s: s.take_charge("former"),
+    "await_writers": lambda s: s.await_writers(),
 }
 
 
@@ -102,6 +105,28 @@ def test_a_process_of_the_owner_writes_for_its_generation_and_a_visitor_may_ask(
     assert caught.value.parameters["present"] == number + 1
     for store in (coordinator, host, visitor):
         store.close()
+
+
+def test_a_write_that_is_under_way_is_awaited(place: Place) -> None:
+    """Its client may have lost the answer, and would read the state before it."""
+    former, present = place.open(), place.open()
+    done = threading.Event()
+
+    def wait() -> None:
+        present.await_writers()
+        done.set()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    with former._writing() as db:
+        record_void(db, LogId("hop"), 0, Offset(1), Offset(2), None)
+        waiting.start()
+        assert not done.wait(0.3), "another write is under way"
+        assert present.voided_ranges("hop") == ()
+    waiting.join(60)
+    assert done.is_set()
+    assert [v.first for v in present.voided_ranges("hop")] == [1]
+    former.close()
+    present.close()
 
 
 @pytest.mark.parametrize("fences", [True, False])
