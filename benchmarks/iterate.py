@@ -28,7 +28,7 @@ from falkirk.differential import Collection, connected_components, pagerank
 from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
-from falkirk.differential.state import State, sweep
+from falkirk.differential.state import LoopState, sweep
 from falkirk.errors import SparkError
 from falkirk.local.partitions import batch_partitions
 from falkirk.local.spark import session as spark_session
@@ -177,7 +177,7 @@ class _Subject:
         edges = Collection(Source(scope=Scope(), schema=like.schema, name="edges"), like)
         declared = connected_components(edges) if algorithm == "components" else pagerank(edges, DAMPING, TOLERANCE)
         self._flow = Flow(declared.graph(), spark, folder / "flow", self._partitions)
-        self._state = State()
+        self._state = LoopState()
 
     def measure(self, say: Callable[[str], None]) -> Case:
         """Load the graph, compute it from scratch, and then measure the changes."""

@@ -189,7 +189,7 @@ class _Job:
             if not self._cut.may_be_due(now_s=time.time(), last_at_s=last_at_s):
                 continue
             ends: Positions = {LogId(self._source): self._topics.readable_positions(self._source)}
-            last = self._cut.take(first, ends, now_s=time.time(), last_at_s=last_at_s)
+            last = self._cut.end_of_epoch(first, ends, now_s=time.time(), last_at_s=last_at_s)
             if last is None:
                 continue
             last_at_s = time.time()

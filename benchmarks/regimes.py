@@ -23,7 +23,7 @@ from benchmarks.pairs import add_batch
 from benchmarks.probe import Probe, Window
 from benchmarks.report import Report
 from falkirk.app import App
-from falkirk.declare.cut import ByClock, OnArrival, waiting
+from falkirk.declare.cut import ByClock, OnArrival, records_between
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, Ephemeral, FullHistory, LogSends, Policy
 from falkirk.declare.stream import Stream, source_node
@@ -108,7 +108,7 @@ class Regime:
         home = attach_home(self.home, app.name)
         try:
             log = EpochLog(LogId.of_epochs(batch), batch, home.data_of(batch), home.store)
-            return sum(waiting(e.first, e.last) for e in log.epochs() if not e.is_complete)
+            return sum(records_between(e.first, e.last) for e in log.epochs() if not e.is_complete)
         finally:
             home.close()
 

@@ -87,14 +87,14 @@ def run_demo(settings: SearchSettings, console: Terminal) -> bool:
             topics = Topics(Connection.of(bootstrap))
             for topic, partitions in PARTITIONS.items():
                 topics.create(topic, partitions, {})
-            drama = Drama(settings, collector, bootstrap, folder, console)
-            drama.play()
-            return drama.conclude()
+            demo = SearchDemo(settings, collector, bootstrap, folder, console)
+            demo.play()
+            return demo.conclude()
     finally:
         collector.stopping.set()
 
 
-class Drama:
+class SearchDemo:
     """One run of the demo: its processes and threads, and the order of its events."""
 
     def __init__(

@@ -127,7 +127,7 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
     for _ in range(2):
         target().deliver(EpochNumber(0), placed)
         expect(1, 1, "after epoch 0")
-    _cut_off(make(), 1, placed, len(local))
+    _cut_off(make(), EpochNumber(1), placed, len(local))
     expect(1, 1, "after a try of epoch 1 that failed")
     target().deliver(EpochNumber(1), placed)
     expect(2, 2, "after epoch 1")
@@ -137,7 +137,7 @@ def check_sink(make: Callable[[], Sink], count: Callable[[], int], rows: DataFra
     expect(3, 5, "after epoch 4, which has no rows")
 
 
-def _cut_off(sink: Sink, epoch: int, placed: DataFrame, count: int) -> None:
+def _cut_off(sink: Sink, epoch: EpochNumber, placed: DataFrame, count: int) -> None:
     """Deliver an epoch whose last row can't be read, so that a part of it may be written."""
     ordered = placed.repartitionByRange(PARTS, ROW).sortWithinPartitions(ROW)
     first, kind = placed.columns[0], placed.schema[0].dataType

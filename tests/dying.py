@@ -20,8 +20,8 @@ def dying(work: Work, mark: Path, what: str, *, torn: bool = False, with_it: int
     The worker is killed only while the mark exists, and removes it before it dies. This function contains all its code,
     since workers get it by value and can't import the tests.
 
-    Args: what: the kind: `heard0`, `said`, …. torn: the half-written file gets its final name, as if no temporary name
-        was used. with_it: the process that is killed first.
+    Args: what: the kind: `input0`, `output`, …. torn: the half-written file gets its final name, as if no temporary
+        name was used. with_it: the process that is killed first.
     """
     path = str(mark)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sql
 
 from falkirk.store import RegionRecord, Store, TailRecord
 from falkirk.store.logs import record_void
-from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.ids import LogId, Offset, PointNumber
 
 RECORD = RegionRecord(
     fingerprint={"reads": "events", "keyed step": "count(word)"},
@@ -146,7 +146,7 @@ def fill(store: Store, count: int) -> None:
         store.record_decision("epoch", "words", n, {"cut": {"0": n}, "hash": text})
         store.add_checkpoint("rank", n, {"delivered": [n, [1, 2]], "hash": text})
         store.record_release("answers", "held", n, n * 10)
-        store.set_watermark(name, "retained", {"epoch": n})
+        store.retain_from(name, PointNumber(n))
         store.advance_recovery(store.open_recovery(f"region {n} failed", {name: n, "rank": None}), "done")
         store.post_request("rollback", {"to": f"weights@{n}"})
 
@@ -167,7 +167,7 @@ def contents(store: Store) -> dict[str, object]:
         "decisions": store.decisions("epoch", "words"),
         "checkpoints": store.checkpoints("rank"),
         "releases": store.releases("answers"),
-        "watermarks": store.watermarks(),
+        "retained": {name: store.retained_from(name) for name in names},
         "recovery": store.newest_recovery(),
         "requests": requests,
     }

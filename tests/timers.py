@@ -87,7 +87,7 @@ def without(mechanism: str) -> Callable[[PythonStep, Watermark], Any]:
         session: Any = step.data.sparkSession
         after_us = -1 if mechanism == "expiry" else step.options["expiry"].after_us
         made = session._jvm.org.falkirk.StateTimes
-        return made(event_time.names(step.data), watermark.delay_us, after_us, mechanism != "timers")
+        return made(event_time.column_names(step.data), watermark.delay_us, after_us, mechanism != "timers")
 
     return planted
 

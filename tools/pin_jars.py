@@ -24,11 +24,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         packages: set[str] = set()
-        for kind in jars.KINDS:
+        for kind in jars.JAR_KINDS:
             (folder / kind).mkdir()
             jars.resolve_with_ivy(kind, folder / kind)
             packages |= resolved(folder / kind / "ivy" / f"falkirk-jars-{kind}.xml")
-        files = sorted(path for kind in jars.KINDS for path in (folder / kind).glob("*.jar"))
+        files = sorted(path for kind in jars.JAR_KINDS for path in (folder / kind).glob("*.jar"))
         sums = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     changed = sorted(name for name in sums.keys() & known.keys() if sums[name] != known[name])
     for name in changed:

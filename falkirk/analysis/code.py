@@ -31,8 +31,8 @@ from types import (
 from typing import Any
 
 from falkirk.analysis.mentions import MentionedNames, globals_of, imports_of
-from falkirk.analysis.owned import PYTHON, installed, named, source_of
-from falkirk.declare.asserting import WORD
+from falkirk.analysis.owned import PYTHON_VERSION, installed, module_code, qualified_name
+from falkirk.declare.asserting import ASSERTION_ATTRIBUTE
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.analysis import FUNCTION_UNREADABLE_VALUE
 from falkirk.errors.location import SourceLocation
@@ -56,7 +56,7 @@ def function_digest(function: Any) -> str:
     """
     reader = _Reader()
     try:
-        return _deep(lambda: _digest([PYTHON, reader.digest(function), *reader.modules()]))
+        return _deep(lambda: _digest([PYTHON_VERSION, reader.digest(function), *reader.modules()]))
     except _Unreadable as error:
         raise _refused(error, function) from error.__cause__
     except RecursionError as error:
@@ -159,7 +159,7 @@ class _Reader:
             done |= todo
 
     def _source(self, module: ModuleType) -> Iterator[str]:
-        source = source_of(module)
+        source = module_code(module)
         if source is None:
             yield from self._named({n: v for n, v in vars(module).items() if not n.startswith("__")})
         else:
@@ -178,7 +178,7 @@ class _Reader:
         kind = type(value)
         if isinstance(value, ModuleType):
             yield from self._module(value)
-        elif (found := named(value)) is not None:
+        elif (found := qualified_name(value)) is not None:
             yield from ("named", *found)
         elif isinstance(value, CodeType):
             yield from self._code(value)
@@ -229,7 +229,7 @@ class _Reader:
         yield from ("module", module.__name__, version or "")
         if version is None:
             self._modules[module.__name__] = module
-            if isinstance(compiled := source_of(module), str):
+            if isinstance(compiled := module_code(module), str):
                 yield compiled
 
     def _code(self, code: CodeType) -> Iterator[str]:
@@ -242,7 +242,7 @@ class _Reader:
     def _function(self, function: FunctionType) -> Iterator[str]:
         code, space = function.__code__, function.__globals__
         module = str(space.get("__name__"))
-        attributes = {name: value for name, value in vars(function).items() if name != WORD}
+        attributes = {name: value for name, value in vars(function).items() if name != ASSERTION_ATTRIBUTE}
         try:
             if module == "functools" and "registry" in attributes:  # its closure has caches
                 yield from ("dispatch", self.digest(attributes["registry"]))

@@ -18,7 +18,7 @@ from falkirk.frames.stamped import Frame, key_column
 _STAMP_BYTES = 60
 
 
-def require(wanted: Iterable[str], there: Sequence[str], where: object, says: Callable[[str], str]) -> None:
+def require_columns(wanted: Iterable[str], there: Sequence[str], where: object, says: Callable[[str], str]) -> None:
     """Check that columns exist.
 
     Args: there: all columns. says: returns the message about a missing column.
@@ -49,7 +49,7 @@ def key_label(keys: Sequence[Any]) -> str:
     return "-".join(filter(None, named)) if len(named) == len(keys) and any(named) else "key"
 
 
-def check_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
+def check_partition_key(frame: Frame, keys: Sequence[Any], where: object) -> None:
     """Check that a key can choose a partition.
 
     Raises: DefinitionError: `KEY_INVALID`.

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from falkirk.analysis import clocks, python
 from falkirk.analysis.functions import SAME_IN_BATCH, SAME_LIVE, entry_of
 from falkirk.analysis.settled import settled
-from falkirk.analysis.structure import OF_ROWS, KnownLeaves, Objects, objects_in, structure_of, tree_of
+from falkirk.analysis.structure import OF_ROWS, KnownLeaves, Objects, objects_in, plan_tree, structure_of
 from falkirk.analysis.typed import of_types
-from falkirk.declare.asserting import Word
+from falkirk.declare.asserting import DeterminismAssertion
 
 #: The division and order of a checkpointed DataFrame's rows, which are no computation.
 _PHYSICAL = ".plans.physical."
@@ -32,18 +32,18 @@ class InBatch:
     """The content of a batch's analysed plan.
 
     Args: plan: its structure. operations: all its operations. undetermined: the operations that may give other rows on
-        a replay. words: the user's assertions about its Python functions, if there is one for each.
+        a replay. assertions: the user's assertions about its Python functions, if there is one for each.
     """
 
     plan: Any
     operations: frozenset[str]
     undetermined: frozenset[str]
-    words: tuple[Word, ...]
+    assertions: tuple[DeterminismAssertion, ...]
 
     @classmethod
     def of(cls, data: DataFrame, leaves: KnownLeaves) -> "InBatch":
         """Return the content of a DataFrame's plan. Args: leaves: known leaves, which the function reads or makes."""
-        tree = tree_of(data)
+        tree = plan_tree(data)
         objects = objects_in(tree)
         every = Counter(_names(objects))
         named = frozenset((*every, *clocks.in_plan(objects), *clocks.in_constants(data, objects)))
@@ -52,10 +52,10 @@ class InBatch:
         found = named | typed
         doubtful = typed | {name for name in found if entry_of(name).nature not in SAME_IN_BATCH}
         doubtful -= settled(data, doubtful, every)
-        words = (python.words(data) or ()) if found & python.PYTHON else ()
-        undetermined = frozenset(doubtful - python.PYTHON if words else doubtful)
+        assertions = (python.assertions(data) or ()) if found & python.PYTHON_EXPRESSIONS else ()
+        undetermined = frozenset(doubtful - python.PYTHON_EXPRESSIONS if assertions else doubtful)
         plan = structure_of(data, leaves, tree)
-        return cls(plan=plan, operations=found, undetermined=undetermined, words=words)
+        return cls(plan=plan, operations=found, undetermined=undetermined, assertions=assertions)
 
 
 def operations(data: DataFrame) -> Counter[str]:
@@ -64,7 +64,7 @@ def operations(data: DataFrame) -> Counter[str]:
     The result is shared: do not change it.
     """
     if (counted := _COUNTED.get(data)) is None:
-        objects = objects_in(tree_of(data))
+        objects = objects_in(plan_tree(data))
         in_plan = (*_names(objects), *_of_distinct(objects), *clocks.in_plan(objects))
         found = (*in_plan, *clocks.in_constants(data, objects))
         counted = _COUNTED[data] = Counter(found)

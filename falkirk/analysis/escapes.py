@@ -25,7 +25,7 @@ from pyspark.sql.classic.dataframe import DataFrame
 from falkirk.analysis import clocks
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ROWS_OF_PYTHON
-from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, leaves_of, name_of, tree_of
+from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, class_name, leaves_of, plan_tree
 
 #: Methods whose results stay in Spark or are numbers of rows.
 _RUN = ("localCheckpoint", "checkpoint", "crosstab", "transpose", "count", "isEmpty")
@@ -58,7 +58,7 @@ class Watched:
 
     def _brought(self, rows: Any, result: Any) -> Any:
         self.found.append(InBatch.of(rows, self.leaves))
-        if _reads(tree_of(rows)):
+        if _reads(plan_tree(rows)):
             self._escaped(rows, result)
         return result
 
@@ -136,13 +136,13 @@ def _reads(node: Any) -> bool:
     """Return whether a plan, as Spark's JSON, reads any rows that the program itself does not contain."""
     if isinstance(node, dict):
         is_leaf = node.get("num-children") == 0 and ".expressions." not in node["class"]
-        return (is_leaf and name_of(node) not in _CONSTANT) or any(map(_reads, node.values()))
+        return (is_leaf and class_name(node) not in _CONSTANT) or any(map(_reads, node.values()))
     return isinstance(node, list) and any(map(_reads, node))
 
 
 def _foreign() -> InBatch:
     names = frozenset({ROWS_OF_PYTHON})
-    return InBatch(plan=None, operations=names, undetermined=names, words=())
+    return InBatch(plan=None, operations=names, undetermined=names, assertions=())
 
 
 def _made(data: Any) -> InBatch:
@@ -151,4 +151,4 @@ def _made(data: Any) -> InBatch:
         plan = hashlib.sha256(cloudpickle.dumps(data)).hexdigest()  # type: ignore[no-untyped-call]
     except Exception:  # an RDD or a generator, whose rows are not known yet
         return _foreign()
-    return InBatch(plan=plan, operations=frozenset(), undetermined=frozenset(), words=())
+    return InBatch(plan=plan, operations=frozenset(), undetermined=frozenset(), assertions=())

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.functions import Nature, entry_of
-from falkirk.analysis.lineage import identity_of
-from falkirk.analysis.structure import name_of, output_of, tree_of
+from falkirk.analysis.lineage import column_identity
+from falkirk.analysis.structure import class_name, output_of, plan_tree
 
 _Nodes = Sequence[dict[str, Any]]
 #: Fields of an expression that differ from one analysis to the next, or that only point to its parts.
@@ -34,20 +34,20 @@ def formulas(data: DataFrame, began: Mapping[int, str]) -> tuple[dict[str, str],
 
     Args: began: the names of the columns at which formulas end, by Catalyst's identity.
     """
-    nodes, writer = tree_of(data), _Writer(began=began)
+    nodes, writer = plan_tree(data), _Writer(began=began)
     writer.read(nodes)
     grouping = [one for node in nodes for one in node.get("groupingExpressions", ())]
     return _columns(data, writer), [_short(writer.text(one)) for one in grouping]
 
 
-def deciding(data: DataFrame, names: Collection[str], began: Mapping[int, str]) -> str:
+def deciding_formulas(data: DataFrame, names: Collection[str], began: Mapping[int, str]) -> str:
     """Return the formulas of columns, and of the conditions and generators that decide which rows exist.
 
     Args: names: the names of the columns. began: see `formulas`.
     """
-    nodes, writer = tree_of(data), _Writer(began=began)
+    nodes, writer = plan_tree(data), _Writer(began=began)
     writer.read(nodes)
-    rows = {f"where {writer.text(node['condition'])}" for node in nodes if name_of(node) == "Filter"}
+    rows = {f"where {writer.text(node['condition'])}" for node in nodes if class_name(node) == "Filter"}
     rows |= {f"each of {writer.text(node['generator'])}" for node in nodes if "generator" in node}
     columns = [f"{name}: {text}" for name, text in _columns(data, writer).items() if name in names]
     return "; ".join([*columns, *sorted(rows)])
@@ -74,11 +74,11 @@ class _Writer:
         for node in nodes:
             if "generator" in node:
                 for i, one in enumerate(node["generatorOutput"]):
-                    self.made.setdefault(identity_of(one[0]), (node["generator"], f"[{i}]"))
+                    self.made.setdefault(column_identity(one[0]), (node["generator"], f"[{i}]"))
             for several in (node.get("projectList"), node.get("aggregateExpressions")):
                 for one in several or ():
-                    if name_of(one[0]) == "Alias":
-                        self.made.setdefault(identity_of(one[0]), (one[1:], ""))
+                    if class_name(one[0]) == "Alias":
+                        self.made.setdefault(column_identity(one[0]), (one[1:], ""))
 
     def column(self, identity: int, name: str, kind: object = "") -> str:
         """Return the formula of a column."""
@@ -102,17 +102,17 @@ class _Writer:
 
     def _written(self, nodes: Any) -> str:
         node = next(nodes)
-        name = name_of(node)
+        name = class_name(node)
         parts = [self._written(nodes) for _ in range(int(node.get("num-children", 0)))]
         if name == "AttributeReference":
-            return self.column(identity_of(node), node["name"], _plain(node["dataType"]))
+            return self.column(column_identity(node), node["name"], _plain(node["dataType"]))
         if name == "Alias":
             return parts[0]
         if name == "Literal":
             value = "" if node["dataType"] == "binary" else f"{node['value']!r} "  # of binary it is a memory address
             return f"{value}{_plain(node['dataType'])}"
         if name == "NamedLambdaVariable":
-            return self.lambdas.setdefault(identity_of(node), f"λ{len(self.lambdas)}")
+            return self.lambdas.setdefault(column_identity(node), f"λ{len(self.lambdas)}")
         if entry_of(name).nature is Nature.DIFFERENT:  # PySpark generates a new seed for it each time
             return f"{name}()"
         if name == "In":  # the values may come from a set, whose order differs per process

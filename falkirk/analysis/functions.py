@@ -49,7 +49,7 @@ ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
 #: see `escapes`.
 PRESENT, DATED, ROWS_OF_PYTHON = "Present", "Dated", "RowsOfPython"
 #: Operations whose dependent columns are unknown.
-ANYWHERE = frozenset({ITSELF, DATED})
+UNTRACEABLE = frozenset({ITSELF, DATED})
 _DRAW = "generate the value where the records are produced, and send it as data"
 _CLOCK = "use the record's timestamp, or a time that its producer wrote"
 _ASSERT = "declare it with fk.deterministic, if equal input always gives equal results"
@@ -339,7 +339,7 @@ def names_of(*natures: Nature) -> frozenset[str]:
     return frozenset(name for name, entry in _BY_NAME.items() if entry.nature in natures)
 
 
-def spoken(operation: str) -> str:
+def operation_name(operation: str) -> str:
     """Return the name of an operation for users: `rand()`, `current_timestamp()`, "a Python function"."""
     if operation in _SPOKEN:
         return _SPOKEN[operation]

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import clocks
-from falkirk.analysis.structure import name_of, objects_in, output_of, tree_of
+from falkirk.analysis.structure import class_name, objects_in, output_of, plan_tree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,17 +38,17 @@ class Lineage:
     def of(cls, data: DataFrame) -> "Lineage":
         """Return the lineage of a DataFrame's columns."""
         made: dict[int, LineageExpression] = {}
-        conditions, nodes = [], tree_of(data)
+        conditions, nodes = [], plan_tree(data)
         for node in nodes:
             if "condition" in node and isinstance(node["condition"], list):
                 conditions.append(_expression(node["condition"]))
             if "generator" in node:
                 generator = _expression(node["generator"])
-                made |= {identity_of(one[0]): generator for one in node["generatorOutput"]}
+                made |= {column_identity(one[0]): generator for one in node["generatorOutput"]}
             for several in (node.get("projectList"), node.get("aggregateExpressions")):
                 for one in several or ():
-                    if name_of(one[0]) == "Alias":
-                        made[identity_of(one[0])] = _expression(one[1:])
+                    if class_name(one[0]) == "Alias":
+                        made[column_identity(one[0])] = _expression(one[1:])
         _add_unions(made, nodes)
         return cls(made=made, conditions=tuple(conditions), output=dict(output_of(data)))
 
@@ -80,11 +80,11 @@ def _add_unions(made: dict[int, LineageExpression], nodes: Sequence[Mapping[str,
     Args: nodes: the operators of a plan, each before its parts. Sides that are no projections are left out.
     """
     for place, node in enumerate(nodes):
-        if name_of(node) != "Union":
+        if class_name(node) != "Union":
             continue
         sides, at = [], place + 1
         for _ in range(int(node["num-children"])):
-            sides.append([identity_of(one[0]) for one in nodes[at].get("projectList", ())])
+            sides.append([column_identity(one[0]) for one in nodes[at].get("projectList", ())])
             at = _end_of(nodes, at)
         for first, *others in zip(*sides, strict=False):
             known = made.get(first, LineageExpression(operations=frozenset(), reads=frozenset()))
@@ -102,12 +102,12 @@ def _end_of(nodes: Sequence[Mapping[str, Any]], place: int) -> int:
 def _expression(nodes: list[Any]) -> LineageExpression:
     objects = objects_in(nodes)
     parts = [part for part, _ in objects if isinstance(part.get("class"), str)]
-    reads = {identity_of(part) for part in parts if name_of(part) == "AttributeReference"}
+    reads = {column_identity(part) for part in parts if class_name(part) == "AttributeReference"}
     return LineageExpression(
-        operations=frozenset((*map(name_of, parts), *clocks.in_plan(objects))), reads=frozenset(reads)
+        operations=frozenset((*map(class_name, parts), *clocks.in_plan(objects))), reads=frozenset(reads)
     )
 
 
-def identity_of(node: Mapping[str, Any]) -> int:
+def column_identity(node: Mapping[str, Any]) -> int:
     """Return the identity of a column, which steps that pass it through keep."""
     return int(node["exprId"]["id"])

@@ -14,14 +14,14 @@ _INSTALLED = {"site-packages", "dist-packages"}
 #: Modules that Spark contains. If Spark was not installed by pip, they are archives in Spark's folder.
 _OF_SPARK = {"pyspark": "pyspark", "py4j": "pyspark"}
 #: The version for modules that Python contains.
-PYTHON = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
+PYTHON_VERSION = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
 
 
 def installed(module: str) -> str | None:
     """Return the name and version of the package of an installed module; None: it is one of the user's modules."""
     top = module.partition(".")[0]
     if top in sys.builtin_module_names:
-        return PYTHON
+        return PYTHON_VERSION
     if top in _OF_SPARK:
         return f"{top} {version_of(_OF_SPARK[top])}"
     if top == "falkirk":
@@ -30,11 +30,11 @@ def installed(module: str) -> str | None:
     if origin is None:
         return None
     if origin == "frozen":
-        return PYTHON
+        return PYTHON_VERSION
     if _INSTALLED & set(Path(origin).parts):
         names = sorted(set(_distributions().get(top, ())))
         return ", ".join(f"{name} {version_of(name)}" for name in names) or None
-    return PYTHON if any(Path(origin).is_relative_to(folder) for folder in _library()) else None
+    return PYTHON_VERSION if any(Path(origin).is_relative_to(folder) for folder in _library()) else None
 
 
 @cache
@@ -46,7 +46,7 @@ def version_of(distribution: str) -> str:
         return "unknown"
 
 
-def named(value: Any) -> tuple[str, str] | None:
+def qualified_name(value: Any) -> tuple[str, str] | None:
     """Return the full name of this value in an installed module, and the module's version; None: it is in none."""
     try:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -61,7 +61,7 @@ def named(value: Any) -> tuple[str, str] | None:
     return None if given is None else (f"{module}.{name}", given)
 
 
-def source_of(module: Any) -> CodeType | str | None:
+def module_code(module: Any) -> CodeType | str | None:
     """Return the code of a whole module, or a digest of its file if it is a compiled extension; None: no source."""
     spec: Any = getattr(module, "__spec__", None)
     get_code = getattr(getattr(spec, "loader", None), "get_code", None)

@@ -10,9 +10,17 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.analysis import udfs
-from falkirk.analysis.functions import AGGREGATES, ANYWHERE, IDEMPOTENT, ORDER_MATTERS, SAME_LIVE, entry_of, spoken
+from falkirk.analysis.functions import (
+    AGGREGATES,
+    IDEMPOTENT,
+    ORDER_MATTERS,
+    SAME_LIVE,
+    UNTRACEABLE,
+    entry_of,
+    operation_name,
+)
 from falkirk.analysis.lineage import Lineage
-from falkirk.declare.asserting import Word, word_of
+from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.stream import LatestValue
 from falkirk.frames.names import STAMP
@@ -30,13 +38,13 @@ class Properties:
         differs: reasons why it may differ on a replay; empty: it is deterministic (Definition 10).
         ordered: reasons why the order of rows matters; empty: it is commutative (Definition 9).
         adds_up: reasons why repeated input changes the result; empty: it is idempotent.
-        words: the user's assertions.
+        assertions: the user's assertions.
     """
 
     differs: tuple[str, ...] = ()
     ordered: tuple[str, ...] = ()
     adds_up: tuple[str, ...] = ()
-    words: tuple[Word, ...] = ()
+    assertions: tuple[DeterminismAssertion, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """Return it as plain values."""
@@ -44,34 +52,34 @@ class Properties:
             "deterministic": not self.differs, "differs": list(self.differs),
             "order_sensitive": bool(self.ordered), "ordered": list(self.ordered),
             "idempotent": not self.adds_up, "adds_up": list(self.adds_up),
-            "by_your_word": [str(word) for word in self.words],
+            "declared": [str(word) for word in self.assertions],
         }  # fmt: skip
 
 
-def of_live(steps: Sequence[Step], operations: Collection[str], word: Word | None) -> Properties:
+def of_live(steps: Sequence[Step], operations: Collection[str], assertion: DeterminismAssertion | None) -> Properties:
     """Return the properties of a live processor. Args: operations: the operations that its steps introduce."""
     running = [step for step in steps if _is_running(step) and not all(map(_counts_rows, step.arguments[1]))]
     first = [f"{step.operation}() keeps the first record" for step in steps if step.operation == "dropDuplicates"]
     ordered = ["agg() publishes an intermediate result after each record" for _ in running]
     ordered += [*first, *("windows leave out late records" for step in steps if step.operation == "windows")]
     states = [f"{step.operation}() keeps a state" for step in steps if step.operation == "stateful"]
-    doubtful = [] if word is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
+    doubtful = [] if assertion is not None else [n for n in operations if entry_of(n).nature not in SAME_LIVE]
     return Properties(
         differs=reasons(doubtful), ordered=tuple(dict.fromkeys([*ordered, *states])),
         adds_up=(*_adding(operations), *dict.fromkeys(states)),
-        words=_words(steps) if word is None else (word,),
+        assertions=_assertions(steps) if assertion is None else (assertion,),
     )  # fmt: skip
 
 
-def _words(steps: Sequence[Step]) -> tuple[Word, ...]:
+def _assertions(steps: Sequence[Step]) -> tuple[DeterminismAssertion, ...]:
     """Return the user's assertions about the functions that steps call."""
-    found: list[Word | None] = []
+    found: list[DeterminismAssertion | None] = []
     for step in steps:
         functions = functions_of(step)
-        found += [word_of(function) for function in functions]
+        found += [assertion_of(function) for function in functions]
         if not functions:
-            found += [udf.word for udf in udfs.of_values(step.arguments)]
-    return tuple(dict.fromkeys(word for word in found if word is not None))
+            found += [udf.assertion for udf in udfs.of_values(step.arguments)]
+    return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 @dataclass(kw_only=True)
@@ -90,31 +98,33 @@ class IntroducedOperations:
 
     def remaining(self, frame: Frame) -> set[str]:
         """Return all operations, without those that may differ and on which nothing in a frame depends."""
-        doubtful = {name for name in self.own if entry_of(name).nature not in SAME_LIVE and name not in ANYWHERE}
+        doubtful = {name for name in self.own if entry_of(name).nature not in SAME_LIVE and name not in UNTRACEABLE}
         if not doubtful:
             return self.own | self.logged
         seen = Lineage.of(frame.data).operations([*frame.columns, STAMP], rows=True)
         return self.own - (doubtful - seen) | self.logged
 
 
-def of_batch(operations: Collection[str], doubtful: Collection[str], words: tuple[Word, ...], kept: str) -> Properties:
+def batch_properties(
+    operations: Collection[str], doubtful: Collection[str], assertions: tuple[DeterminismAssertion, ...], kept: str
+) -> Properties:
     """Return the properties of a batch's function.
 
     Args: doubtful: the operations that may differ on a replay. kept: its state between epochs, in words.
     """
     ordered = [name for name in doubtful if entry_of(name).nature in ORDER_MATTERS]
     adds_up = (*_adding(operations), f"it keeps state ({kept})") if kept else ()
-    return Properties(differs=reasons(doubtful), ordered=reasons(ordered), adds_up=adds_up, words=words)
+    return Properties(differs=reasons(doubtful), ordered=reasons(ordered), adds_up=adds_up, assertions=assertions)
 
 
 def reasons(operations: Iterable[str]) -> tuple[str, ...]:
     """Return the reason why each operation may differ."""
-    return tuple(dict.fromkeys(f"{spoken(name)}: {entry_of(name).reason}" for name in sorted(set(operations))))
+    return tuple(dict.fromkeys(f"{operation_name(name)}: {entry_of(name).reason}" for name in sorted(set(operations))))
 
 
 def _adding(operations: Collection[str]) -> tuple[str, ...]:
     adding = [n for n in sorted(set(operations)) if entry_of(n).nature in AGGREGATES and n not in IDEMPOTENT]
-    return tuple(f"{spoken(name)} counts a repeated row again" for name in adding)
+    return tuple(f"{operation_name(name)} counts a repeated row again" for name in adding)
 
 
 def _is_running(step: Step) -> bool:

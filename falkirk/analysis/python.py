@@ -7,11 +7,11 @@ from py4j.java_gateway import JavaClass
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
-from falkirk.analysis.structure import name_of, objects_in, tree_of
-from falkirk.declare.asserting import Word, word_of
+from falkirk.analysis.structure import class_name, objects_in, plan_tree
+from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 
 #: Catalyst's classes that stand for Python functions.
-PYTHON = frozenset(
+PYTHON_EXPRESSIONS = frozenset(
     {
         "PythonUDF", "PythonUDAF", "MapInArrow", "MapInPandas", "PythonMapInArrow", "FlatMapGroupsInPandas",
         "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow",
@@ -19,18 +19,18 @@ PYTHON = frozenset(
 )  # fmt: skip
 
 
-def words(data: DataFrame) -> tuple[Word, ...] | None:
+def assertions(data: DataFrame) -> tuple[DeterminismAssertion, ...] | None:
     """Return the user's assertions about the Python functions in a plan; None: at least one function has none.
 
     `asNondeterministic()` outweighs an assertion.
     """
-    found: list[Word] = []
+    found: list[DeterminismAssertion] = []
     for udf in _calls(data):
-        word = word_of(function_of(udf)) if udf.udfDeterministic() else None
-        if word is None:
+        assertion = assertion_of(function_of(udf)) if udf.udfDeterministic() else None
+        if assertion is None:
             return None
-        if word not in found:
-            found.append(word)
+        if assertion not in found:
+            found.append(assertion)
     return tuple(found)
 
 
@@ -41,7 +41,7 @@ def functions(data: DataFrame) -> Iterator[Any]:
 
 def _calls(data: DataFrame) -> Iterator[Any]:
     """Yield the expressions that call a Python function."""
-    if not _mentions_python(tree_of(data)):
+    if not _mentions_python(plan_tree(data)):
         return  # a walk through the plan costs a call to the JVM for each expression
     udf = _class(data.sparkSession, "PythonFuncExpression")
     for expression in expressions(data._jdf.queryExecution().analyzed()):
@@ -51,7 +51,7 @@ def _calls(data: DataFrame) -> Iterator[Any]:
 
 def _mentions_python(node: Any) -> bool:
     """Return whether any class in a plan, as Spark's JSON, stands for a Python function."""
-    return any(name_of(each) in PYTHON for each, _ in objects_in(node))
+    return any(class_name(each) in PYTHON_EXPRESSIONS for each, _ in objects_in(node))
 
 
 def replaced(data: DataFrame, kinds: Collection[str]) -> Iterator[Any]:

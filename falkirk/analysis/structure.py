@@ -110,7 +110,7 @@ def analyzed(data: DataFrame) -> Any:
     return data._jdf.queryExecution().analyzed()
 
 
-def tree_of(data: DataFrame) -> Any:
+def plan_tree(data: DataFrame) -> Any:
     """Return a DataFrame's analysed plan as Spark's JSON. It is shared: do not change it."""
     return _written(data).tree
 
@@ -207,7 +207,7 @@ def _leaf(kind: str, parts: list[int]) -> Leaf:
 def structure_of(data: DataFrame, leaves: KnownLeaves, tree: Any = None) -> list[Any]:
     """Return the structure of a DataFrame's plan. Args: tree: its JSON, if the caller has it."""
     read = [_rows(data, n) if name in (None, IN_SQL) else name for n, (_, name) in enumerate(leaves.named(data))]
-    return [lasting(tree_of(data) if tree is None else tree), _lasting_text(_text(data)), read]
+    return [lasting(plan_tree(data) if tree is None else tree), _lasting_text(_text(data)), read]
 
 
 def _text(data: DataFrame) -> str:
@@ -249,7 +249,7 @@ def lasting(value: Any, numbers: dict[Any, int] | None = None) -> Any:
     return kept
 
 
-def name_of(node: Mapping[str, Any]) -> str:
+def class_name(node: Mapping[str, Any]) -> str:
     """Return Catalyst's class of a node of a plan, or of an expression."""
     return str(node.get("class", "")).rpartition(".")[2]
 
@@ -257,7 +257,7 @@ def name_of(node: Mapping[str, Any]) -> str:
 def _is_read(node: Mapping[str, Any], name: str) -> bool:
     """Return whether a node is a leaf of a plan whose JSON depends on this reading."""
     is_leaf = node.get("num-children") == 0 and ".expressions." not in name
-    return is_leaf and name_of(node) not in _WHOLE
+    return is_leaf and class_name(node) not in _WHOLE
 
 
 def _rows(data: DataFrame, number: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis import python
-from falkirk.declare.asserting import Word, word_of
+from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.stream import LatestValue
 
 #: Catalyst's class of a UDF. Others are aggregates and tables.
@@ -34,9 +34,9 @@ class KnownUdf:
     types: tuple[str, ...] = ()
 
     @property
-    def word(self) -> Word | None:
+    def assertion(self) -> DeterminismAssertion | None:
         """The user's assertion that it is deterministic."""
-        return None if self.is_random else word_of(self.function)
+        return None if self.is_random else assertion_of(self.function)
 
 
 def of_values(value: Any) -> tuple[KnownUdf, ...]:

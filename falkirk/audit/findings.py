@@ -46,14 +46,14 @@ class AuditOutcome(StrEnum):
 class AuditFinding:
     """The result of two runs of a processor, or of a region of several.
 
-    Args: rows: the number of input rows. by_word: whether the user declares it deterministic, or a part of it. first,
-        again: results that only one of the runs has. reason: why it was not run, or which question stays open.
+    Args: rows: the number of input rows. by_assertion: whether the user declares it deterministic, or a part of it.
+        first, again: results that only one of the runs has. reason: why it was not run, or which question stays open.
     """
 
     name: str
     outcome: AuditOutcome
     rows: int = 0
-    by_word: bool = False
+    by_assertion: bool = False
     first: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
     reason: str = ""
@@ -118,7 +118,7 @@ class _Walk:
         runs = []
         for run, planned in enumerate((batch, self._batches_again[batch.name])):
             self._session.conf.set("spark.sql.shuffle.partitions", str(run + 2))
-            runs.append(rerun.of_batch(planned, given, self._session, run))
+            runs.append(rerun.rerun_batch(planned, given, self._session, run))
         self._keep(batch.log, runs[0][0])
         return self._compare(batch.name, [batch.properties], max(frame.data.count() for frame in given.values()), runs)
 
@@ -144,7 +144,7 @@ class _Walk:
             Counter(f"{_KEPT[i > 0]}{row}" for i, rows in enumerate(run) for row in rows.collect()) for run in runs
         ]
         first, again = results[0] - results[1], results[1] - results[0]
-        expected, by_word = any(k.differs for k in known), any(k.words for k in known)
+        expected, by_assertion = any(k.differs for k in known), any(k.assertions for k in known)
         outcome = (
             AuditOutcome.SAME
             if not first and not again
@@ -152,8 +152,8 @@ class _Walk:
             if expected
             else AuditOutcome.DIFFERS
         )
-        is_open = outcome is AuditOutcome.EXPECTED and by_word
+        is_open = outcome is AuditOutcome.EXPECTED and by_assertion
         return AuditFinding(
-            name=name, outcome=outcome, rows=rows, by_word=by_word,
+            name=name, outcome=outcome, rows=rows, by_assertion=by_assertion,
             first=tuple(list(first)[:SHOWN]), again=tuple(list(again)[:SHOWN]), reason=_OPEN if is_open else "",
         )  # fmt: skip

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.nodes import Step
-from falkirk.declare.windows import divided
+from falkirk.declare.windows import split_windows
 from falkirk.frames import stamped as frames
-from falkirk.frames.names import OURS, STAMP
+from falkirk.frames.names import OUR_COLUMNS, STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
@@ -31,13 +31,13 @@ def of_steps(steps: Sequence[Step], given: Frame, run: int) -> DataFrame:
     frame = replace(frame, is_run=True)
     for step in steps:
         if step.operation in ("agg", "count", "windows"):
-            keys = [frames.key_column(key) for key in divided(step.arguments[0])[1]]
+            keys = [frames.key_column(key) for key in split_windows(step.arguments[0])[1]]
             frame = replace(frame, data=frame.data.repartition(run + 2, *keys).sortWithinPartitions(STAMP))
         frame = frames.apply(frame, step)
     return frame.own
 
 
-def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> list[DataFrame]:
+def rerun_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, run: int) -> list[DataFrame]:
     """Return the results of a batch's first epoch, and the values that the second epoch would begin with."""
     read = {i.name: _parameter(i, _divided(given[i.name], run)) for i in batch.inputs}
     rows = by_parameter(batch.inputs, read)
@@ -51,7 +51,7 @@ def of_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession, ru
         result, state = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
         kept = [*([] if state is None or state is result else [state]), *call.kept.values()]
         found = [
-            rows.select(*[F.col(f"`{c}`") for c in rows.columns if c not in OURS]).localCheckpoint()
+            rows.select(*[F.col(f"`{c}`") for c in rows.columns if c not in OUR_COLUMNS]).localCheckpoint()
             for rows in (result, *kept)
         ]
         call.clean()

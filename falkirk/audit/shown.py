@@ -19,7 +19,7 @@ def findings_table(found: Iterable[AuditFinding]) -> RenderableType:
     for finding in found:
         outcome = f"{finding.outcome}: {finding.reason}" if finding.reason else str(finding.outcome)
         if finding.outcome is AuditOutcome.DIFFERS:
-            inferred = "you declared it" if finding.by_word else "Falkirk inferred that it is"
+            inferred = "you declared it" if finding.by_assertion else "Falkirk inferred that it is"
             outcome = f"DIFFERS, although {inferred} deterministic"
             differing.append(finding)
         table.add_row(finding.name, f"{finding.rows:,}", outcome)
@@ -32,6 +32,6 @@ def findings_table(found: Iterable[AuditFinding]) -> RenderableType:
     return Group(table, *texts)
 
 
-def as_json(finding: AuditFinding) -> dict[str, object]:
+def finding_values(finding: AuditFinding) -> dict[str, object]:
     """Return a finding as plain values."""
     return {**asdict(finding), "outcome": finding.outcome.value}

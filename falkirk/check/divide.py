@@ -12,24 +12,24 @@ from falkirk.check.run import InputRow, OutputRow, RowPlace, Values
 from falkirk.check.spill import Space, SpilledRows, SpillFiles
 
 #: A row as stored in a file: key, topic, partition, offset, sub-index, values.
-Row = tuple[Hashable, str, int, int, int, Values]
+_Row = tuple[Hashable, str, int, int, int, Values]
 
 #: How many times a part is divided again. If it is still too large, it consists of a few large keys.
-DEPTH_MAX = 4
+_DEPTH_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPart:
     """Some keys with all their rows."""
 
-    went_in: SpilledRows[Row]
-    came_out: SpilledRows[Row]
+    went_in: SpilledRows[_Row]
+    came_out: SpilledRows[_Row]
 
     @classmethod
     def several(cls, count: int, piles: SpillFiles) -> "list[RunPart]":
         """Return new empty parts."""
-        went_in: list[SpilledRows[Row]] = piles.several(count)
-        came_out: list[SpilledRows[Row]] = piles.several(count)
+        went_in: list[SpilledRows[_Row]] = piles.several(count)
+        came_out: list[SpilledRows[_Row]] = piles.several(count)
         return [cls(went_in=top, came_out=bottom) for top, bottom in zip(went_in, came_out, strict=True)]
 
     @property
@@ -57,7 +57,7 @@ def divide(inputs: Iterable[InputRow], outputs: Iterable[OutputRow], piles: Spil
 
 
 def _divide(
-    went_in: Iterable[Row], came_out: Iterable[Row], piles: SpillFiles, space: Space, *, count: int, depth: int
+    went_in: Iterable[_Row], came_out: Iterable[_Row], piles: SpillFiles, space: Space, *, count: int, depth: int
 ) -> list[RunPart]:
     among = RunPart.several(count, piles)
     for row in went_in:
@@ -69,7 +69,7 @@ def _divide(
     for part in among:
         if not part.rows:
             continue
-        if part.bytes <= space.part_bytes or depth == DEPTH_MAX or (depth and part.rows == total):
+        if part.bytes <= space.part_bytes or depth == _DEPTH_MAX or (depth and part.rows == total):
             parts.append(part)
             continue
         # One more than needed, since hashes do not divide evenly.

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from falkirk.check.epochs import Comparison, EpochFault
-from falkirk.check.render import fields_shown, plain
+from falkirk.check.render import fields_shown, plain_value
 from falkirk.check.verdict import Guarantee
 
 _MEANING = {
@@ -107,8 +107,8 @@ def epochs_to_json(verdict: EpochsVerdict) -> dict[str, object]:
                 "rows": fault.rows,
                 "explanation": fault.explanation,
                 "places": list(fault.places),
-                "expected": plain(fault.expected),
-                "found": plain(fault.found),
+                "expected": plain_value(fault.expected),
+                "found": plain_value(fault.found),
             }
             for fault in compared.faults
         ],

@@ -70,13 +70,13 @@ class SearchStep:
 
 
 Script = tuple[SearchStep, ...]
-Positions = tuple[int, ...]
+_Positions = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Node(Generic[S]):
     explained: int
-    positions: Positions
+    positions: _Positions
     state: S
 
 

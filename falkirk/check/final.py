@@ -11,7 +11,7 @@ from falkirk.check.atomic import Choices
 from falkirk.check.consistency import KeyConsistency
 from falkirk.check.content import content
 from falkirk.check.model import AggregateModel, DistinctModel, Model, StatelessModel
-from falkirk.check.notes import Note, order_of
+from falkirk.check.notes import Note, key_order
 from falkirk.check.run import InputRow, KeyRun, OutputRow, RowPlace, Values
 from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind
 
@@ -53,7 +53,7 @@ def judge_final(run: KeyRun, model: Model[S]) -> tuple[int, Note | None]:
     first = next((each for each in anomalies if each.outputs), None) if consistent is False else None
     return int(expected is not None), Note(
         key=run.key,
-        order=order_of(run),
+        order=key_order(run),
         fits=fits,
         standing=Choices.FIXED,
         lost=frozenset(),

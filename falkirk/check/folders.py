@@ -17,7 +17,7 @@ from falkirk.errors.conditions.check import ROWS_UNREAD
 #: The names of a folder's log of files, each with the system that wrote it. Only that log says which files are valid.
 _LOGS = {"_delta_log": "Delta Lake", "_spark_metadata": "Spark's streaming file sink", ".hoodie": "Hudi"}
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-SHOWN_MAX = 20
+_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ def files_below(folder: Path, reads: Callable[[str], bool], skipped: tuple[str, 
     found = Listing()
     _look(folder, Path(), {}, found, reads, skipped, frozenset([_identity(folder.stat())]))
     if found.unread:
-        names = ", ".join(f"{name} ({why})" for name, why in list(found.unread.items())[:SHOWN_MAX])
+        names = ", ".join(f"{name} ({why})" for name, why in list(found.unread.items())[:_SHOWN_MAX])
         raise ROWS_UNREAD.error(where=folder, unread=found.unread, count=len(found.unread), names=names)
     return found
 

@@ -21,7 +21,7 @@ BATCH_ROWS = 5000
 #: The name of the only field of a CSV line that does not have exactly the file's columns.
 NO_ROW = "(not a row of the columns)"
 #: The exceptions raised when a file is damaged or does not have the format that its name says.
-DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+DECODING_ERRORS = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 _BOM = b"\xef\xbb\xbf"
 _FIELD = re.compile(r'(?:"((?:[^"]|"")*)"|([^",]*))(,|\Z)')
 
@@ -39,7 +39,7 @@ SUFFIXES = (*_TEXTS, ".parquet")
 COMPRESSED = tuple(_OPEN)
 
 
-def kind_of(name: str) -> str | None:
+def format_of(name: str) -> str | None:
     """Return the suffix in `SUFFIXES` that says how a file of this name is read; None if it is not read."""
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
     if suffixes and suffixes[-1] in _OPEN:

@@ -124,7 +124,7 @@ def check_rules(
     with SpillFiles(space) as piles:
         for part in divide((), outputs, piles, space):
             for run in group_by_key((), part.outputs()):
-                breaks.look(run)
+                breaks.add(run)
     return rule_verdicts(breaks)
 
 

@@ -11,14 +11,14 @@ from falkirk.check.consistency import KeyConsistency, check_consistency
 from falkirk.check.diagnose import Diagnosis, diagnose
 from falkirk.check.divide import RunPart
 from falkirk.check.model import Model
-from falkirk.check.rules import Rule, places
+from falkirk.check.rules import Rule, output_places
 from falkirk.check.run import KeyRun, RowPlace, group_by_key
 from falkirk.check.verdict import REACHABLE, Anomaly, Guarantee, Kind, Undecided
 
 S = TypeVar("S")
 T = TypeVar("T")
 #: The place of an item in the order of its kind, independent of the part in which it was found.
-Order = tuple[object, ...]
+_Order = tuple[object, ...]
 
 
 class FirstFew(Generic[T]):
@@ -26,10 +26,10 @@ class FirstFew(Generic[T]):
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._found: list[tuple[Order, T]] = []
+        self._found: list[tuple[_Order, T]] = []
         self.count = 0
 
-    def add(self, order: Order, each: T) -> None:
+    def add(self, order: _Order, each: T) -> None:
         self.count += 1
         self._found.append((order, each))
         if len(self._found) > 2 * self._size + 100:
@@ -52,7 +52,7 @@ class Note:
     """
 
     key: Hashable
-    order: Order
+    order: _Order
     fits: Mapping[Guarantee, bool | None]
     standing: Choices
     lost: frozenset[RowPlace]
@@ -63,7 +63,7 @@ class Note:
 
 
 #: A judge of keys: from the key's run to the number of expected outputs, and a note unless the key is right.
-Judge = Callable[[KeyRun], tuple[int, Note | None]]
+_Judge = Callable[[KeyRun], tuple[int, Note | None]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,13 +98,13 @@ class RuleBreaks:
         self.found = [FirstFew(self.shown) for _ in self.rules]
         self.seen = [0 for _ in self.rules]
 
-    def look(self, run: KeyRun) -> None:
+    def add(self, run: KeyRun) -> None:
         """Record where the outputs of a key break the rules."""
         for number, (rule, found) in enumerate(zip(self.rules, self.found, strict=True)):
             column: str | None = getattr(rule, "column", None)
             self.seen[number] += sum(column is None or output.values.get(column) is not None for output in run.observed)
             for each in rule.breaks(run.observed):
-                at = places(each)
+                at = output_places(each)
                 found.add(
                     (at[-1], at),
                     Anomaly(
@@ -117,13 +117,13 @@ class RuleBreaks:
                 )
 
 
-def take_notes(part: RunPart, judge: Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
+def take_notes(part: RunPart, judge: _Judge, totals: Totals, breaks: RuleBreaks) -> Iterator[Note]:
     """Yield a note for each key of `part` that is not exactly right; add all keys to the totals.
 
     Raises: DefinitionError: two inputs of one key have the same place.
     """
     for run in group_by_key(part.inputs(), part.outputs()):
-        breaks.look(run)
+        breaks.add(run)
         due, note = judge(run)
         totals.keys += 1
         totals.inputs += run.input_count
@@ -146,7 +146,7 @@ def note_of(run: KeyRun, diagnosis: Diagnosis, model: Model[S], bounds: Bounds) 
     anomalies = anomalies_of(diagnosis, model)
     return Note(
         key=run.key,
-        order=order_of(run),
+        order=key_order(run),
         fits=diagnosis.fits,
         standing=standing(diagnosis, model),
         lost=lost_places(diagnosis),
@@ -157,7 +157,7 @@ def note_of(run: KeyRun, diagnosis: Diagnosis, model: Model[S], bounds: Bounds) 
     )
 
 
-def order_of(run: KeyRun) -> Order:
+def key_order(run: KeyRun) -> _Order:
     """Return the place of the key among others: by its first input, for keys without inputs by their first output."""
     firsts = [source[0].place for source in run.sources]
     return (False, min(firsts)) if firsts else (True, run.observed[0].place)

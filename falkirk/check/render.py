@@ -132,7 +132,7 @@ def to_json(verdict: Verdict) -> dict[str, object]:
         },
         "counts": verdict.counts.as_dict(),
         "anomalies": [_anomaly(each) for each in verdict.anomalies],
-        "undecided": [{"key": plain(each.key), "reason": each.reason} for each in verdict.undecided],
+        "undecided": [{"key": plain_value(each.key), "reason": each.reason} for each in verdict.undecided],
         "rules": rules_to_json(verdict.rules),
         "read": read_to_json(verdict.read),
     }
@@ -160,11 +160,11 @@ def rules_to_json(rules: Sequence[RuleVerdict]) -> list[object]:
 def _anomaly(each: Anomaly) -> dict[str, object]:
     return {
         "kind": str(each.kind),
-        "key": plain(each.key),
+        "key": plain_value(each.key),
         "inputs": [_place(place) for place in each.inputs],
         "outputs": [_place(place) for place in each.outputs],
-        "expected": plain(each.expected),
-        "found": plain(each.found),
+        "expected": plain_value(each.expected),
+        "found": plain_value(each.found),
         "explanation": each.explanation,
     }
 
@@ -173,12 +173,12 @@ def _place(place: RowPlace) -> dict[str, object]:
     return place._asdict()
 
 
-def plain(value: Hashable | Values | None) -> object:
+def plain_value(value: Hashable | Values | None) -> object:
     """Return a value, or a row, in values for ``json.dumps``."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return {str(name): plain(field) for name, field in value.items()}
+        return {str(name): plain_value(field) for name, field in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(element) for element in value]
+        return [plain_value(element) for element in value]
     return float(value) if isinstance(value, Decimal) else str(value)

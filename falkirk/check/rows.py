@@ -25,24 +25,24 @@ from falkirk.check.folders import Listing, RowFile, files_below
 from falkirk.check.formats import (
     BATCH_ROWS,
     COMPRESSED,
-    DAMAGED,
+    DECODING_ERRORS,
     SUFFIXES,
     csv_rows,
+    format_of,
     json_lines,
-    kind_of,
     parquet_rows,
 )
 from falkirk.check.record_keys import RecordKeys
-from falkirk.check.rows_read import RowsRead, Seen, raise_changed
+from falkirk.check.rows_read import PlaceSeen, RowsRead, raise_changed
 from falkirk.check.run import RowPlace, Values
-from falkirk.check.topics import Bounds, read_topic
+from falkirk.check.topics import OffsetBounds, read_topic
 from falkirk.check.types import read_typed, types_of
 from falkirk.check.unseen import moved, refuse_unseen
 from falkirk.check.written import NO_OBJECT, breaks_off, plain_number, read_json
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import PLACE_INVALID, PLACE_INVALID_TABLE, ROWS_UNREADABLE, ROWS_UNREADABLE_TABLE
 
-Row = tuple[RowPlace, Values]
+_Row = tuple[RowPlace, Values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Reading:
     expired: bool = False
     sight: RowsRead = field(default_factory=RowsRead, compare=False)
 
-    def rows(self, where: str, record_keys: RecordKeys | None = None) -> Iterator[Row]:
+    def rows(self, where: str, record_keys: RecordKeys | None = None) -> Iterator[_Row]:
         """Yield the rows of a place, in the order of each log.
 
         Args: record_keys: for a topic, the keys that its records should have.
@@ -102,7 +102,7 @@ class Reading:
                 status = file.path.stat()
                 yield (status.st_dev, status.st_ino), file.name
 
-    def _read(self, where: str, seen: Seen, record_keys: RecordKeys | None) -> Iterator[Row]:
+    def _read(self, where: str, seen: PlaceSeen, record_keys: RecordKeys | None) -> Iterator[_Row]:
         if where.startswith("kafka:"):
             return self._topic(where.removeprefix("kafka:"), seen, record_keys)
         if "://" in where:
@@ -110,10 +110,10 @@ class Reading:
             return self._table(where)
         return self._folder(where, seen)
 
-    def _topic(self, topic: str, seen: Seen, record_keys: RecordKeys | None) -> Iterator[Row]:
+    def _topic(self, topic: str, seen: PlaceSeen, record_keys: RecordKeys | None) -> Iterator[_Row]:
         if "bootstrap.servers" not in self.kafka:
             raise PLACE_INVALID.error(topic=topic)
-        bounds: Bounds = {}
+        bounds: OffsetBounds = {}
         for record in read_topic(self.kafka, topic, bounds=bounds):
             values = self._json(record.value)
             yield record.place, values if record_keys is None else record_keys.marked(values, record.key)
@@ -131,9 +131,9 @@ class Reading:
         if not path.is_dir():
             return Listing(files=[RowFile(path=path, name=where, columns={})])
         with _readable(where):
-            return files_below(path, lambda name: kind_of(name) is not None, self.skipped)
+            return files_below(path, lambda name: format_of(name) is not None, self.skipped)
 
-    def _folder(self, where: str, seen: Seen) -> Iterator[Row]:
+    def _folder(self, where: str, seen: PlaceSeen) -> Iterator[_Row]:
         found = self._files(where)
         seen.logs, seen.passed_over = len(found.files), found.passed_over
         columns = sorted({name for file in found.files for name in file.columns})
@@ -147,8 +147,8 @@ class Reading:
         else:
             yield from self._file(found.files[0], where)
 
-    def _file(self, file: RowFile, name: str) -> Iterator[Row]:
-        kind = kind_of(file.path.name)
+    def _file(self, file: RowFile, name: str) -> Iterator[_Row]:
+        kind = format_of(file.path.name)
         if kind is None or not file.path.is_file():
             raise LogError(
                 "ROWS_UNREADABLE",
@@ -195,7 +195,7 @@ class Reading:
     def _parquet(self, path: Path) -> Iterator[Values]:
         return parquet_rows(path, self._plain)
 
-    def _table(self, where: str) -> Iterator[Row]:
+    def _table(self, where: str) -> Iterator[_Row]:
         import sqlalchemy as sql
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -245,7 +245,7 @@ def _readable(name: str) -> Iterator[None]:
     """Report a file that can't be read. Raises: LogError: `ROWS_UNREADABLE`."""
     try:
         yield
-    except DAMAGED as cause:
+    except DECODING_ERRORS as cause:
         raise ROWS_UNREADABLE.error(where=name, name=name, cause=cause) from cause
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from falkirk.check.verdict import PlaceRead
 from falkirk.errors.conditions.check import ROWS_CHANGED
 
-SHOWN_MAX = 20
+_SHOWN_MAX = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class PlaceSeen:
     """The part of one place that was read so far."""
 
     where: str
@@ -29,7 +29,7 @@ class Seen:
             where=self.where,
             logs=self.logs,
             rows=self.rows,
-            passed_over=tuple(self.passed_over[:SHOWN_MAX]),
+            passed_over=tuple(self.passed_over[:_SHOWN_MAX]),
             passed_over_count=len(self.passed_over),
             notes=tuple(self.notes),
         )
@@ -39,12 +39,12 @@ class Seen:
 class RowsRead:
     """The rows read so far, place by place, and functions that detect later changes."""
 
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, PlaceSeen] = field(default_factory=dict)
     _looks: list[Callable[[], str | None]] = field(default_factory=list)
 
-    def begin(self, where: str) -> Seen:
+    def begin(self, where: str) -> PlaceSeen:
         """Begin to read a place."""
-        self.seen[where] = Seen(where=where)
+        self.seen[where] = PlaceSeen(where=where)
         return self.seen[where]
 
     def read(self) -> tuple[PlaceRead, ...]:

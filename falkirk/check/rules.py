@@ -151,6 +151,6 @@ def _value(output: OutputRow, column: str) -> str:
     return "nothing" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def places(found: Break) -> tuple[RowPlace, ...]:
+def output_places(found: Break) -> tuple[RowPlace, ...]:
     """Return the places of the outputs."""
     return tuple(output.place for output in found.outputs)

@@ -14,7 +14,7 @@ from falkirk.check.model import Model
 from falkirk.check.run import InputRow, KeyRun
 
 S = TypeVar("S")
-Positions = tuple[int, ...]
+_Positions = tuple[int, ...]
 
 
 class RunIndex:
@@ -39,30 +39,30 @@ class RunIndex:
         outputs = Counter(self._wanted)
         return sum(abs(rows[echo] - outputs[echo]) for echo in rows | outputs)
 
-    def can_come(self, observed: int, positions: Positions) -> bool:
+    def can_come(self, observed: int, positions: _Positions) -> bool:
         """Return whether some remaining row may give the output `observed`."""
         rows = self._rows[self._wanted[observed]]
         return any(each and each[-1] >= here for each, here in zip(rows, positions, strict=True))
 
-    def next_position(self, source: int, observed: int, positions: Positions) -> int | None:
+    def next_position(self, source: int, observed: int, positions: _Positions) -> int | None:
         """Return the position of the next row of `source` that may give the output `observed`, or None."""
         rows = self._rows[self._wanted[observed]][source]
         index = bisect_left(rows, positions[source])
         return rows[index] if index < len(rows) else None
 
-    def earlier(self, observed: int, positions: Positions) -> Iterator[InputRow]:
+    def earlier(self, observed: int, positions: _Positions) -> Iterator[InputRow]:
         """Yield the consumed rows that may give the output `observed`."""
         rows = self._rows[self._wanted[observed]]
         for source, (each, here) in enumerate(zip(rows, positions, strict=True)):
             for position in each[: bisect_left(each, here)]:
                 yield self._run.sources[source][position]
 
-    def wanted(self, source: int, explained: int, positions: Positions) -> int:
+    def wanted(self, source: int, explained: int, positions: _Positions) -> int:
         """Return how many outputs from `explained` on have the echo of the next row of `source`."""
         outputs = self._outputs.get(self._of_rows[source][positions[source]], [])
         return len(outputs) - bisect_left(outputs, explained)
 
-    def spare(self, source: int, explained: int, positions: Positions) -> bool:
+    def spare(self, source: int, explained: int, positions: _Positions) -> bool:
         """Return whether every output still finds a row if the next row of `source` has no output."""
         wanted = self.wanted(source, explained, positions)
         if not wanted:

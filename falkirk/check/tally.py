@@ -18,7 +18,7 @@ from falkirk.check.verdict import (
     RuleVerdict,
     Undecided,
     Verdict,
-    reached,
+    strongest_guarantee,
 )
 
 
@@ -68,7 +68,7 @@ class Tally:
         whole = False if partial_count else None if open_count else True
         holds[Guarantee.AT_MOST_ONCE] = _all_of({holds[Guarantee.AT_MOST_ONCE], whole})
         return Verdict(
-            guarantee=reached(holds),
+            guarantee=strongest_guarantee(holds),
             holds=holds,
             counts=Counts(
                 inputs=totals.inputs,

@@ -17,10 +17,10 @@ from falkirk.check.written import read_json
 from falkirk.errors.conditions.check import TOPIC_MISSING_CHECK, TOPIC_UNREADABLE, TOPIC_UNREADABLE_SILENT
 
 METADATA_TIMEOUT_S = 10.0
-POLL_S = 0.1
+_POLL_S = 0.1
 BATCH_RECORDS = 5000
 #: First offset and end offset of each partition.
-Bounds = dict[int, tuple[int, int]]
+OffsetBounds = dict[int, tuple[int, int]]
 _NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -41,7 +41,7 @@ class TopicRecord:
 
 
 def read_topic(
-    config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0, bounds: Bounds | None = None
+    config: Mapping[str, Any], topic: str, *, silence_s: float = 30.0, bounds: OffsetBounds | None = None
 ) -> Iterator[TopicRecord]:
     """Yield every record of `topic` up to the present end of its partitions, in order within each partition.
 
@@ -71,13 +71,13 @@ def read_topic(
         consumer.close()
 
 
-def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Iterator[TopicRecord]:
+def _read(consumer: Consumer, topic: str, silence_s: float, ends: OffsetBounds) -> Iterator[TopicRecord]:
     ends.update(bounds_of(consumer, topic))
     unread = {partition for partition, (start, end) in ends.items() if start < end}
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unread)])
     deadline = time.monotonic() + silence_s
     while unread:
-        messages: list[Any] = consumer.consume(BATCH_RECORDS, timeout=POLL_S)
+        messages: list[Any] = consumer.consume(BATCH_RECORDS, timeout=_POLL_S)
         if messages:
             deadline = time.monotonic() + silence_s
         elif time.monotonic() > deadline:
@@ -99,7 +99,7 @@ def _read(consumer: Consumer, topic: str, silence_s: float, ends: Bounds) -> Ite
                 unread.discard(partition)
 
 
-def bounds_of(consumer: Consumer, topic: str) -> Bounds:
+def bounds_of(consumer: Consumer, topic: str) -> OffsetBounds:
     """Return first offset and end offset by partition. Raises: LogError: `TOPIC_MISSING`. KafkaException."""
     found = consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics.get(topic)
     if found is not None and found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -119,7 +119,7 @@ def _ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
         except KafkaException as error:
             if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline_s:
                 raise
-            time.sleep(POLL_S)
+            time.sleep(_POLL_S)
 
 
 def _record(message: Any) -> TopicRecord:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these names
     ResourceType,
 )
 
-from falkirk.check.topics import Bounds, bounds_of
+from falkirk.check.topics import OffsetBounds, bounds_of
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import TOPIC_UNREADABLE, TOPIC_UNSEEN
 
@@ -23,7 +23,7 @@ _ADMIN_TIMEOUT_S = 5.0
 
 
 def refuse_unseen(
-    config: Mapping[str, Any], topic: str, bounds: Bounds, records: int, *, allowed: bool = False
+    config: Mapping[str, Any], topic: str, bounds: OffsetBounds, records: int, *, allowed: bool = False
 ) -> list[str]:
     """Return notes on a topic of which `records` records were read within `bounds`.
 
@@ -51,13 +51,13 @@ def refuse_unseen(
     return notes
 
 
-def moved(config: Mapping[str, Any], topic: str, bounds: Bounds) -> str | None:
+def moved(config: Mapping[str, Any], topic: str, bounds: OffsetBounds) -> str | None:
     """Return how the topic has changed since it was read within `bounds`, or None."""
     now = bounds_now(config, topic)
     return None if now == bounds else f"topic {topic} moved from offsets {bounds} to {now}"
 
 
-def open_partitions(config: Mapping[str, Any], topic: str, bounds: Bounds) -> dict[int, int]:
+def open_partitions(config: Mapping[str, Any], topic: str, bounds: OffsetBounds) -> dict[int, int]:
     """Return the partitions with uncommitted records, each with the offset at which these begin."""
     if config.get("isolation.level") == "read_uncommitted":
         return {}
@@ -77,7 +77,7 @@ def is_compacted(config: Mapping[str, Any], topic: str) -> bool | None:
     return "compact" in settings["cleanup.policy"].value
 
 
-def bounds_now(config: Mapping[str, Any], topic: str) -> Bounds:
+def bounds_now(config: Mapping[str, Any], topic: str) -> OffsetBounds:
     """Return the topic's present first and end offsets by partition.
 
     Raises: LogError: `TOPIC_MISSING`, `TOPIC_UNREADABLE`.

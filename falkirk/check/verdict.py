@@ -158,7 +158,7 @@ class Verdict:
         return self.holds.get(asked) is True
 
 
-def reached(holds: Mapping[Guarantee, bool | None]) -> Guarantee:
+def strongest_guarantee(holds: Mapping[Guarantee, bool | None]) -> Guarantee:
     """Return the first guarantee that holds. If none holds, return undecided if one may hold, else broken."""
     for guarantee in REACHABLE:
         if holds[guarantee]:

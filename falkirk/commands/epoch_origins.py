@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, key_of
+from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, key_texts
 from falkirk.commands.written import Writer, processors_of
 from falkirk.declare.application import Application
 from falkirk.errors import LogError
 from falkirk.errors.conditions.commands import BATCH_UNKNOWN, EPOCH_MISSING
-from falkirk.plan.batch import STATE
+from falkirk.plan.batch import STATE_PART
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.runtime.context import Storage
@@ -17,8 +17,8 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.theory.ids import LogId, LogKind, Offset
 
-Values = dict[str, Any]
-Key = Mapping[str, Any]
+_Values = dict[str, Any]
+_Key = Mapping[str, Any]
 #: So many epochs of another batch are followed, newest first. An epoch rarely reads more than one or two.
 EPOCHS_MAX = 5
 #: So many files are named.
@@ -30,7 +30,7 @@ class EpochOrigins:
 
     def __init__(
         self, app: Application, shape: Shape, place: Storage, records: TopicRecords,
-        inputs: Callable[[Iterable[RecordPlace], int], list[Values]], limit: int, look: int,
+        inputs: Callable[[Iterable[RecordPlace], int], list[_Values]], limit: int, look: int,
     ) -> None:  # fmt: skip
         self._app, self._shape, self._place, self._records = app, shape, place, records
         self._inputs, self._limit, self._look = inputs, limit, look
@@ -41,7 +41,7 @@ class EpochOrigins:
 
     def of_result(
         self, writer: Writer, number: int, row: int | None, found: FoundRecord, depth: int, *, is_first: bool
-    ) -> Values:
+    ) -> _Values:
         """Return the origin of a result in a topic. Args: row: its place in its epoch. is_first: it was asked for."""
         assert writer.batch is not None, "a batch writes this topic"
         content, key = found.content, dict[str, Any]()
@@ -53,7 +53,7 @@ class EpochOrigins:
             "dead_letter": writer.is_dead_letters,
         }
 
-    def of_epoch(self, at: EpochPlace) -> Values:
+    def of_epoch(self, at: EpochPlace) -> _Values:
         """Return the origin of the results of an epoch.
 
         Raises: DefinitionError: `BATCH_UNKNOWN`, `EPOCH_MISSING`: no such epoch was decided yet.
@@ -67,12 +67,12 @@ class EpochOrigins:
             raise EPOCH_MISSING.error(batch=batch.name, epoch=at.epoch, following=following)
         return {**self._of_epoch(batch, at.epoch, {}, 0, limit=self._limit), "row": None, "dead_letter": False}
 
-    def _of_epoch(self, batch: BatchLogs, number: int, key: Key, depth: int, *, limit: int) -> Values:
+    def _of_epoch(self, batch: BatchLogs, number: int, key: _Key, depth: int, *, limit: int) -> _Values:
         """Return an epoch with its inputs.
 
         Args: key: values of columns; records that have them are listed before others. limit: of records of each input.
         """
-        described: Values = {
+        described: _Values = {
             "kind": "batch", "unit": batch.name, "processors": processors_of(self._app, self._shape, batch.name),
             "epoch": {"number": number}, "reads": [], "state": None, "rounds": "", "note": "",
         }  # fmt: skip
@@ -104,7 +104,7 @@ class EpochOrigins:
             f"the home has deleted the record of this epoch{kept}. `history=` of the application decides how many stay"
         )
 
-    def _reads(self, batch: BatchLogs, epoch: Epoch, key: Key, depth: int, limit: int) -> Iterator[Values]:
+    def _reads(self, batch: BatchLogs, epoch: Epoch, key: _Key, depth: int, limit: int) -> Iterator[_Values]:
         for log, last in sorted(epoch.last.items()):
             first = epoch.first.get(log, {})
             if log.kind is LogKind.TOPIC:
@@ -120,18 +120,18 @@ class EpochOrigins:
             yield {"log": str(view), "kind": "view", "epoch": number, "origins": [nested] if nested else []}
 
     def _of_topic(
-        self, log: LogId, first: Mapping[int, Offset], last: Mapping[int, Offset], key: Key, depth: int, limit: int
-    ) -> Values:
+        self, log: LogId, first: Mapping[int, Offset], last: Mapping[int, Offset], key: _Key, depth: int, limit: int
+    ) -> _Values:
         """Return the range of a topic that an epoch has read, with some of its records: those with the key, if any."""
         ranges = {p: [first.get(p, Offset(0)), o] for p, o in sorted(last.items()) if first.get(p, Offset(0)) < o}
-        described: Values = {
+        described: _Values = {
             "log": str(log), "kind": "topic", "ranges": {str(p): r for p, r in ranges.items()},
             "count": sum(end - begin for begin, end in ranges.values()), "records": [], "alike": {}, "looked_at": 0,
             "note": "",
         }  # fmt: skip
         if not ranges or not limit:
             return described
-        any_, alike, looked, wanted = list[RecordPlace](), list[RecordPlace](), 0, key_of(key, key)
+        any_, alike, looked, wanted = list[RecordPlace](), list[RecordPlace](), 0, key_texts(key, key)
         try:
             part = self._records.forward(
                 log, {p: r[0] for p, r in ranges.items()}, {p: r[1] for p, r in ranges.items()}
@@ -139,7 +139,7 @@ class EpochOrigins:
             for looked, found in enumerate(part, 1):
                 if len(any_) < limit and not found.is_void:
                     any_.append(found.at)
-                if key and not found.is_void and key_of(found.content, key) == wanted:
+                if key and not found.is_void and key_texts(found.content, key) == wanted:
                     alike.append(found.at)
                 if looked >= self._look or len(alike) >= limit or (not key and len(any_) >= limit):
                     break
@@ -152,9 +152,9 @@ class EpochOrigins:
         described |= {"looked_at": looked, "alike": dict(key) if alike else {}}
         return {**described, "records": self._inputs(alike or any_, depth + 1)}
 
-    def _of_files(self, log: LogId, first: Offset, last: Offset, epoch: Epoch) -> Values:
+    def _of_files(self, log: LogId, first: Offset, last: Offset, epoch: Epoch) -> _Values:
         source = log.partition(":")[2]
-        described: Values = {"log": str(log), "kind": "files", "count": last - first, "files": [], "folder": None}
+        described: _Values = {"log": str(log), "kind": "files", "count": last - first, "files": [], "folder": None}
         if source in self._app.folders:
             files = FileLog(source, self._app.folders[source], self._place.home.store)
             refused = set(epoch.refused.get(log, ()))
@@ -166,9 +166,9 @@ class EpochOrigins:
             }
         return described
 
-    def _of_epochs(self, log: LogId, first: Offset, last: Offset, key: Key, depth: int, limit: int) -> Values:
+    def _of_epochs(self, log: LogId, first: Offset, last: Offset, key: _Key, depth: int, limit: int) -> _Values:
         """Return the epochs of another batch that an epoch has read. Those that a rollback voided are left out."""
-        described: Values = {"log": str(log), "kind": "epochs", "epochs": [first, last], "origins": []}
+        described: _Values = {"log": str(log), "kind": "epochs", "epochs": [first, last], "origins": []}
         if log in self._batches:
             batch = self._batches[log]
             void = self._place.home.store.voided_ranges(log)
@@ -177,10 +177,10 @@ class EpochOrigins:
             described["origins"] = [self._of_epoch(batch, n, key, depth + 1, limit=limit) for n in newest]
         return described
 
-    def _state_before(self, batch: BatchLogs, epochs: EpochLog, epoch: Epoch) -> Values | None:
+    def _state_before(self, batch: BatchLogs, epochs: EpochLog, epoch: Epoch) -> _Values | None:
         """Return which state an epoch has read; None: the batch has none, or it was the first epoch."""
         record = self._place.home.store.region(batch.name)
-        if record is None or record.fingerprint.get(STATE, "none") == "none":
+        if record is None or record.fingerprint.get(STATE_PART, "none") == "none":
             return None
         before = [e for e in epochs.epochs() if e.number < epoch.number]
         if not before:

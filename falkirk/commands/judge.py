@@ -62,14 +62,14 @@ from falkirk.frames import reads
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import STAMP
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import parse, parsing
+from falkirk.frames.topics import parse_records, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import kafka_options
 from falkirk.plan.recordings import Recordings
 from falkirk.runtime.rows import JSON_OPTIONS
 
 _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
-Types = Mapping[str, Callable[[object], object]]
+_Types = Mapping[str, Callable[[object], object]]
 _KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
 
 #: The guarantee that the checker must find at least, for each promise.
@@ -116,8 +116,8 @@ def judge_sink(
             sink, f"its source was read from {declared.source.topic.starting}, an offset that is not known"
         )
     source = declared.source.topic
-    raw = reads.read(session, kafka_options(session, connection), source.topic, headers=source.reads_headers)
-    frame = parse(raw, parsing(source))
+    raw = reads.spark_records(session, kafka_options(session, connection), source.topic, headers=source.reads_headers)
+    frame = parse_records(raw, parsing(source))
     for step in declared.before:
         frame = _recomputable(frame, step, sink)
     good = Frame(data=frame.data.where(frames.is_good()), depth=frame.depth)
@@ -263,7 +263,7 @@ def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Output) -> tu
     return columns, AggregateModel(list(keys), parts)
 
 
-def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: Types) -> Iterator[InputRow]:
+def _inputs(data: DataFrame, keys: tuple[str, ...], source: SourceNode, types: _Types) -> Iterator[InputRow]:
     counted: dict[tuple[int, int], int] = {}
     for row in data.orderBy(STAMP).toLocalIterator():
         stamp: Row = row[STAMP]

@@ -17,7 +17,7 @@ from falkirk.check import (
     compare_latest,
     compare_rows,
 )
-from falkirk.commands.judge_places import LogPlace, OutputPlace, due_rows, place_of, refused_rows, rows_of
+from falkirk.commands.judge_places import LogPlace, OutputPlace, due_rows, epoch_rows, output_place, refused_rows
 from falkirk.commands.recomputed import Recomputation, RecomputedBatch
 from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
@@ -68,7 +68,7 @@ class BatchJudge:
 
         Raises: DefinitionError: `NOT_CHECKABLE`. HomeError: `APPLICATION_CHANGED`, `STATE_DAMAGED`. LogError.
         """
-        place = place_of(sink.to, batch, self._context.session, self._context.connection)
+        place = output_place(sink.to, batch, self._context.session, self._context.connection)
         if isinstance(place, str):
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=place)
         found = self._recomputed(batch)
@@ -152,7 +152,7 @@ class BatchJudge:
     ) -> dict[int, list[Values] | None]:
         log, wanted = found.log.real, [e for e in found.epochs if e.number in numbers]
         folders = {e.number: found.results.get(e.number) or log.results(e) for e in wanted}
-        rows = due_rows(rows_of(self._context.session, found.batch, folders), place) if folders else {}
+        rows = due_rows(epoch_rows(self._context.session, found.batch, folders), place) if folders else {}
         return {e.number: rows.get(e.number, []) if e.number in folders else None for e in found.epochs}
 
     def _forgotten(self, found: RecomputedBatch) -> Forgotten | None:

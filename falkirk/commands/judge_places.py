@@ -41,7 +41,7 @@ _CSV = {"header": "true", "multiLine": "true"}
 #: The column of a found entry that is no row, such as a file between the folders of epochs.
 _ENTRY = "(entry)"
 Folders = Mapping[EpochNumber, DataPath]
-Types = Mapping[str, Callable[[object], object]]
+_Types = Mapping[str, Callable[[object], object]]
 
 
 class OutputPlace(Protocol):
@@ -52,7 +52,7 @@ class OutputPlace(Protocol):
 
     name: str
     keys: tuple[str, ...]
-    types: Types
+    types: _Types
 
     def due(self, rows: DataFrame) -> DataFrame:
         """Return rows as they should be in the place: one column, `value`, with a JSON object."""
@@ -61,7 +61,7 @@ class OutputPlace(Protocol):
         """Yield the rows of the place. Raises: LogError: it can't be read as a whole."""
 
 
-def rows_of(session: SparkSession, batch: Batch, folders: Folders) -> DataFrame:
+def epoch_rows(session: SparkSession, batch: Batch, folders: Folders) -> DataFrame:
     """Return the rows of epochs, each in a folder, with the number of their epoch."""
 
     def read(*folders: DataPath) -> DataFrame:
@@ -108,7 +108,7 @@ def _letter(value: bytes | None) -> Mapping[str, Any]:
     return letter if isinstance(letter, dict) else {}
 
 
-def _types(schema: StructType) -> Types:
+def _types(schema: StructType) -> _Types:
     return types_of({f.name: kind for f in schema.fields if (kind := _kind(f)) in ("decimal", "double")})
 
 
@@ -289,13 +289,13 @@ class LogPlace:
         """See Place."""
         if not self._folders:
             return
-        rows = rows_of(self._session, self._batch, self._folders)
+        rows = epoch_rows(self._session, self._batch, self._folders)
         for epoch, several in due_rows(rows, self).items():
             for n, values in enumerate(several):
                 yield FoundRow(place=f"epoch {epoch}, row {n}", values=values, epoch=epoch)
 
 
-def place_of(to: Endpoint, batch: Batch, session: SparkSession, connection: Connection) -> OutputPlace | str:
+def output_place(to: Endpoint, batch: Batch, session: SparkSession, connection: Connection) -> OutputPlace | str:
     """Return the place of a sink, or why its rows can't be read."""
     if isinstance(to, Sql):
         return TablePlace(to, batch.schema)

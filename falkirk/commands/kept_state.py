@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from falkirk.commands.records import key_of
+from falkirk.commands.records import key_texts
 from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.commands import STATE_MISSING, STATE_UNREADABLE, STATE_UNREADABLE_DELETED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
+from falkirk.frames.names import PREFIX
 from falkirk.home.folder import Home
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -35,9 +36,8 @@ _EXPRESSION = "_groupingexpression"
 #: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
 _OURS = ("__newest", "__at", "__least")
 _LANE, _STAMP_FIELDS = "__lane", 2
-_HIDDEN = "__falkirk"
 #: Spark's conditions for a checkpoint that does not exist any more, and how often another one is tried.
-_DELETED, TRIES = re.compile(r"STDS_\w+_UNAVAILABLE"), 10
+_DELETED, READ_TRIES = re.compile(r"STDS_\w+_UNAVAILABLE"), 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class KeptState:
         return asdict(self)
 
 
-def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
+def newest_checkpoint(region: RegionLogs, home: Home) -> BatchId:
     """Return the newest undamaged checkpoint of a region with a state.
 
     A running region may delete the newest one meanwhile. Then the next one is newer.
@@ -80,7 +80,7 @@ def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
         reason = "it has no step with a state" if committed else "it has made no checkpoint yet"
         raise STATE_MISSING.error(where=folder, unit=region.name, reason=reason)
     distrusted = home.store.distrusted(region.name)
-    for _ in range(TRIES):
+    for _ in range(READ_TRIES):
         for number in reversed(checkpoint.committed_batches(folder)):
             if number in distrusted:
                 continue
@@ -90,7 +90,7 @@ def checkpoint_of(region: RegionLogs, home: Home) -> BatchId:
                 break
         else:
             raise STATE_MISSING.error(where=folder, unit=region.name, reason="it has made no checkpoint yet")
-    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=TRIES)
+    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
 
 
 def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Sequence[str], limit: int) -> KeptState:
@@ -104,8 +104,8 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
         step, or its checkpoints are deleted faster than Spark reads one.
     """
     folder = home.checkpoint(region.name)
-    for _ in range(TRIES):
-        number = checkpoint_of(region, home)
+    for _ in range(READ_TRIES):
+        number = newest_checkpoint(region, home)
         operator = _operator(folder)
         if operator != _AGGREGATE:
             raise STATE_UNREADABLE.error(unit=region.name, step=region.keyed_step or operator)
@@ -125,7 +125,7 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
             unit=region.name, point=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows, count=count,
             covers=covers,
         )  # fmt: skip
-    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=TRIES)
+    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
 
 
 def _operator(folder: Path) -> str:
@@ -190,7 +190,7 @@ def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -
         `live_state`.
     """
     tried: set[str | None] = set()
-    for _ in range(TRIES):
+    for _ in range(READ_TRIES):
         epochs = EpochLog(batch.log, batch.name, home.data_of(batch.name), home.store)  # it keeps what it has read
         saved = [e for e in epochs.epochs() if e.is_complete and e.saved and e.state is not None]
         if not saved:
@@ -203,7 +203,7 @@ def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -
             if epochs.path(str(newest.state)).exists() or newest.state in tried:
                 raise
             tried.add(newest.state)
-    raise STATE_UNREADABLE_DELETED.error(where=epochs.folder, unit=batch.name, tries=TRIES)
+    raise STATE_UNREADABLE_DELETED.error(where=epochs.folder, unit=batch.name, tries=READ_TRIES)
 
 
 def _parts(batch: BatchLogs, epochs: EpochLog, newest: Epoch, key: Sequence[str], limit: int) -> Iterator[KeptState]:
@@ -229,7 +229,7 @@ def _rows(folder: DataPath, key: Sequence[str], limit: int) -> tuple[tuple[str, 
     if not files:  # Spark writes at least one
         raise FileNotFoundError(str(folder))
     data = ds.dataset(files, format="parquet", filesystem=system)
-    columns = [name for name in data.schema.names if not name.startswith(_HIDDEN)]
+    columns = [name for name in data.schema.names if not name.startswith(PREFIX)]
     if not key:
         return tuple(columns), data.count_rows(), tuple(data.head(limit, columns=columns).to_pylist())
     of_key = columns[: len(key)]
@@ -237,7 +237,7 @@ def _rows(folder: DataPath, key: Sequence[str], limit: int) -> tuple[tuple[str, 
         row
         for part in data.to_batches(columns=columns)
         for row in part.to_pylist()
-        if key_of(row, of_key) == key_of(dict(zip(of_key, key, strict=False)), of_key)
+        if key_texts(row, of_key) == key_texts(dict(zip(of_key, key, strict=False)), of_key)
     )
     first = tuple(islice(found, limit))
     return tuple(columns), len(first) + sum(1 for _ in found), first

@@ -13,10 +13,10 @@ from falkirk.commands.offline.application import never_ran
 from falkirk.commands.options import file_argument, home_option
 from falkirk.declare.load import load_application
 from falkirk.errors.conditions.commands import LOG_MISSING
-from falkirk.system.terminal import plain
+from falkirk.system.terminal import plain_text
 
 #: The time between two looks for new lines.
-LOOK_S = 0.5
+_POLL_S = 0.5
 _CHUNK_BYTES = 1 << 16
 #: At most so many bytes of the end are searched for the last lines.
 _END_BYTES = 4 << 20
@@ -51,7 +51,7 @@ def logs(file: Path, home: Path | None, follow: bool, lines: int) -> None:
 
 def _print(log: Path, lines: int, *, follow: bool, wait: Callable[[float], None] = time.sleep) -> None:
     with open(log, "rb") as handle:
-        click.echo(plain(_end_of(handle, lines)), nl=False)
+        click.echo(plain_text(_end_of(handle, lines)), nl=False)
         if follow:
             _follow(log, handle, wait)
     while follow:  # from the beginning of each new file
@@ -65,10 +65,10 @@ def _follow(log: Path, handle: BinaryIO, wait: Callable[[float], None]) -> None:
     while True:
         is_last = _is_replaced(log, handle)  # first: all that comes before the change of its name is printed
         while chunk := handle.read(_CHUNK_BYTES):
-            click.echo(plain(decoder.decode(chunk)), nl=False)
+            click.echo(plain_text(decoder.decode(chunk)), nl=False)
         if is_last:
             return
-        wait(LOOK_S)
+        wait(_POLL_S)
 
 
 def _end_of(handle: BinaryIO, lines: int) -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 from falkirk.errors import MachineError
 from falkirk.local import broker as local_broker
 from falkirk.local import jars as jvm_jars
-from falkirk.local.doctor import diagnose
+from falkirk.local.doctor import check_machine
 from falkirk.local.module import application_jars, module_jar
 from falkirk.system.terminal import Terminal
 
@@ -22,9 +22,9 @@ def setup() -> None:
     These are the JVM dependencies, the Java module and the class archives, which make JVMs start faster. The command
     keeps parts that exist.
     """
-    for kind in jvm_jars.KINDS:
+    for kind in jvm_jars.JAR_KINDS:
         jvm_jars.resolved(kind)
-    _console.print(f"JVM dependencies in {jvm_jars.entry()}", soft_wrap=True)
+    _console.print(f"JVM dependencies in {jvm_jars.jars_entry()}", soft_wrap=True)
     _console.print(f"Java module in {module_jar()}", soft_wrap=True)
     from falkirk.commands.training import make_archives  # needs Spark
 
@@ -70,7 +70,7 @@ def status() -> None:
 @click.option("--kafka", metavar="HOST:PORT", help="Also check whether this broker answers.")
 def doctor(kafka: str | None) -> None:
     """Check that this machine has everything that a run needs. The exit code is 1 if something is missing."""
-    findings = diagnose(kafka)
+    findings = check_machine(kafka)
     for finding in findings:
         well = ("note ", "yellow") if finding.is_advice else ("ok   ", "green")
         sign = well if finding.ok else ("fix  ", "red")

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from falkirk.commands.epoch_origins import EpochOrigins
-from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, as_text, key_of
+from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, as_text, key_texts
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.application import Application
 from falkirk.errors.conditions.commands import RECORD_FOREIGN, TOPIC_NOT_OURS
@@ -28,13 +28,13 @@ from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 
-Values = dict[str, Any]
+_Values = dict[str, Any]
 #: The numbers of a stamp that name its input record: source, partition, offset.
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
 _AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS)
 #: A chain of regions is not longer; a damaged header must not make the search endless.
-DEPTH_MAX = 50
+_DEPTH_MAX = 50
 
 
 class Origins:
@@ -58,7 +58,7 @@ class Origins:
     def _epochs(self) -> EpochOrigins:
         return EpochOrigins(self._app, self._shape, self._place, self._records, self._inputs, self._limit, self._look)
 
-    def explain(self, at: RecordPlace | EpochPlace) -> Values:
+    def explain(self, at: RecordPlace | EpochPlace) -> _Values:
         """Return a result, or those of an epoch, with the origin.
 
         Raises: DefinitionError: `TOPIC_NOT_OURS`; `BATCH_UNKNOWN`, `EPOCH_MISSING`. LogError: `RECORD_DELETED`,
@@ -83,7 +83,7 @@ class Origins:
             app=self._app.name, topic=str(name), names=", ".join(outputs) or "no topic; its results are elsewhere"
         )
 
-    def _inputs(self, places: Iterable[RecordPlace], depth: int, *, is_first: bool = False) -> list[Values]:
+    def _inputs(self, places: Iterable[RecordPlace], depth: int, *, is_first: bool = False) -> list[_Values]:
         """Return records that are inputs, each with its origin. Args: is_first: they caused the result itself."""
         places = list(places)
         explained = self._records_of(places, self._records.get(places), depth, is_first=is_first)
@@ -91,12 +91,12 @@ class Origins:
 
     def _records_of(
         self, places: list[RecordPlace], found: Mapping[RecordPlace, FoundRecord | str], depth: int, *, is_first: bool
-    ) -> dict[RecordPlace, Values]:
+    ) -> dict[RecordPlace, _Values]:
         """Return records with their origins. The inputs of all of them are read together."""
         causes: dict[RecordPlace, list[RecordPlace]] = {}
         for at in places:
             record = found[at]
-            if isinstance(record, FoundRecord) and depth < DEPTH_MAX:
+            if isinstance(record, FoundRecord) and depth < _DEPTH_MAX:
                 causes[at] = self._causes(record)
         below = list(dict.fromkeys(cause for several in causes.values() for cause in several))
         inputs = dict(zip(below, self._inputs(below, depth + 1, is_first=is_first), strict=True)) if below else {}
@@ -123,8 +123,8 @@ class Origins:
         return []
 
     def _record(
-        self, at: RecordPlace, found: FoundRecord | str, causes: list[Values], depth: int, *, is_first: bool
-    ) -> Values:
+        self, at: RecordPlace, found: FoundRecord | str, causes: list[_Values], depth: int, *, is_first: bool
+    ) -> _Values:
         if isinstance(found, str):
             where = {"topic": str(at.topic), "partition": at.partition, "offset": at.offset}
             return {"record": where, "missing": found, "origin": None}
@@ -137,9 +137,9 @@ class Origins:
         )
 
     def _origin(
-        self, writer: Writer, found: FoundRecord, header: VerifiedHeader, causes: list[Values], depth: int, *,
+        self, writer: Writer, found: FoundRecord, header: VerifiedHeader, causes: list[_Values], depth: int, *,
         is_first: bool,
-    ) -> Values:  # fmt: skip
+    ) -> _Values:  # fmt: skip
         if writer.held is not None:
             return {"kind": "copy", "unit": writer.unit, "held": str(writer.held), "inputs": causes}
         if writer.region is not None:
@@ -150,9 +150,9 @@ class Origins:
     # -- live regions -------------------------------------------------------------------------------------------------
 
     def _live(
-        self, region: RegionLogs, writer: Writer, found: FoundRecord, header: VerifiedHeader, causes: list[Values],
+        self, region: RegionLogs, writer: Writer, found: FoundRecord, header: VerifiedHeader, causes: list[_Values],
         depth: int, *, is_first: bool,
-    ) -> Values:  # fmt: skip
+    ) -> _Values:  # fmt: skip
         """Return the origin of a record of a live region."""
         opened = [r for r in self._place.home.store.incarnations(region.name) if r.incarnation == header.incarnation]
         return {
@@ -173,7 +173,7 @@ class Origins:
             else None,
         }
 
-    def _checkpoint(self, region: RegionLogs, causes: list[RecordPlace]) -> Values | None:
+    def _checkpoint(self, region: RegionLogs, causes: list[RecordPlace]) -> _Values | None:
         """Return the first kept checkpoint that covers these input records; None: none does yet."""
         if region.name not in self._points:
             self._points[region.name] = RegionAtRest(region, self._place).points()
@@ -184,12 +184,12 @@ class Origins:
                 return {"number": point.number, "made_at_s": point.made_at_s, "is_oldest": point is points[0]}
         return None
 
-    def _same_key(self, region: RegionLogs, found: FoundRecord, causes: list[Values], depth: int) -> Values | None:
+    def _same_key(self, region: RegionLogs, found: FoundRecord, causes: list[_Values], depth: int) -> _Values | None:
         """Return the earlier records of the same key: with the cause, they made the state behind the result."""
         if region.keyed_step not in _AGGREGATING or not causes or causes[0]["missing"] is not None:
             return None
         (at, *_) = self._causes(found)
-        nothing: Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}
+        nothing: _Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}
         if region.keyed_step == WITH_TIMERS:
             return {**nothing, "note": "a timer may have given it, so the records of its key can't be found"}
         if region.keyed_by is None:
@@ -199,7 +199,7 @@ class Origins:
         cause = self._content(self._records.one(at))
         # A window may end with a record of another key. Then the result alone has the key.
         of = found.content if region.keyed_step == "windows" and set(region.keyed_by) <= set(found.content) else cause
-        wanted = key_of(of, region.keyed_by)
+        wanted = key_texts(of, region.keyed_by)
         alike, looked, has_all = self._alike(region, at, wanted)
         return {
             "columns": list(region.keyed_by),
@@ -237,7 +237,7 @@ class Origins:
         newest_first = self._records.back(at.topic, at.partition, at.offset, started, self._look)
         for looked, each in enumerate(newest_first, 1):
             is_ours = at.topic not in self._writers or isinstance(each.writer, VerifiedHeader)
-            if is_ours and not each.is_void and key_of(self._content(each), columns) == wanted:
+            if is_ours and not each.is_void and key_texts(self._content(each), columns) == wanted:
                 alike.append(each)
             if len(alike) > self._limit:
                 return alike[:-1], looked, False

@@ -9,13 +9,13 @@ from typing import Any
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import LEASED, Home, attach_home
-from falkirk.home.identity import FILE
+from falkirk.home.identity import IDENTITY_FILE
 from falkirk.home.lease import NOTE_S
 from falkirk.store import Lease, Waiting
 from falkirk.system import locks
 
 #: A process that waits is shown until it has not said so for this time, by the clocks of both machines.
-SHOWN_S = 3 * NOTE_S
+WAITING_SHOWN_S = 3 * NOTE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class OwnerReader:
 
     def read(self) -> Owners | None:
         """Return the owners; None: the application has never run with a lease here, so the store is not asked."""
-        if not all((self._path / name).exists() for name in (LEASED, FILE, locks.OWNER)):
+        if not all((self._path / name).exists() for name in (LEASED, IDENTITY_FILE, locks.OWNER)):
             return None
         try:
             if self._home is None:
@@ -80,7 +80,7 @@ class OwnerReader:
         except (FalkirkError, OSError) as error:
             self.close()
             return Owners(lease=None, waiting=(), now_s=time.time(), error=str(error))
-        shown = tuple(each for each in waiting if now_s - each.at_s < SHOWN_S)
+        shown = tuple(each for each in waiting if now_s - each.at_s < WAITING_SHOWN_S)
         return Owners(lease=lease, waiting=shown, now_s=now_s)
 
     def close(self) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.options import json_option
 from falkirk.commands.printing import output
-from falkirk.commands.records import FoundRecord, TopicRecords, as_text, shown, time_of
+from falkirk.commands.records import FoundRecord, TopicRecords, as_text, record_time, shortened
 from falkirk.commands.running import home_to_read, local_broker, of_application
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.load import broker_of, load_application
@@ -48,7 +48,7 @@ def peek(
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
     with home_to_read(app, home) as (held, _):
-        shape = shape_of(held.path)
+        shape = recorded_shape(held.path)
         app = bound(app, held.identity)
         writers = writers_of(app, shape)
         log = topic_named(app, writers, topic)
@@ -83,7 +83,7 @@ def _as_json(found: FoundRecord, writer: Writer | None) -> dict[str, Any]:
 
 def _table(found: list[FoundRecord], writer: Writer | None, width: int) -> Table:
     """Return records as a table. The value gets the room that the other columns leave."""
-    rows = [[_place(each), time_of(each.record.timestamp_ms), _key(each.record.key)] for each in found]
+    rows = [[_place(each), record_time(each.record.timestamp_ms), _key(each.record.key)] for each in found]
     names = ["record", "time", "key"]
     if writer is not None:
         rows = [[*row, *_written(each, writer)] for row, each in zip(rows, found, strict=True)]
@@ -96,7 +96,7 @@ def _table(found: list[FoundRecord], writer: Writer | None, width: int) -> Table
         room -= least + 3
     table.add_column("value", no_wrap=True, overflow="ellipsis")
     for row, each in zip(rows, found, strict=True):
-        table.add_row(*row, shown(as_text(each.record.value), max(_VALUE_MIN, room)))
+        table.add_row(*row, shortened(as_text(each.record.value), max(_VALUE_MIN, room)))
     return table
 
 
@@ -105,7 +105,7 @@ def _place(found: FoundRecord) -> str:
 
 
 def _key(key: bytes | None) -> str:
-    return "" if key is None else shown(as_text(key), _KEY_MAX)
+    return "" if key is None else shortened(as_text(key), _KEY_MAX)
 
 
 def _written(found: FoundRecord, writer: Writer) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from shutil import copy2, copytree
 from falkirk.check import is_compacted
 from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.operators.in_epoch import State
+from falkirk.operators.in_epoch import BatchState
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.runtime.context import Context
@@ -127,7 +127,7 @@ class _Run:
         self._found, self._jobs, self._is_compacted = found, jobs, is_compacted
         self._batch, self._log = found.batch, found.log
         #: The state after the last epoch; None: unknown.
-        self._state: State | None = {} if self._log.known_from == 0 else None
+        self._state: BatchState | None = {} if self._log.known_from == 0 else None
 
     def run(self) -> None:
         for epoch in self._found.epochs:
@@ -195,7 +195,7 @@ class _Run:
         first, last = epoch.first.get(log, {}).get(0, 0), epoch.last.get(log, {}).get(0, 0)
         return all(other.real.is_there(e) for e in other.complete(EpochNumber(first), EpochNumber(last)))
 
-    def _saved(self, epoch: Epoch) -> State | None:
+    def _saved(self, epoch: Epoch) -> BatchState | None:
         """Return the state after an epoch as the home has saved it, if it has."""
         real = self._log.real
         if not epoch.saved or epoch.state is None or not real.path(epoch.state).exists():

@@ -16,7 +16,7 @@ from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets
-from falkirk.theory.offsets import within
+from falkirk.theory.offsets import merged_ranges, within
 
 _NAME = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
@@ -96,7 +96,7 @@ def as_text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
 
 
-def key_of(content: Mapping[str, Any], columns: Iterable[str]) -> tuple[str | None, ...]:
+def key_texts(content: Mapping[str, Any], columns: Iterable[str]) -> tuple[str | None, ...]:
     """Return the values of these columns as texts: 1, 1.0 and "1" are equal, as Spark reads them by its schema."""
     return tuple(_text(content.get(column)) for column in columns)
 
@@ -109,7 +109,7 @@ def _text(value: Any) -> str | None:
     return f"{value}" if isinstance(value, float) else json.dumps(value, sort_keys=True, default=str)
 
 
-def shown(text: str | None, most: int) -> str:
+def shortened(text: str | None, most: int) -> str:
     """Return a text on one line, at most so long, without control characters."""
     if text is None:
         return "null"
@@ -117,7 +117,7 @@ def shown(text: str | None, most: int) -> str:
     return line if len(line) <= most and len(text) <= SHOWN_BYTES_MAX else f"{line[: max(1, most - 1)]}…"
 
 
-def time_of(timestamp_ms: int) -> str:
+def record_time(timestamp_ms: int) -> str:
     """Return the time of a record in the time zone of this machine; anyone may choose it, so it may be none."""
     try:
         return f"{datetime.fromtimestamp(timestamp_ms / 1000).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
@@ -161,12 +161,12 @@ class TopicRecords:
         wanted = sorted(asked)
         found: dict[RecordPlace, FoundRecord | str] = {at: why for at in wanted if (why := self._why_not(at))}
         for topic in dict.fromkeys(at.topic for at in wanted):
-            runs = _runs([at for at in wanted if at.topic == topic and at not in found])
-            while runs:  # at once one run of each partition
-                part = {p: several.pop(0) for p, several in runs.items()}
+            ranges = _ranges(at for at in wanted if at.topic == topic and at not in found)
+            while ranges:  # at once one range of each partition
+                part = {p: several.pop(0) for p, several in ranges.items()}
                 first, last = {p: r[0] for p, r in part.items()}, {p: r[1] for p, r in part.items()}
                 found |= {r.at: r for r in self._read(topic, first, last) if r.at in asked}
-                runs = {p: several for p, several in runs.items() if several}
+                ranges = {p: several for p, several in ranges.items() if several}
         gap = "the offset has no record: it is a marker of a transaction, or the record was aborted or compacted away"
         return {at: found.get(at) or self._why_not(at) or gap for at in wanted}
 
@@ -263,13 +263,11 @@ def _at_most(begin: Offsets, end: Offsets, size: int) -> Offsets:
     return {p: min(o, Offset(begin[p] + size)) for p, o in end.items()}
 
 
-def _runs(places: Iterable[RecordPlace]) -> dict[int, list[tuple[Offset, Offset]]]:
-    """Return sorted places of one topic as ranges by partition; close places are in one range."""
-    runs: dict[int, list[tuple[Offset, Offset]]] = {}
-    for at in places:
-        mine = runs.setdefault(at.partition, [])
-        if mine and at.offset <= mine[-1][1] + _NEAR:
-            mine[-1] = (mine[-1][0], Offset(at.offset + 1))
-        else:
-            mine.append((at.offset, Offset(at.offset + 1)))
-    return runs
+def _ranges(places: Iterable[RecordPlace]) -> dict[int, list[tuple[Offset, Offset]]]:
+    """Return places of one topic as ranges by partition; close places are in one range."""
+    found: dict[int, list[tuple[Offset, Offset]]] = {}
+    for partition, first, last in merged_ranges(
+        ((p.partition, p.offset, Offset(p.offset + 1)) for p in places), gap=_NEAR
+    ):
+        found.setdefault(partition, []).append((first, last))
+    return found

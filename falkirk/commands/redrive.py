@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -17,7 +17,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.shape import Shape
 from falkirk.redrive.letters import Letter, read_letters
-from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, counted, originals, waiting
+from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind, letters_to_send, originals
 from falkirk.runtime.context import Storage
 from falkirk.system.terminal import Terminal
 
@@ -74,7 +74,7 @@ def send_again(
             place, unit.dead_letters, unit.name, sources, stamped=unit.stamps_letters, added=added
         )  # fmt: skip
     notes = Notes(place)
-    kinds = counted(letters)
+    kinds = count_by_kind(letters)
     found = {
         "results": kinds["result"],
         "rows_of_files": kinds["file"],
@@ -85,7 +85,7 @@ def send_again(
         "refused": 0,
     }
     if dry_run:
-        todo = waiting(letters, notes.read())
+        todo = letters_to_send(letters, notes.read())
         found["foreign"] += notes.foreign
         return {"waiting": len(todo), **found}
     notes.prepare()
@@ -93,7 +93,7 @@ def send_again(
     sender = RedriveSender(connection, notes, home.identity)
     # After the fence no other process sends, and all sent records are noted.
     notes.begin()
-    todo, sent = waiting(letters, notes.read()), 0
+    todo, sent = letters_to_send(letters, notes.read()), 0
     found["foreign"] += notes.foreign
     for i in range(0, len(todo), AT_ONCE):
         records, gone = originals(todo[i : i + AT_ONCE], connection)
@@ -106,7 +106,7 @@ def send_again(
 @contextmanager
 def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
     with home_of(app, home) as (held, _runs):
-        yield held, shape_of(held.path)
+        yield held, recorded_shape(held.path)
 
 
 _MEANING = {

@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from falkirk.commands.offline.application import OfflineApplication, Past, PastCut, Preview
-from falkirk.commands.offline.targets import RollbackTarget, shown, target_of
+from falkirk.commands.offline.targets import RollbackTarget, cut_text, rollback_target
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.commands.running import of_application, offline
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED_COMMAND
@@ -108,7 +108,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
 
 def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview]:
     """Return the state that a text names, and the effect of a rollback to it."""
-    target = target_of(visit, to, time.time())
+    target = rollback_target(visit, to, time.time())
     return target, visit.preview(target.asked)
 
 
@@ -184,7 +184,7 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
 
 def _show(target: RollbackTarget, preview: Preview) -> None:
     if target.cut is not None:
-        _out.print(f"Back to state {shown(target.cut)}.")
+        _out.print(f"Back to state {cut_text(target.cut)}.")
     texts = ("unit", "from", "to", "made", "why")
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:

@@ -72,12 +72,12 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
     def on_status(status: dict[str, Any]) -> None:
         line.update(status_line(app, status))
         if metrics is not None:
-            metrics.take(status)
+            metrics.update(status)
         on_end(status)
 
     def on_end(status: dict[str, Any]) -> None:
         if spans is not None:
-            spans.take(status)
+            spans.update(status)
 
     def say(text: str) -> None:
         _say(text)
@@ -164,12 +164,12 @@ def status_line(app: Application, status: dict[str, Any]) -> str:
         aged = f", checkpoint {age:.0f} s ago" if age is not None else ""
         detail = region.get("condition") or region["detail"]  # a whole error is too long for a line
         detail = f" ({detail})" if detail else ""
-        dead = f", {counted(region['dead_letters'], 'dead letter')}" if region["dead_letters"] else ""
-        held = f", {counted(region['suppressed'], 'replayed result')} dropped" if region["suppressed"] else ""
+        dead = f", {count_text(region['dead_letters'], 'dead letter')}" if region["dead_letters"] else ""
+        held = f", {count_text(region['suppressed'], 'replayed result')} dropped" if region["suppressed"] else ""
         parts.append(f"{region['name']} {region['state']}{aged}{held}{dead}{detail}")
     parts += foreign_records(status)
     if (once := status.get("once")) is not None:
-        parts.append(f"{counted(once['left'], 'record')} left")
+        parts.append(f"{count_text(once['left'], 'record')} left")
     return f"{app.name}: " + " · ".join(parts)
 
 
@@ -177,11 +177,11 @@ def foreign_records(status: Mapping[str, Any]) -> Iterator[str]:
     """Yield a text for each topic with records of others, from the status of an application."""
     for other in status.get("foreign") or ():
         yield (
-            f"{other['topic']} has {counted(other['count'], 'record')} that this application did not write and "
+            f"{other['topic']} has {count_text(other['count'], 'record')} that this application did not write and "
             f"ignores (first: partition {other['partition']}, offset {other['offset']}, {other['reason']})"
         )
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural if need be."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -26,10 +26,10 @@ from falkirk.system.terminal import Terminal
 
 _out = Terminal()
 
-Command = Callable[..., None]
+_Command = Callable[..., None]
 
 
-def of_application(command: Command) -> Command:
+def of_application(command: _Command) -> _Command:
     """Add the argument and options that name the application."""
     for option in (
         home_option,

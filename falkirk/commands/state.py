@@ -8,13 +8,13 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.kept_state import KeptState, batch_states, checkpoint_of, live_state
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.kept_state import KeptState, batch_states, live_state, newest_checkpoint
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.offline.unchanged import read_unchanged
 from falkirk.commands.options import file_argument, home_option, json_option
 from falkirk.commands.printing import output
-from falkirk.commands.records import shown
-from falkirk.commands.run import counted
+from falkirk.commands.records import shortened
+from falkirk.commands.run import count_text
 from falkirk.commands.running import home_to_read
 from falkirk.declare.load import load_application
 from falkirk.home.folder import Home
@@ -50,7 +50,7 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
     """
     app = load_application(file)
     with home_to_read(app, home) as (held, _):
-        shape = shape_of(held.path)
+        shape = recorded_shape(held.path)
         unit = shape.require_region(processor)
         region = next((r for r in shape.regions if r.name == unit), None)
         if region is not None:
@@ -66,7 +66,7 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
 
 
 def _live(region: RegionLogs, home: Home, application: str, key: tuple[str, ...], limit: int) -> KeptState:
-    checkpoint_of(region, home)  # without one, Spark need not start
+    newest_checkpoint(region, home)  # without one, Spark need not start
     from falkirk.local.spark import session
 
     spark = session(application, master="local[2]", brief=True, shows_log=False)
@@ -94,11 +94,11 @@ def _print(out: Terminal, found: KeptState, region: RegionLogs | None) -> None:
         table.add_row(*(_cell(row.get(name), region) for name in found.columns))
     out.print(table)
     more = f"; the first {len(found.rows):,} are shown" if len(found.rows) < found.count else ""
-    out.print(f"{counted(found.count, 'row')}{more}")
+    out.print(f"{count_text(found.count, 'row')}{more}")
 
 
 def _cell(value: Any, region: RegionLogs | None) -> str:
     if isinstance(value, Mapping) and region is not None and {"source", "partition", "offset"} <= set(value):
         return f"{region.sources[int(value['source'])]}/{value['partition']}@{value['offset']}"
     text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return shown(text, _CELL_MAX)
+    return shortened(text, _CELL_MAX)

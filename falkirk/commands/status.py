@@ -27,7 +27,7 @@ from falkirk.system.terminal import Terminal
 from falkirk.system.times import when
 
 #: The time between two looks of `--watch`.
-LOOK_S = 1.0
+_POLL_S = 1.0
 #: The detail of a region with twins, by whether the second query runs.
 _TWINS = {True: "twins", False: "one of its twins"}
 _STATES = {"running": "green", "failed": "red", "stopped": "dim"}
@@ -157,7 +157,7 @@ def _redraw(look: Callable[[], SeenStatus], terminal: Terminal, wait: Callable[[
     with Live(console=terminal, auto_refresh=False) as live:
         while True:
             live.update(picture(look(), time.time()), refresh=True)
-            wait(LOOK_S)
+            wait(_POLL_S)
 
 
 def _report(
@@ -175,7 +175,7 @@ def _report(
                 click.echo(json.dumps(seen.as_json()))
             else:
                 terminal.print(f"{datetime.now():%H:%M:%S} {seen.line}", soft_wrap=True)
-        wait(LOOK_S)
+        wait(_POLL_S)
 
 
 def picture(seen: SeenStatus, now_s: float) -> RenderableType:

@@ -76,7 +76,7 @@ def _saving(file: Path) -> tuple[str, ...]:
     return *local_broker.SHORT_RUN, f"-XX:ArchiveClassesAtExit={file}", "-Xlog:cds*=error"
 
 
-def application(home: Path) -> Application:
+def _application(home: Path) -> Application:
     """Return the training application."""
     app = Application("training", home=home)
     app.source("events", Kafka("events", schema="word STRING NOT NULL, n INT", key="word"))
@@ -107,7 +107,7 @@ def main() -> None:
     topics.create("events", 2, {})
     producer = Producer({"bootstrap.servers": sys.argv[1]})
     session("training", master="local[32]", settings=_class_path())
-    query = run_here(application(Path("home")), connection, create_topics=True)
+    query = run_here(_application(Path("home")), connection, create_topics=True)
     for number in range(_ROUNDS):
         before = _ends(topics)
         for n in range(40):

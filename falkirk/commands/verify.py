@@ -108,7 +108,7 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     """
     from falkirk.audit import AuditOutcome
     from falkirk.audit import audit as run_audit
-    from falkirk.audit.shown import as_json, findings_table
+    from falkirk.audit.shown import finding_values, findings_table
     from falkirk.local.spark import session
 
     app = load_application(file)
@@ -116,7 +116,7 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     spark = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
     found = run_audit(app, connection, spark, rows)
     if as_json_:
-        click.echo(json.dumps([as_json(finding) for finding in found], indent=1))
+        click.echo(json.dumps([finding_values(finding) for finding in found], indent=1))
     else:
         Terminal().print(findings_table(found))
     sys.exit(1 if any(finding.outcome is AuditOutcome.DIFFERS for finding in found) else 0)

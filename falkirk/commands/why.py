@@ -9,20 +9,20 @@ import click
 from rich.text import Text
 from rich.tree import Tree
 
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.offline.unchanged import read_unchanged
 from falkirk.commands.options import json_option
 from falkirk.commands.origins import Origins
 from falkirk.commands.printing import output
-from falkirk.commands.records import TopicRecords, place_of_text, shown, time_of
-from falkirk.commands.run import counted
+from falkirk.commands.records import TopicRecords, place_of_text, record_time, shortened
+from falkirk.commands.run import count_text
 from falkirk.commands.running import home_to_read, local_broker, of_application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.plan.requests import bound
 from falkirk.runtime.context import Storage
 from falkirk.system.times import when
 
-Values = Mapping[str, Any]
+_Values = Mapping[str, Any]
 #: So many characters of a key and of a value are shown, however wide the terminal; and of a value at least so many.
 _KEY_MAX, _VALUE_MAX, _VALUE_MIN = 40, 400, 12
 #: The width of a level of the tree.
@@ -59,7 +59,7 @@ def why(
     app = load_application(file)
     connection, at = broker_of(app, local_broker() if local else broker), place_of_text(record)
     with home_to_read(app, home) as (held, _):
-        shape = shape_of(held.path)
+        shape = recorded_shape(held.path)
         place = Storage(home=held, connection=connection)
         named = bound(app, held.identity)
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
@@ -71,10 +71,10 @@ def why(
         click.echo(json.dumps(found, indent=1))
     else:
         out = output()
-        out.print(tree_of(found, out.width), soft_wrap=True)
+        out.print(origin_tree(found, out.width), soft_wrap=True)
 
 
-def tree_of(found: Values, width: int) -> Tree:
+def origin_tree(found: _Values, width: int) -> Tree:
     """Return a result, or an epoch, with its origin as a tree. Args: width: of a line."""
     if found["record"] is None:
         origin = found["origin"]
@@ -85,30 +85,30 @@ def tree_of(found: Values, width: int) -> Tree:
     return tree
 
 
-def _add_origin(tree: Tree, found: Values, width: int) -> None:
+def _add_origin(tree: Tree, found: _Values, width: int) -> None:
     if found["origin"] is not None:
         _add_unit(tree, found["origin"], width)
 
 
-def _add_unit(tree: Tree, origin: Values, width: int) -> None:
-    lines = [shown(line, width) for line in _TOLD[origin["kind"]](origin)]
+def _add_unit(tree: Tree, origin: _Values, width: int) -> None:
+    lines = [shortened(line, width) for line in _TOLD[origin["kind"]](origin)]
     below = tree.add(Text.assemble((lines[0], "yellow"), *(f"\n{line}" for line in lines[1:])))
     for each in origin.get("inputs", ()):
         _add_record(below, each, width - _INDENT)
     same = origin.get("same_key")
     if same is not None:
-        part = below.add(Text(shown(_same_key(same), width - _INDENT)))
+        part = below.add(Text(shortened(_same_key(same), width - _INDENT)))
         for each in same["records"]:
             _add_record(part, each, width - 2 * _INDENT, is_alike=True)
     for read in origin.get("reads", ()):
-        part = below.add(Text(shown(_read(read), width - _INDENT)))
+        part = below.add(Text(shortened(_read(read), width - _INDENT)))
         for each in read.get("records", ()):
             _add_record(part, each, width - 2 * _INDENT)
         for each in read.get("origins", ()):
             _add_unit(part, each, width - 2 * _INDENT)
 
 
-def _add_record(tree: Tree, found: Values, width: int, *, is_alike: bool = False) -> None:
+def _add_record(tree: Tree, found: _Values, width: int, *, is_alike: bool = False) -> None:
     """Add an input record. Args: is_alike: it has the same units as the first record, which are not repeated."""
     below = tree.add(_record(found, width, is_result=False))
     if not is_alike:
@@ -118,28 +118,28 @@ def _add_record(tree: Tree, found: Values, width: int, *, is_alike: bool = False
         _add_record(below, each, width - _INDENT, is_alike=True)
 
 
-def _record(found: Values, width: int, *, is_result: bool) -> Text:
+def _record(found: _Values, width: int, *, is_result: bool) -> Text:
     record = found["record"]
     place = f"{record['topic']}/{record['partition']}@{record['offset']}"
     if found["missing"] is not None:
-        return Text(shown(f"{place}  is not there: {found['missing']}", width))
-    parts = [time_of(record["timestamp_ms"])]
+        return Text(shortened(f"{place}  is not there: {found['missing']}", width))
+    parts = [record_time(record["timestamp_ms"])]
     if record["key"] is not None:
-        parts.append(f"key {shown(record['key'], _KEY_MAX)}")
+        parts.append(f"key {shortened(record['key'], _KEY_MAX)}")
     parts += ["made invalid by a rollback or a later incarnation"] if record["void"] else []
     parts += [f"foreign: {found['foreign']}"] if "foreign" in found else []
     rest = "".join(f"  {part}" for part in parts)
     room = width if is_result else width - len(place) - len(rest) - 2
-    value = shown(record["value"], max(_VALUE_MIN, min(room, _VALUE_MAX)))
+    value = shortened(record["value"], max(_VALUE_MIN, min(room, _VALUE_MAX)))
     style = "bold" if is_result else "cyan" if found["origin"] is None else ""
     return Text.assemble((place, style), rest, "\n" if is_result else "  ", value)
 
 
-def _copy(origin: Values) -> Iterator[str]:
+def _copy(origin: _Values) -> Iterator[str]:
     yield f"copied from the held log of {origin['unit']}, after a checkpoint covered it"
 
 
-def _live(origin: Values) -> Iterator[str]:
+def _live(origin: _Values) -> Iterator[str]:
     run, point = origin["incarnation"], origin["checkpoint"]
     what = "a dead letter of live region" if origin["dead_letter"] else "live region"
     since = f", since {when(run['opened_at_s'])}" if run["opened_at_s"] is not None else ""
@@ -154,10 +154,10 @@ def _live(origin: Values) -> Iterator[str]:
     yield from _code(origin)
 
 
-def _batch(origin: Values) -> Iterator[str]:
+def _batch(origin: _Values) -> Iterator[str]:
     epoch = origin["epoch"]
     row = "" if origin.get("row") is None else f", row {origin['row']}"
-    rows = f"; the epoch has {counted(epoch['rows'], 'result')}" if epoch.get("made_at_s") is not None else ""
+    rows = f"; the epoch has {count_text(epoch['rows'], 'result')}" if epoch.get("made_at_s") is not None else ""
     what = "a dead letter of batch" if origin.get("dead_letter") else "batch"
     yield f"{what} {origin['unit']}, epoch {epoch['number']}{row}{rows}"
     if epoch.get("decided_at_s"):
@@ -174,28 +174,28 @@ def _batch(origin: Values) -> Iterator[str]:
     yield from _code(origin)
 
 
-def _code(origin: Values) -> Iterator[str]:
+def _code(origin: _Values) -> Iterator[str]:
     lines = [f"{p['name']}: {p['declared'] or 'not declared in this file'}" for p in origin["processors"]]
     yield from lines
     declared = {p["declared"] for p in origin["processors"]}
     yield from (f"  {step}" for step in origin.get("steps", ()) if step not in declared)
 
 
-def _same_key(same: Values) -> str:
+def _same_key(same: _Values) -> str:
     if same["columns"] is None:
         return f"earlier records of its key are not listed: {same['note']}"
     key = ", ".join(
-        f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in zip(same["columns"], same["values"], strict=True)
+        f"{c}={shortened(json.dumps(v), _KEY_MAX)}" for c, v in zip(same["columns"], same["values"], strict=True)
     )
     number, whole = len(same["records"]), "all" if same["has_all"] else "the last"
-    sentence = f"{whole} {counted(number, 'earlier record')}" if number else "no earlier records"
+    sentence = f"{whole} {count_text(number, 'earlier record')}" if number else "no earlier records"
     notes = ["records that a filter drops are listed too"] if same["filters"] and number else []
     notes += [same["note"]] if same["note"] else []
     looked = f"{same['looked_at']:,} looked at"
     return f"{sentence} with {key or 'any key'} ({'; '.join([looked, *notes])})"
 
 
-def _read(read: Values) -> str:
+def _read(read: _Values) -> str:
     if read["kind"] == "view":
         return f"read the view of {_name(read['log'])}: its epoch {read['epoch']}"
     if read["kind"] == "epochs":
@@ -204,16 +204,16 @@ def _read(read: Values) -> str:
     if read["kind"] == "files":
         more = f" and {read['count'] - len(read['files']):,} more" if read["count"] > len(read["files"]) else ""
         folder = read["folder"] or _name(read["log"])
-        return f"read {counted(read['count'], 'file')} of {folder}: {', '.join(read['files'])}{more}"
+        return f"read {count_text(read['count'], 'file')} of {folder}: {', '.join(read['files'])}{more}"
     ranges = ", ".join(f"{read['log']}/{p}@{first} to {last - 1}" for p, (first, last) in read["ranges"].items())
     sentence = (
-        f"read {counted(read['count'], 'record')}: {ranges}" if ranges else f"read no new records of {read['log']}"
+        f"read {count_text(read['count'], 'record')}: {ranges}" if ranges else f"read no new records of {read['log']}"
     )
     number = len(read["records"])
     if read["note"]:
         return f"{sentence}. {read['note'].capitalize()}"
     if read["alike"]:
-        key = ", ".join(f"{c}={shown(json.dumps(v), _KEY_MAX)}" for c, v in read["alike"].items())
+        key = ", ".join(f"{c}={shortened(json.dumps(v), _KEY_MAX)}" for c, v in read["alike"].items())
         return f"{sentence}. Those with {key} ({read['looked_at']:,} looked at):"
     return (
         f"{sentence}. The first {number:,}:" if 0 < number < read["count"] else f"{sentence}" + (":" if number else "")
@@ -231,4 +231,4 @@ def _name(log: str) -> str:
 
 
 #: The words about a unit, by the kind of origin.
-_TOLD: Mapping[str, Callable[[Values], Iterator[str]]] = {"copy": _copy, "live": _live, "batch": _batch}
+_TOLD: Mapping[str, Callable[[_Values], Iterator[str]]] = {"copy": _copy, "live": _live, "batch": _batch}

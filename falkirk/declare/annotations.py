@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin
 
-from falkirk.declare.checks import place_of
+from falkirk.declare.checks import body_location
 from falkirk.declare.parts import Stamped, View
 from falkirk.declare.stream import Body, Stream
 from falkirk.errors import DefinitionError
@@ -55,12 +55,14 @@ def refuse_marks(body: Body) -> None:
     Raises: DefinitionError: `MARK_MISPLACED`; as `marks_of`.
     """
     for parameter, mark in marks_of(body).items():
-        raise MARK_MISPLACED.error(where=place_of(body), parameter=parameter, body=body.__name__, mark=mark.__name__)
+        raise MARK_MISPLACED.error(
+            where=body_location(body), parameter=parameter, body=body.__name__, mark=mark.__name__
+        )
 
 
 def _unknown(body: Body, parameter: str, annotation: object) -> DefinitionError:
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return ANNOTATION_UNKNOWN.error(where=place_of(body), parameter=parameter, annotation=text, body=body.__name__)
+    return ANNOTATION_UNKNOWN.error(where=body_location(body), parameter=parameter, annotation=text, body=body.__name__)
 
 
 def _ours(annotation: object) -> list[object]:

@@ -15,6 +15,7 @@ from falkirk.declare.annotations import marks_of, refuse_marks
 from falkirk.declare.checks import (
     HISTORY_MAX,
     as_delivery,
+    body_location,
     by_clock_or_rows,
     by_time,
     check_counts,
@@ -22,7 +23,6 @@ from falkirk.declare.checks import (
     check_fenced,
     check_history,
     check_name,
-    place_of,
     policy_misplaced,
 )
 from falkirk.declare.cut import ByTime, Cut, OnArrival
@@ -167,7 +167,7 @@ class Application:
         def declare(body: Body) -> Body:
             refuse_marks(body)
             reads = tuple(inspect.signature(body).parameters)
-            where = place_of(body)
+            where = body_location(body)
             self.add_processor(
                 body.__name__, body, reads=reads, policy=policy or DEFAULT_POLICY, where=where, engine=engine
             )
@@ -266,7 +266,7 @@ class Application:
         self, cut: Cut | ByTime, policy: Policy, state: str | None, iteration: Iteration | None = None
     ) -> Callable[[Body], Body]:
         def declare(body: Body) -> Body:
-            name, where = body.__name__, place_of(body)
+            name, where = body.__name__, body_location(body)
             parameters = inspect.signature(body).parameters
             if (state is not None) != (name in parameters):
                 raise STATE_UNDECLARED.error(

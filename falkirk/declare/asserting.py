@@ -10,12 +10,12 @@ from falkirk.errors.conditions.declare import NOT_A_FUNCTION
 from falkirk.errors.location import SourceLocation, caller
 
 #: The attribute of a function that holds the user's assertion.
-WORD = "__falkirk_deterministic__"
+ASSERTION_ATTRIBUTE = "__falkirk_deterministic__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class DeterminismAssertion:
     """A user's assertion that a function is deterministic.
 
     Args: name: of the function. where: the line of the assertion. because: the user's reason.
@@ -49,11 +49,13 @@ def deterministic(function: Any = None, /, *, because: str = "") -> Any:
     return _marked(function, where, because)
 
 
-def word_of(function: object) -> Word | None:
+def assertion_of(function: object) -> DeterminismAssertion | None:
     """Return the assertion about a function, or about the function that it wraps, or None."""
     found: Any = function
-    word = getattr(inspect.unwrap(found, stop=lambda wrapper: hasattr(wrapper, WORD)), WORD, None)
-    return word if isinstance(word, Word) else None
+    assertion = getattr(
+        inspect.unwrap(found, stop=lambda wrapper: hasattr(wrapper, ASSERTION_ATTRIBUTE)), ASSERTION_ATTRIBUTE, None
+    )
+    return assertion if isinstance(assertion, DeterminismAssertion) else None
 
 
 def _marked(function: Any, where: SourceLocation, because: str) -> Any:
@@ -63,7 +65,7 @@ def _marked(function: Any, where: SourceLocation, because: str) -> Any:
     marked = function if inner is None or isinstance(function, functools.partial) else inner
     name = getattr(marked, "__name__", type(marked).__name__)
     try:
-        setattr(marked, WORD, Word(name=name, where=where, because=because))
+        setattr(marked, ASSERTION_ATTRIBUTE, DeterminismAssertion(name=name, where=where, because=because))
     except (AttributeError, TypeError):  # a function in C
         return _marked(functools.wraps(function)(lambda *args, **named: function(*args, **named)), where, because)
     return function

@@ -58,7 +58,7 @@ def by_time(
     return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
 
-def place_of(body: Body) -> SourceLocation:
+def body_location(body: Body) -> SourceLocation:
     code = body.__code__
     text = f"def {body.__name__}({', '.join(inspect.signature(body).parameters)})"
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)

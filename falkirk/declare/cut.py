@@ -34,7 +34,7 @@ class Cut(Protocol):
     def may_be_due(self, *, now_s: float, last_at_s: float) -> bool:
         """Return whether the epoch may be complete, so that reading the ends of the input is worthwhile."""
 
-    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+    def end_of_epoch(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """Return the end of the epoch that begins at `first`, or None if it is not complete.
 
         Args: ends: the present ends of the input. now_s: the time. last_at_s: the time of the previous cut, or of the
@@ -61,9 +61,9 @@ class ByClock:
         """See `Cut`."""
         return math.floor(now_s / self.every_s) != math.floor(last_at_s / self.every_s)
 
-    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+    def end_of_epoch(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        is_due = self.may_be_due(now_s=now_s, last_at_s=last_at_s) and waiting(first, ends)
+        is_due = self.may_be_due(now_s=now_s, last_at_s=last_at_s) and records_between(first, ends)
         return at_most(self.records_max, first, ends) if is_due else None
 
 
@@ -80,9 +80,9 @@ class ByRows:
         """See `Cut`."""
         return True
 
-    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+    def end_of_epoch(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return at_most(self.rows, first, ends) if waiting(first, ends) >= self.rows else None
+        return at_most(self.rows, first, ends) if records_between(first, ends) >= self.rows else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +101,9 @@ class OnArrival:
         """See `Cut`."""
         return True
 
-    def take(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
+    def end_of_epoch(self, first: Positions, ends: Positions, *, now_s: float, last_at_s: float) -> Positions | None:
         """See `Cut`."""
-        return at_most(self.records_max, first, ends) if waiting(first, ends) else None
+        return at_most(self.records_max, first, ends) if records_between(first, ends) else None
 
 
 def at_most(records: int, first: Positions, ends: Positions) -> Positions:
@@ -111,7 +111,7 @@ def at_most(records: int, first: Positions, ends: Positions) -> Positions:
 
     Each log and partition contributes in proportion to its waiting records, so that none falls behind.
     """
-    left = waiting(first, ends)
+    left = records_between(first, ends)
     if left <= records:
         return ends
     taken: Positions = {}
@@ -191,6 +191,6 @@ class ByTime:
         return due, then
 
 
-def waiting(first: Positions, ends: Positions) -> int:
+def records_between(first: Positions, ends: Positions) -> int:
     """Return the number of records between two positions."""
     return sum(end - first[log].get(p, 0) for log, partitions in ends.items() for p, end in partitions.items())

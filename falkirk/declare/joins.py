@@ -7,21 +7,21 @@ from typing import Any
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.nodes import Node, Step, alias_of, steps_since, timed_by
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.declare.watermark import Watermark, seconds
+from falkirk.declare.watermark import Watermark, interval_text
 from falkirk.declare.windows import unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import JOIN_INVALID
 from falkirk.errors.location import SourceLocation
 
 #: The kinds of joins, by PySpark's names for them.
-KINDS = {
+_KINDS = {
     "inner": "inner",
     **dict.fromkeys(("left", "leftouter", "left_outer"), "left"),
     **dict.fromkeys(("right", "rightouter", "right_outer"), "right"),
     **dict.fromkeys(("outer", "full", "fullouter", "full_outer"), "full"),
 }
 #: Those of joins as of the time of a record.
-_KINDS_ASOF = {name: kind for name, kind in KINDS.items() if kind in ("inner", "left")}
+_KINDS_ASOF = {name: kind for name, kind in _KINDS.items() if kind in ("inner", "left")}
 #: Calls that have the form that they need, by whether the join is as of the time of a record.
 _EXAMPLES = {
     False: 'left.join(right, F.expr("left.id = right.id AND right.at BETWEEN left.at AND left.at + INTERVAL 10 '
@@ -64,13 +64,13 @@ class TimedJoin:
 
     def __str__(self) -> str:
         on = ", ".join(self.on) if isinstance(self.on, tuple) else str(self.on._jc.toString())
-        within = "" if self.within_us is None else f" within {seconds(self.within_us)}"
+        within = "" if self.within_us is None else f" within {interval_text(self.within_us)}"
         times = " and ".join(map(str, self.watermarks))
         kind = f"{self.how} as-of join" if self.as_of else f"{self.how} join"
         return f"{kind} of {self.names[0]} and {self.names[1]} on {on}{within}, times {times}"
 
 
-def timed_join(
+def declared_join(
     on: object,
     how: object,
     within: Duration | None,
@@ -85,7 +85,7 @@ def timed_join(
     Raises: DefinitionError: `JOIN_INVALID`, `DURATION_MALFORMED`.
     """
     first, second = watermarks
-    kinds, limit = (_KINDS_ASOF, "tolerance") if as_of else (KINDS, "within")
+    kinds, limit = (_KINDS_ASOF, "tolerance") if as_of else (_KINDS, "within")
     kind = kinds.get(how) if isinstance(how, str) else None
     if kind is None:
         raise invalid(where, f"how={how!r} is none of {', '.join(kinds)}", as_of=as_of)
@@ -114,7 +114,7 @@ def join_of(
     timed = [timed_by(node) for node in both]
     first, second = (None if step is None else step.arguments[0] for step in timed)
     names = (alias_of(both[0]), alias_of(both[1]))
-    made = timed_join(on, how, within, names, (first, second), where, as_of=as_of)
+    made = declared_join(on, how, within, names, (first, second), where, as_of=as_of)
     for node, step, name in zip(both, timed, names, strict=True):
         column = "" if step is None else step.arguments[0].column
         if step is not None and column not in unchanged({column}, steps_since(step, node)):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from falkirk.declare.asserting import Word, word_of
+from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.cut import ByTime, Cut
 from falkirk.declare.endpoints import Endpoint, Kafka
 from falkirk.declare.policy import Delivery, Policy
@@ -75,9 +75,9 @@ class DeclaredProcessor:
     newest_of: str = ""
 
     @property
-    def word(self) -> Word | None:
+    def assertion(self) -> DeterminismAssertion | None:
         """The user's assertion about the processor's function, or None."""
-        return word_of(self.body)
+        return assertion_of(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from enum import StrEnum
 from falkirk.errors.conditions.declare import DURATION_MALFORMED, INTERVAL_TOO_SHORT
 from falkirk.errors.conditions.objective import OBJECTIVE_CONTRADICTED
 from falkirk.errors.location import caller
-from falkirk.theory.objective import Measurements, choose
+from falkirk.theory.ids import EpochNumber
+from falkirk.theory.objective import Measurements, choose_interval
 
 #: A number of seconds, a text such as ``"30 seconds"``, or a `timedelta`.
 Duration = str | float | timedelta
@@ -151,10 +152,10 @@ class Lazy(Periodic):
     def interval_s(self) -> float:
         """See Policy. With an objective: the interval before the first measurement."""
         if self.goal_s is not None:
-            return choose(self.goal_s, Measurements(), standby=False).interval_s
+            return choose_interval(self.goal_s, Measurements(), standby=False).interval_s
         return duration_s(self.interval)
 
-    def saves(self, epoch: int, since_s: float) -> bool:
+    def saves(self, epoch: EpochNumber, since_s: float) -> bool:
         """Return whether to save at a complete epoch. Args: since_s: seconds since a state was last saved."""
         return since_s >= self.interval_s if self.when is None else bool(self.when(epoch))
 

@@ -18,7 +18,7 @@ from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
 from falkirk.declare.watermark import watermark
-from falkirk.declare.windows import divided, without_time
+from falkirk.declare.windows import split_windows, without_time
 from falkirk.errors.conditions.declare import (
     AGGREGATE_MISSING,
     AGGREGATE_MISSING_COLUMN,
@@ -362,7 +362,7 @@ class GroupedStream(Generic[_S]):
 
     def _aggregated(self, operation: str, aggregates: tuple[Any, ...], where: SourceLocation) -> _S:
         """Return the stream after an aggregation. Without an event time, a window is a key like any other."""
-        windows, _ = divided(self._keys)
+        windows, _ = split_windows(self._keys)
         timed = timed_by(self._node) if windows else None
         arguments: tuple[Any, ...] = (self._keys,) if operation == "count" else (self._keys, aggregates)
         if timed is not None:

@@ -85,7 +85,7 @@ class ReloadingContext:
         self._tls, self._say = tls, say
         self._seen = self._version()
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Reload the files if they have changed. Open connections keep their certificate."""
         found = self._version()
         if found == self._seen:

@@ -26,7 +26,7 @@ class Watermark:
     ahead_us: int
 
     def __str__(self) -> str:
-        return f"{self.column}, {seconds(self.delay_us)}, {seconds(self.ahead_us)} ahead"
+        return f"{self.column}, {interval_text(self.delay_us)}, {interval_text(self.ahead_us)} ahead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Expiry:
     after_us: int
 
     def __str__(self) -> str:
-        return f"{seconds(self.after_us)} after {self.watermark}"
+        return f"{interval_text(self.after_us)} after {self.watermark}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def watermark_of_state(options: Mapping[str, Any]) -> Watermark | None:
     return None if found is None else found.watermark
 
 
-def seconds(duration_us: int) -> str:
+def interval_text(duration_us: int) -> str:
     """Return a duration as text that names no other duration. Homes compare these texts.
 
     Most texts have six digits at most, as homes of earlier versions have recorded them.

@@ -50,7 +50,7 @@ def window_of(key: Any) -> Window | None:
     return Window(name=name or str(node.functionName()), column=column, **dict(zip(_INTERVALS, texts, strict=False)))
 
 
-def divided(keys: Sequence[Any]) -> tuple[list[Window], list[Any]]:
+def split_windows(keys: Sequence[Any]) -> tuple[list[Window], list[Any]]:
     """Return the windows among keys, and the other keys."""
     found = [(window_of(key), key) for key in keys]
     return [window for window, _ in found if window is not None], [key for window, key in found if window is None]
@@ -82,7 +82,7 @@ def is_in_one_partition(step: Recorded, before: Sequence[Recorded], keys: Collec
         key = step.arguments[1]["key"]
         others = [key] if isinstance(key, str) else list(key)
     else:
-        _, others = divided(step.arguments[0])
+        _, others = split_windows(step.arguments[0])
     named = {str(c._jc.toString()) if hasattr(c, "_jc") else str(c) for c in others}
     return bool(keys) and set(keys) <= unchanged(keys, before) & named
 

@@ -19,8 +19,7 @@ from pyspark.sql.types import (
 from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.python import expressions
 from falkirk.analysis.structure import KnownLeaves
-from falkirk.differential.rows import OURS
-from falkirk.differential.schemas import timed
+from falkirk.differential.schemas import timed_schema
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.differential import (
     NON_DETERMINISTIC,
@@ -33,6 +32,7 @@ from falkirk.errors.conditions.differential import (
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.empty import no_rows
+from falkirk.frames.names import PREFIX
 from falkirk.frames.quiet import quiet
 from falkirk.frames.stamped import check_names
 
@@ -52,7 +52,7 @@ def applied(
     try:
         with quiet():
             like = how(rows)
-            with_ours = how(no_rows(rows.sparkSession, timed(rows.schema, 1)))
+            with_ours = how(no_rows(rows.sparkSession, timed_schema(rows.schema, 1)))
             plan = like._jdf.queryExecution().analyzed()
             is_deterministic = bool(plan.deterministic()) and not _has(plan, rows, "CURRENT_LIKE")
     except (*SPARK_ERRORS, TypeError) as error:
@@ -79,7 +79,7 @@ def _sees_ours(rows: DataFrame) -> bool:
     """Whether a step does more with Falkirk's own columns than pass them on."""
     for one in expressions(rows._jdf.queryExecution().analyzed(), into=False):
         names = one.references().toSeq()
-        ours = any(names.apply(i).name().startswith(OURS) for i in range(names.size()))
+        ours = any(names.apply(i).name().startswith(PREFIX) for i in range(names.size()))
         if ours and str(one.getClass().getSimpleName()) != "AttributeReference":
             return True
     return len(set(rows.columns)) != len(rows.columns)

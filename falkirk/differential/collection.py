@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from falkirk.analysis.columns import require
+from falkirk.analysis.columns import require_columns
 from falkirk.differential.checks import applied, check_same_columns, checked
 from falkirk.differential.graph import (
     Concat,
@@ -29,16 +29,16 @@ from falkirk.differential.graph import (
     Joined,
     Left,
     LoopGraph,
+    LoopNode,
     LoopVariable,
     Mapped,
-    Node,
     Reduced,
     Result,
     Scope,
     loop_left,
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
-from falkirk.differential.rows import DIFFERENCE, OURS
+from falkirk.differential.rows import DIFFERENCE
 from falkirk.errors.conditions.differential import (
     AGGREGATE_INVALID,
     KEYS_DIFFER,
@@ -47,6 +47,7 @@ from falkirk.errors.conditions.differential import (
     UNTIL_IN_ITERATE,
 )
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.names import PREFIX
 from falkirk.frames.stamped import check_names, is_star
 
 
@@ -72,7 +73,7 @@ class Collection:
     Args: like: an empty DataFrame with the same columns; Spark infers from it the type of an expression over them.
     """
 
-    def __init__(self, node: Node, like: DataFrame) -> None:
+    def __init__(self, node: LoopNode, like: DataFrame) -> None:
         self._node, self._like = node, like
 
     @property
@@ -196,11 +197,13 @@ class Collection:
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _made(self, node: Node) -> "Collection":
+    def _made(self, node: LoopNode) -> "Collection":
         return Collection(node, self._like.sparkSession.createDataFrame([], node.schema))
 
     def _require(self, names: Sequence[str], operation: str, where: SourceLocation | None = None) -> None:
-        require(names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}.")
+        require_columns(
+            names, self.columns, where or caller(), lambda name: f"{operation}(): there is no column {name!r}."
+        )
 
     def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
         where = caller()
@@ -339,7 +342,7 @@ def _loop(
     return Collection(Left(scope=around, schema=like.schema, of=variable.body, loop=scope), like)
 
 
-def _entered(node: Node, scope: Scope) -> Node:
+def _entered(node: LoopNode, scope: Scope) -> LoopNode:
     """Return a node as a scope reads it: through one `Entered` for each loop that it enters."""
     if node.scope is scope:
         return node
@@ -359,4 +362,4 @@ def _names(on: "str | Sequence[str]") -> list[str]:
 
 def _ours(rows: DataFrame) -> list[Column]:
     """Return Falkirk's own columns among those of the rows."""
-    return [F.col(c) for c in rows.columns if c.startswith(OURS)]
+    return [F.col(c) for c in rows.columns if c.startswith(PREFIX)]

@@ -15,16 +15,16 @@ from falkirk.differential.graph import (
     Holder,
     Joined,
     Left,
+    LoopNode,
     LoopVariable,
     Mapped,
-    Node,
     Reduced,
     Scope,
     Source,
     inputs_of,
 )  # fmt: skip
-from falkirk.differential.rows import Time
-from falkirk.differential.schedule import Waiting
+from falkirk.differential.rows import LoopTime
+from falkirk.differential.schedule import WaitingKey
 
 R = TypeVar("R")
 
@@ -38,8 +38,8 @@ class Evaluated(Generic[R]):
     """
 
     made: dict[int, R] = field(default_factory=dict)
-    idle: set[tuple[int, Time]] = field(default_factory=set)
-    frames: dict[tuple[int, Time], R | None] = field(default_factory=dict)
+    idle: set[tuple[int, LoopTime]] = field(default_factory=set)
+    frames: dict[tuple[int, LoopTime], R | None] = field(default_factory=dict)
     read: set[int] = field(default_factory=set)
 
 
@@ -53,15 +53,15 @@ class Evaluator(ABC, Generic[R]):
         again until their time is complete. count: the number of steps with work.
     """
 
-    def __init__(self, pending: Mapping[Waiting, Sequence[Any]], entered: set[Scope]) -> None:
-        self.pending: dict[Waiting, tuple[Any, ...]] = {key: tuple(rows) for key, rows in pending.items()}
-        self.left: dict[Waiting, tuple[Any, ...]] = {}
-        self.read: dict[tuple[str, Time], Any] = {}
+    def __init__(self, pending: Mapping[WaitingKey, Sequence[Any]], entered: set[Scope]) -> None:
+        self.pending: dict[WaitingKey, tuple[Any, ...]] = {key: tuple(rows) for key, rows in pending.items()}
+        self.left: dict[WaitingKey, tuple[Any, ...]] = {}
+        self.read: dict[tuple[str, LoopTime], Any] = {}
         self.entered = entered
         self.count = 0
         self.step: Evaluated[R] = Evaluated()
 
-    def operate(self, holder: Joined | Reduced, now: Time) -> None:
+    def operate(self, holder: Joined | Reduced, now: LoopTime) -> None:
         """See Works."""
         frames = [self.frame(node, now) for node in inputs_of(holder)]
         waiting = self._take(holder, now)
@@ -70,19 +70,19 @@ class Evaluator(ABC, Generic[R]):
             return
         self.step.made[id(holder)] = self.operated(holder, now, frames, waiting)
 
-    def _take(self, holder: Joined | Reduced, now: Time) -> dict[str, tuple[Any, ...]]:
+    def _take(self, holder: Joined | Reduced, now: LoopTime) -> dict[str, tuple[Any, ...]]:
         """Return the rows that wait for an operator at a time, by their kind; they wait no more."""
-        kinds = [*(f"parked{port}" for port in range(len(inputs_of(holder)))), "woken"]
+        kinds = [*(f"deferred{port}" for port in range(len(inputs_of(holder)))), "due"]
         return {kind: self.pending.pop((holder.name, kind, now), ()) for kind in kinds}
 
-    def frame(self, node: Node, now: Time) -> R | None:
+    def frame(self, node: LoopNode, now: LoopTime) -> R | None:
         """Return the changes of a node at a time, or None if there can be none."""
         key = (id(node), now)
         if key not in self.step.frames:
             self.step.frames[key] = self._evaluate(node, now)
         return self.step.frames[key]
 
-    def _evaluate(self, node: Node, now: Time) -> R | None:
+    def _evaluate(self, node: LoopNode, now: LoopTime) -> R | None:
         if isinstance(node, Source):
             return self.source(node)
         if isinstance(node, Mapped):
@@ -106,18 +106,18 @@ class Evaluator(ABC, Generic[R]):
             return self._union(node, [*start, self._again(node, node.name, now)], now)
         return self._again(node, node.name if isinstance(node, Left) else f"kept-{node.name}", now)
 
-    def _again(self, node: Holder, name: str, now: Time) -> R | None:
+    def _again(self, node: Holder, name: str, now: LoopTime) -> R | None:
         """Return the rows that wait for a time; several readers may read them."""
         key = (name, now)
-        if key not in self.read and (name, "parked0", now) in self.pending:
-            self.read[key] = self.taken(node, self.pending.pop((name, "parked0", now)), now)
+        if key not in self.read and (name, "deferred0", now) in self.pending:
+            self.read[key] = self.taken(node, self.pending.pop((name, "deferred0", now)), now)
         return self.reading(node, self.read[key], now) if key in self.read else None
 
-    def _union(self, node: Node, frames: Iterable[R | None], now: Time) -> R | None:
+    def _union(self, node: LoopNode, frames: Iterable[R | None], now: LoopTime) -> R | None:
         found = [frame for frame in frames if frame is not None]
         return self.union(node, found, now) if found else None
 
-    def beside(self, nodes: Sequence[Node], now: Time) -> list[R | None]:
+    def beside(self, nodes: Sequence[LoopNode], now: LoopTime) -> list[R | None]:
         """Return the changes of nodes that are read in one union."""
         return [self.frame(node, now) for node in nodes]
 
@@ -125,7 +125,11 @@ class Evaluator(ABC, Generic[R]):
 
     @abstractmethod
     def operated(
-        self, holder: Joined | Reduced, now: Time, frames: Sequence[R | None], waiting: Mapping[str, tuple[Any, ...]]
+        self,
+        holder: Joined | Reduced,
+        now: LoopTime,
+        frames: Sequence[R | None],
+        waiting: Mapping[str, tuple[Any, ...]],
     ) -> R:
         """Return the result of an operator. Args: frames: what arrives. waiting: rows that waited, by their kind."""
 
@@ -134,21 +138,21 @@ class Evaluator(ABC, Generic[R]):
         """Return the changed rows of a source."""
 
     @abstractmethod
-    def mapped(self, node: Mapped, of: R, now: Time) -> R:
+    def mapped(self, node: Mapped, of: R, now: LoopTime) -> R:
         """Return rows after the steps of a node."""
 
     @abstractmethod
-    def enter(self, node: Entered, of: R, now: Time) -> R:
+    def enter(self, node: Entered, of: R, now: LoopTime) -> R:
         """Return rows with their number of a loop's round, which is 0."""
 
     @abstractmethod
-    def union(self, node: Node, frames: Sequence[R], now: Time) -> R:
+    def union(self, node: LoopNode, frames: Sequence[R], now: LoopTime) -> R:
         """Return all rows of at least one frame."""
 
     @abstractmethod
-    def taken(self, node: Holder, rows: tuple[Any, ...], now: Time) -> Any:
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: LoopTime) -> Any:
         """Return rows that waited, in the form in which `read` keeps them."""
 
     @abstractmethod
-    def reading(self, node: Holder, rows: Any, now: Time) -> R:
+    def reading(self, node: Holder, rows: Any, now: LoopTime) -> R:
         """Return rows that `taken` returned, for a second reading."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from falkirk.analysis.lineage import identity_of
-from falkirk.analysis.structure import name_of, output_of, tree_of
+from falkirk.analysis.lineage import column_identity
+from falkirk.analysis.structure import class_name, output_of, plan_tree
 
 
 class Unsuitable(Exception):
@@ -51,10 +51,10 @@ class Steps:
     @classmethod
     def of(cls, rows: DataFrame) -> "Steps":
         """Return the steps that made a DataFrame from an empty one. Raises: Unsuitable: Spark has to run them."""
-        *nodes, first = tree_of(rows)
-        if name_of(first) not in ("LogicalRDD", "LocalRelation"):
-            raise Unsuitable(name_of(first))
-        given = tuple((str(one[0]["name"]), identity_of(one[0])) for one in first["output"])
+        *nodes, first = plan_tree(rows)
+        if class_name(first) not in ("LogicalRDD", "LocalRelation"):
+            raise Unsuitable(class_name(first))
+        given = tuple((str(one[0]["name"]), column_identity(one[0])) for one in first["output"])
         return cls(given=given, steps=tuple(map(_step, reversed(nodes))), made=output_of(rows))
 
     def __call__(self, rows: pa.Table) -> pa.Table:
@@ -87,14 +87,14 @@ _WIDER = {
 
 
 def _step(node: Mapping[str, Any]) -> RowStep:
-    kind = name_of(node)
+    kind = class_name(node)
     if kind == "Project":
         columns = []
         for one in node["projectList"]:
             expression, rest = _parsed(list(one))
             if rest or expression.name not in ("Alias", "AttributeReference"):
                 raise Unsuitable(expression.name)
-            columns.append((str(one[0]["name"]), identity_of(one[0]), expression))
+            columns.append((str(one[0]["name"]), column_identity(one[0]), expression))
         return RowStep(kind="project", columns=tuple(columns))
     if kind == "Filter":
         return RowStep(kind="filter", condition=_parsed(list(node["condition"]))[0])
@@ -104,14 +104,14 @@ def _step(node: Mapping[str, Any]) -> RowStep:
 def _parsed(nodes: list[Any]) -> tuple[Expression, list[Any]]:
     """Return the first expression of a list of nodes, in which each node precedes its parts, and the other nodes."""
     node, *rest = nodes
-    name, parts = name_of(node), []
+    name, parts = class_name(node), []
     for _ in range(node["num-children"]):
         part, rest = _parsed(rest)
         parts.append(part)
     spoken = node.get("dataType", "")
     of = spoken if isinstance(spoken, str) else "nested"
     if name == "AttributeReference":
-        return Expression(name=name, value=identity_of(node), type=of), rest
+        return Expression(name=name, value=column_identity(node), type=of), rest
     if name == "Literal":
         return Expression(name=name, value=_literal(node["value"], of), type=of), rest
     if name == "Cast" and parts[0].type == "void" and of in _TYPES:

@@ -15,7 +15,7 @@ from falkirk.differential.jobs import Jobs
 from falkirk.differential.routes import Routes
 from falkirk.differential.schedule import Rounds, Schedule
 from falkirk.differential.single_task import ALONE_MAX
-from falkirk.differential.state import State
+from falkirk.differential.state import LoopState
 
 _OPTIMIZER = "org.apache.spark.sql.catalyst.optimizer"
 #: Falkirk must run an operator even if the optimizer sees that its input is empty or that nobody reads its output:
@@ -32,7 +32,7 @@ class Advanced:
     """
 
     changes: DataFrame
-    state: State
+    state: LoopState
     rounds: tuple[Rounds, ...]
     jobs: int
 
@@ -54,7 +54,7 @@ class Flow:
         rules = {r for r in (session.conf.get("spark.sql.optimizer.excludedRules", "") or "").split(",") if r}
         session.conf.set("spark.sql.optimizer.excludedRules", ",".join(sorted(rules | _PRUNING)))
 
-    def advance(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Advanced:
+    def advance(self, state: LoopState, inputs: Mapping[str, DataFrame], name: str) -> Advanced:
         """Compute one epoch.
 
         Args: inputs: by the source's name, its changed rows with their difference. name: a new folder for the
@@ -66,23 +66,23 @@ class Flow:
         if not jobs.go_alone(turns):
             turns.run(result.scope, ())
         jobs.flush()
-        files = jobs.pending.pop((result.name, "parked0", ()), ())
+        files = jobs.pending.pop((result.name, "deferred0", ()), ())
         whole = _all_of(result)
         jobs.traces[whole] = (*jobs.traces.get(whole, ()), *files)
         jobs.compact()
         assert not jobs.pending, "all waiting rows are processed, dropped, or left for the next epoch"
         return Advanced(
             changes=jobs.reading(result, files, ()),
-            state=State(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
+            state=LoopState(traces=jobs.traces, left=jobs.left, cut_short=turns.cut_short),
             rounds=tuple(turns.ended().values()), jobs=jobs.count,
         )  # fmt: skip
 
-    def whole(self, state: State) -> DataFrame:
+    def whole(self, state: LoopState) -> DataFrame:
         """Return all rows of the result, with their counts."""
         files = state.traces.get(_all_of(self._graph.result), ())
         return self._jobs(state, {}, "whole").reading(self._graph.result, files, ())
 
-    def _jobs(self, state: State, inputs: Mapping[str, DataFrame], name: str) -> Jobs:
+    def _jobs(self, state: LoopState, inputs: Mapping[str, DataFrame], name: str) -> Jobs:
         return Jobs(
             self._session, self._graph, self._routes, state, inputs, self._folder, name, self._partitions, self._alone
         )

@@ -40,7 +40,7 @@ class Scope:
 
 
 @dataclass(eq=False, kw_only=True)
-class Node:
+class LoopNode:
     """A collection. Args: schema: the user's columns."""
 
     scope: Scope
@@ -48,18 +48,18 @@ class Node:
 
 
 @dataclass(eq=False, kw_only=True)
-class Source(Node):
+class Source(LoopNode):
     """An input of the graph."""
 
     name: str
 
 
 @dataclass(eq=False, kw_only=True)
-class Mapped(Node):
+class Mapped(LoopNode):
     """A row-by-row step. Args: how: receives a DataFrame with the user's and Falkirk's columns, and passes Falkirk's
     on. where: the user's line. steps: the same step without Spark, if it is known."""
 
-    of: Node
+    of: LoopNode
     how: Callable[[DataFrame], DataFrame]
     where: SourceLocation | None = None
     steps: Steps | None = None
@@ -70,21 +70,21 @@ class Mapped(Node):
 
 
 @dataclass(eq=False, kw_only=True)
-class Concat(Node):
+class Concat(LoopNode):
     """The rows of several nodes."""
 
-    of: tuple[Node, ...]
+    of: tuple[LoopNode, ...]
 
 
 @dataclass(eq=False, kw_only=True)
-class Entered(Node):
+class Entered(LoopNode):
     """A node outside a loop as the loop reads it: the same rows in each round."""
 
-    of: Node
+    of: LoopNode
 
 
 @dataclass(eq=False, kw_only=True)
-class Holder(Node):
+class Holder(LoopNode):
     """A node that stores rows. Args: name: unique in the graph."""
 
     name: str = ""
@@ -94,7 +94,7 @@ class Holder(Node):
 class Joined(Holder):
     """A join."""
 
-    of: tuple[Node, Node]
+    of: tuple[LoopNode, LoopNode]
     operator: Join
 
 
@@ -102,7 +102,7 @@ class Joined(Holder):
 class Reduced(Holder):
     """A reduction."""
 
-    of: Node
+    of: LoopNode
     operator: Reduce
 
 
@@ -113,15 +113,15 @@ class LoopVariable(Holder):
     In differences: the start in round 0; one round later the body's result, less the start.
     """
 
-    start: Node | None
-    body: Node | None = None
+    start: LoopNode | None
+    body: LoopNode | None = None
 
 
 @dataclass(eq=False, kw_only=True)
 class Left(Holder):
     """The result of a loop, in the scope around it. Args: of: the result inside the loop."""
 
-    of: Node
+    of: LoopNode
     loop: Scope
 
 
@@ -129,10 +129,10 @@ class Left(Holder):
 class Result(Holder):
     """The result of the graph."""
 
-    of: Node
+    of: LoopNode
 
 
-def inputs_of(node: Node) -> tuple[Node, ...]:
+def inputs_of(node: LoopNode) -> tuple[LoopNode, ...]:
     """Return the inputs of a node; those of a variable are its start and the result of its body."""
     if isinstance(node, Concat | Joined):
         return tuple(node.of)
@@ -143,7 +143,7 @@ def inputs_of(node: Node) -> tuple[Node, ...]:
     return ()
 
 
-def is_loose(node: Node) -> bool:
+def is_loose(node: LoopNode) -> bool:
     """Return whether the rows of a node are partitioned like the sources, and not by a key."""
     if isinstance(node, Mapped | Entered):
         return is_loose(node.of)
@@ -163,7 +163,7 @@ class LoopGraph:
     """
 
     result: Result
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[LoopNode] = field(default_factory=list)
     alone: frozenset[Scope] | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +172,7 @@ class LoopGraph:
         for number, holder in enumerate(self.holders()):
             holder.name = f"{number}-{type(holder).__name__.lower()}"
 
-    def _visit(self, node: Node, seen: set[int]) -> None:
+    def _visit(self, node: LoopNode, seen: set[int]) -> None:
         if id(node) in seen:
             return
         seen.add(id(node))

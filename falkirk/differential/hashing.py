@@ -43,7 +43,7 @@ def hash_of(columns: Sequence[pa.ChunkedArray], rows: int) -> npt.NDArray[np.int
     return found.view(np.int64)
 
 
-def partition_of(hashes: npt.NDArray[np.int64], partitions: int) -> npt.NDArray[np.int64]:
+def partition_of_hash(hashes: npt.NDArray[np.int64], partitions: int) -> npt.NDArray[np.int64]:
     """Return the partition of each hash. Args: partitions: their number."""
     words = hashes.view(np.uint64)
     with np.errstate(over="ignore"):

@@ -21,24 +21,33 @@ from falkirk.differential.graph import (
     Joined,
     Left,
     LoopGraph,
+    LoopNode,
     Mapped,
-    Node,
     Reduced,
     Result,
     Scope,
     Source,
 )  # fmt: skip
-from falkirk.differential.hashing import hash_of, partition_of
+from falkirk.differential.hashing import hash_of, partition_of_hash
 from falkirk.differential.operators import Trace
-from falkirk.differential.ordered import FirstRows, Order, first_of, in_order, order_of
+from falkirk.differential.ordered import FirstRows, Order, first_of, recorded_order, sorted_by_hash
 from falkirk.differential.residue import residue
 from falkirk.differential.routes import Routes
-from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, rounds, split_by_time, together
-from falkirk.differential.schedule import Schedule, Waiting
+from falkirk.differential.rows import (
+    DIFFERENCE,
+    HASH,
+    Hashes,
+    LoopTime,
+    concat_rows,
+    consolidate,
+    rounds,
+    split_by_time,
+)
+from falkirk.differential.schedule import Schedule, WaitingKey
 from falkirk.differential.schemas import arrow_of, port_schema
 from falkirk.differential.task import FileName, LaterReader, act, schema_of_results, small, store_for_readers
 
-Files = dict[tuple[str, str], tuple[str, ...]]
+_Files = dict[tuple[str, str], tuple[str, ...]]
 """The files of traces, by holder and kind."""
 
 #: A round that reads more rows of traces than this is faster as a job of several tasks.
@@ -52,8 +61,8 @@ class InMemory(Evaluator[pa.Table]):
 
     def __init__(
         self, graph: LoopGraph, routes: Routes, traces: Mapping[tuple[str, str], Sequence[str]],
-        pending: Mapping[Waiting, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope], partitions: int,
-        most: int,
+        pending: Mapping[WaitingKey, Sequence[str]], taken: Mapping[str, pa.Table], entered: set[Scope],
+        partitions: int, most: int,
     ) -> None:  # fmt: skip
         super().__init__(pending, entered)
         self._routes, self._partitions, self._files, self._taken, self._most = routes, partitions, traces, taken, most
@@ -65,7 +74,7 @@ class InMemory(Evaluator[pa.Table]):
         self.is_little = True
         self._touched = 0
         #: Rows that wait for a later round; one of the current round may have the same time.
-        self._parked: list[tuple[Waiting, pa.Table]] = []
+        self._deferred: list[tuple[WaitingKey, pa.Table]] = []
         self._is_empty = True
         self._opened: dict[str, pa.Table] = {}
         #: The new rows of each trace; each table is sorted by hash.
@@ -74,18 +83,18 @@ class InMemory(Evaluator[pa.Table]):
     # -- as Works ------------------------------------------------------------------------------------------------------
 
     def operated(
-        self, holder: Joined | Reduced, now: Time, frames: Sequence[pa.Table | None],
+        self, holder: Joined | Reduced, now: LoopTime, frames: Sequence[pa.Table | None],
         waiting: Mapping[str, tuple[Any, ...]],
     ) -> pa.Table:  # fmt: skip
         """See Evaluator."""
-        place, news = _Memory(self, holder.name, waiting["woken"]), []
+        place, news = _Memory(self, holder.name, waiting["due"]), []
         for port, frame in enumerate(frames):
             schema = port_schema(holder, port, len(now))
             by_time = {} if frame is None else split_by_time(_hashed(holder, port, frame, schema), len(now))
             rows = by_time.pop(now, schema.empty_table())
             for time, later in by_time.items():
-                place.park(f"parked{port}", time, later)
-            news.append(together([rows, *self.loaded(waiting[f"parked{port}"])], schema))
+                place.defer(f"deferred{port}", time, later)
+            news.append(concat_rows([rows, *self.loaded(waiting[f"deferred{port}"])], schema))
         output = arrow_of(holder.schema, len(now))
         out = act(
             holder.operator, news, now, schema_of_results(holder.operator, news[0].schema, output, len(now)), place
@@ -94,16 +103,16 @@ class InMemory(Evaluator[pa.Table]):
         self._is_empty = False
         return out.select(output.names).cast(output)
 
-    def conclude(self, result: Result, now: Time) -> None:
+    def conclude(self, result: Result, now: LoopTime) -> None:
         """See Works."""
         frame = self.frame(result.of, now)
         if frame is not None:
             rows = consolidate(frame)
             hashes = hash_of([rows.column(name) for name in result.schema.names], rows.num_rows)
-            self.wait((result.name, "parked0", now), rows.append_column(HASH, pa.array(hashes)))
+            self.wait((result.name, "deferred0", now), rows.append_column(HASH, pa.array(hashes)))
             self._is_empty = False
 
-    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: LoopNode, now: LoopTime, readers: list[LaterReader], sign: int = 1) -> None:
         """See Works."""
         frame = self.frame(node, now)
         if frame is None:
@@ -118,10 +127,10 @@ class InMemory(Evaluator[pa.Table]):
     def flush(self) -> None:
         """See Works."""
         self.count += not self._is_empty
-        parked, self._parked, self._is_empty, self.step = self._parked, [], True, Evaluated()
-        for key, rows in parked:
+        deferred, self._deferred, self._is_empty, self.step = self._deferred, [], True, Evaluated()
+        for key, rows in deferred:
             self.pending[key] = (*self.pending.get(key, ()), rows)
-        going, touched = sum(rows.num_rows for _, rows in parked), self._touched
+        going, touched = sum(rows.num_rows for _, rows in deferred), self._touched
         self.is_little, self._touched = going <= self._most and touched <= TOUCHED_MAX, 0
         if self._taken and not self.is_little:
             raise Unsuitable("too many rows wait for the next round")
@@ -130,7 +139,7 @@ class InMemory(Evaluator[pa.Table]):
         """See Works."""
         return FileName.parse(Path(rows).name).residue if isinstance(rows, str) else residue(rows)
 
-    def go_round(self, turns: Schedule, left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: Schedule, left: Left, now: LoopTime, count: int) -> int:
         """See Works."""
         return 0
 
@@ -140,26 +149,26 @@ class InMemory(Evaluator[pa.Table]):
         """See Evaluator."""
         return self._taken.get(node.name)
 
-    def mapped(self, node: Mapped, of: pa.Table, now: Time) -> pa.Table:
+    def mapped(self, node: Mapped, of: pa.Table, now: LoopTime) -> pa.Table:
         """See Evaluator."""
         assert node.steps is not None, "a task receives only loops whose steps are known"
         schema = arrow_of(node.schema, len(now))
         return node.steps(of).select(schema.names).cast(schema)
 
-    def enter(self, node: Entered, of: pa.Table, now: Time) -> pa.Table:
+    def enter(self, node: Entered, of: pa.Table, now: LoopTime) -> pa.Table:
         """See Evaluator."""
         first = pa.array(np.zeros(of.num_rows, dtype=np.int32))
         return of.append_column(rounds(len(now))[-1], first).select(arrow_of(node.schema, len(now)).names)
 
-    def union(self, node: Node, frames: Sequence[pa.Table], now: Time) -> pa.Table:
+    def union(self, node: LoopNode, frames: Sequence[pa.Table], now: LoopTime) -> pa.Table:
         """See Evaluator."""
-        return together(frames, arrow_of(node.schema, len(now)))
+        return concat_rows(frames, arrow_of(node.schema, len(now)))
 
-    def taken(self, node: Holder, rows: tuple[Any, ...], now: Time) -> pa.Table:
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: LoopTime) -> pa.Table:
         """See Evaluator."""
-        return together(self.loaded(rows), arrow_of(node.schema, len(now)))
+        return concat_rows(self.loaded(rows), arrow_of(node.schema, len(now)))
 
-    def reading(self, node: Holder, rows: pa.Table, now: Time) -> pa.Table:
+    def reading(self, node: Holder, rows: pa.Table, now: LoopTime) -> pa.Table:
         """See Evaluator."""
         return rows
 
@@ -172,13 +181,13 @@ class InMemory(Evaluator[pa.Table]):
     def remember(self, name: tuple[str, str], rows: pa.Table, order: Order | None) -> None:
         """Add rows to a trace."""
         tables = self._new.setdefault(name, [])
-        tables.append(in_order(rows, order))
+        tables.append(sorted_by_hash(rows, order))
         if len(tables) > _TABLES_MAX:
-            self._new[name] = [in_order(consolidate(together(tables, rows.schema)), order)]
+            self._new[name] = [sorted_by_hash(consolidate(concat_rows(tables, rows.schema)), order)]
 
-    def wait(self, key: Waiting, rows: pa.Table) -> None:
+    def wait(self, key: WaitingKey, rows: pa.Table) -> None:
         """Store rows that wait for a time."""
-        self._parked.append((key, rows))
+        self._deferred.append((key, rows))
 
     def touch(self, rows: int) -> None:
         """Count the rows of a trace that were read."""
@@ -186,31 +195,31 @@ class InMemory(Evaluator[pa.Table]):
 
     def _open(self, path: str) -> pa.Table:
         if path not in self._opened:
-            self._opened[path] = runs.load(Path(path))
+            self._opened[path] = runs.load_run(Path(path))
         return self._opened[path]
 
     def loaded(self, several: Iterable[Any]) -> list[pa.Table]:
         """Return waiting rows as tables: some are in memory, others in files."""
-        return [runs.load(Path(rows)) if isinstance(rows, str) else rows for rows in several]
+        return [runs.load_run(Path(rows)) if isinstance(rows, str) else rows for rows in several]
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def remembered_in(self, folder: Path) -> tuple[Files, Files]:
+    def remembered_in(self, folder: Path) -> tuple[_Files, _Files]:
         """Store the new rows of all traces as runs of their partitions. Return the new files, and the old files that
         were merged into them: the small ones, since a search for a key opens every run."""
         found, merged = {}, {}
         for (holder, what), tables in self._new.items():
-            rows = consolidate(together(tables, tables[0].schema))
-            write = partial(runs.write, order=order_of(tables[0]))
+            rows = consolidate(concat_rows(tables, tables[0].schema))
+            write = partial(runs.write_run, order=recorded_order(tables[0]))
             merged[holder, what] = self._small(self._files.get((holder, what), ()), rows)
             if merged[holder, what]:
-                rows = consolidate(together([rows, *map(self._open, merged[holder, what])], rows.schema))
+                rows = consolidate(concat_rows([rows, *map(self._open, merged[holder, what])], rows.schema))
             found[holder, what] = self._written(folder, holder, what, (), rows, write)
         return found, merged
 
     def _small(self, files: Sequence[str], rows: pa.Table) -> tuple[str, ...]:
         """Return the runs of each partition that are worth merging with its new rows."""
-        there = partition_of(rows.column(HASH).to_numpy(), self._partitions)
+        there = partition_of_hash(rows.column(HASH).to_numpy(), self._partitions)
         news = np.bincount(there, minlength=self._partitions)
         by_partition: dict[int, list[str]] = {}
         for file in files:
@@ -218,7 +227,7 @@ class InMemory(Evaluator[pa.Table]):
         most = self._most // self._partitions
         return tuple(f for p, some in by_partition.items() if news[p] for f in small(some, int(news[p]), most))
 
-    def stored(self, several: Mapping[Waiting, Sequence[Any]], folder: Path) -> dict[Waiting, tuple[str, ...]]:
+    def stored(self, several: Mapping[WaitingKey, Sequence[Any]], folder: Path) -> dict[WaitingKey, tuple[str, ...]]:
         """Store waiting rows. Return their files, the existing ones included."""
         found = {}
         for (holder, what, time), waiting in several.items():
@@ -232,11 +241,12 @@ class InMemory(Evaluator[pa.Table]):
         return found
 
     def _written(
-        self, folder: Path, holder: str, what: str, time: Time, rows: pa.Table, write: Callable[[Path, pa.Table], None]
+        self, folder: Path, holder: str, what: str, time: LoopTime, rows: pa.Table,
+        write: Callable[[Path, pa.Table], None],
     ) -> tuple[str, ...]:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         if HASH in rows.column_names:
-            there = partition_of(rows.column(HASH).to_numpy(), self._partitions)
+            there = partition_of_hash(rows.column(HASH).to_numpy(), self._partitions)
             rows = rows if holder in self._by_key else rows.drop_columns([HASH])
             parts = {int(p): rows.filter(pa.array(there == p)) for p in np.unique(there)}
         else:
@@ -261,22 +271,22 @@ class _Memory:
 
     beside: tuple[str, ...] = (HASH,)
 
-    def __init__(self, works: InMemory, holder: str, woken: Sequence[Any]) -> None:
-        self._works, self._holder, self._woken = works, holder, woken
+    def __init__(self, works: InMemory, holder: str, due: Sequence[Any]) -> None:
+        self._works, self._holder, self._due = works, holder, due
 
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """See Place."""
         return _Trace(self._works, self._works.trace((self._holder, what)), schema)
 
-    def woken(self, schema: pa.Schema) -> pa.Table:
+    def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
-        return together(self._works.loaded(self._woken), schema)
+        return concat_rows(self._works.loaded(self._due), schema)
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
         self._works.remember((self._holder, what), rows, order)
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
+    def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
         self._works.wait((holder or self._holder, what, time), rows)
 
@@ -286,7 +296,7 @@ class _Trace:
         self._works, self._tables, self._schema = works, tables, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        found = together((runs.rows_of(table, keys) for table in self._tables), self._schema)
+        found = concat_rows((runs.rows_with_hashes(table, keys) for table in self._tables), self._schema)
         self._works.touch(found.num_rows)
         return found
 

@@ -22,8 +22,8 @@ from falkirk.differential.graph import (
     Joined,
     Left,
     LoopGraph,
+    LoopNode,
     Mapped,
-    Node,
     Reduced,
     Result,
     Scope,
@@ -32,11 +32,11 @@ from falkirk.differential.graph import (
     is_loose,
 )  # fmt: skip
 from falkirk.differential.routes import Routes
-from falkirk.differential.rows import DIFFERENCE, HASH, Time, rounds
+from falkirk.differential.rows import DIFFERENCE, HASH, LoopTime, rounds
 from falkirk.differential.schedule import Schedule
-from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed
+from falkirk.differential.schemas import arrow_of, port_names, port_schema, port_types, timed_schema
 from falkirk.differential.single_task import SingleTask, TaskOutcome, given_by, prepare
-from falkirk.differential.state import State
+from falkirk.differential.state import LoopState
 from falkirk.differential.task import PORT, FileName, LaterReader, Merge, Task, small
 
 log = logging.getLogger("falkirk")
@@ -66,8 +66,8 @@ class Jobs(Evaluator[DataFrame]):
     """
 
     def __init__(
-        self, session: SparkSession, graph: LoopGraph, routes: Routes, state: State, inputs: Mapping[str, DataFrame],
-        folder: Path, name: str, partitions: int, alone: int,
+        self, session: SparkSession, graph: LoopGraph, routes: Routes, state: LoopState,
+        inputs: Mapping[str, DataFrame], folder: Path, name: str, partitions: int, alone: int,
     ) -> None:  # fmt: skip
         super().__init__(state.left, set())
         self._session, self._graph, self._routes, self._inputs = session, graph, routes, inputs
@@ -80,7 +80,7 @@ class Jobs(Evaluator[DataFrame]):
         self._open = _Job()
 
     def operated(
-        self, holder: Joined | Reduced, now: Time, frames: Sequence[DataFrame | None],
+        self, holder: Joined | Reduced, now: LoopTime, frames: Sequence[DataFrame | None],
         waiting: Mapping[str, tuple[Any, ...]],
     ) -> DataFrame:  # fmt: skip
         """See Evaluator. It adds the operator's work to the job."""
@@ -98,7 +98,7 @@ class Jobs(Evaluator[DataFrame]):
             self._open.shared.append(made.persist())
         return made
 
-    def conclude(self, result: Result, now: Time) -> None:
+    def conclude(self, result: Result, now: LoopTime) -> None:
         """Add a step that stores the changes of the result, equal rows together."""
         frame = self.frame(result.of, now)
         if frame is not None:
@@ -106,7 +106,7 @@ class Jobs(Evaluator[DataFrame]):
             hashed = F.xxhash64(*[F.col(f"`{n}`") for n in result.schema.names])
             self._store_frame(result, frame.repartition(self._partitions, hashed), now, [reader])
 
-    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: LoopNode, now: LoopTime, readers: list[LaterReader], sign: int = 1) -> None:
         """Add a step that stores the changes of a node for a later job."""
         frame = self._even(node, now)
         if frame is not None:
@@ -116,7 +116,7 @@ class Jobs(Evaluator[DataFrame]):
                 frame = frame.withColumn(DIFFERENCE, -F.col(DIFFERENCE))
             self._store_frame(node, frame, now, readers)
 
-    def _store_frame(self, node: Node, frame: DataFrame, now: Time, readers: list[LaterReader]) -> None:
+    def _store_frame(self, node: LoopNode, frame: DataFrame, now: LoopTime, readers: list[LaterReader]) -> None:
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder=f"store-{len(self._open.ends)}", operator=None, now=now, inputs=(schema,), output=schema,
@@ -128,9 +128,11 @@ class Jobs(Evaluator[DataFrame]):
     def _task(self, task: Task, arriving: DataFrame | None, schema: StructType) -> DataFrame:
         n = self._partitions
         frame = self._session.range(0, n, 1, n) if arriving is None else arriving
-        return frame.mapInArrow(task, timed(schema, len(task.now)))
+        return frame.mapInArrow(task, timed_schema(schema, len(task.now)))
 
-    def _arriving(self, holder: Joined | Reduced, frames: Sequence[DataFrame | None], now: Time) -> DataFrame | None:
+    def _arriving(
+        self, holder: Joined | Reduced, frames: Sequence[DataFrame | None], now: LoopTime
+    ) -> DataFrame | None:
         """Return the arriving rows of all inputs, partitioned by key."""
         nodes, parts = inputs_of(holder), []
         ours = [*rounds(len(now)), DIFFERENCE]
@@ -158,40 +160,40 @@ class Jobs(Evaluator[DataFrame]):
         """See Evaluator."""
         return self._inputs.get(node.name)
 
-    def mapped(self, node: Mapped, of: DataFrame, now: Time) -> DataFrame:
+    def mapped(self, node: Mapped, of: DataFrame, now: LoopTime) -> DataFrame:
         """See Evaluator."""
         return node.how(of)
 
-    def enter(self, node: Entered, of: DataFrame, now: Time) -> DataFrame:
+    def enter(self, node: Entered, of: DataFrame, now: LoopTime) -> DataFrame:
         """See Evaluator."""
         names = [F.col(f"`{n}`") for n in node.schema.names]
         entered = F.lit(0).cast("int").alias(rounds(len(now))[-1])
         return of.select(*names, *[F.col(r) for r in rounds(len(now) - 1)], entered, F.col(DIFFERENCE))
 
-    def union(self, node: Node, frames: Sequence[DataFrame], now: Time) -> DataFrame:
+    def union(self, node: LoopNode, frames: Sequence[DataFrame], now: LoopTime) -> DataFrame:
         """See Evaluator."""
         return reduce(DataFrame.unionByName, frames)
 
-    def beside(self, nodes: Sequence[Node], now: Time) -> list[DataFrame | None]:
+    def beside(self, nodes: Sequence[LoopNode], now: LoopTime) -> list[DataFrame | None]:
         """See Evaluator. In a union with other rows, a task's number tells it its partition."""
         loose = all(map(is_loose, nodes)) and len(nodes) > 1
         return [self.frame(node, now) if loose else self._even(node, now) for node in nodes]
 
-    def _even(self, node: Node, now: Time) -> DataFrame | None:
+    def _even(self, node: LoopNode, now: LoopTime) -> DataFrame | None:
         """Return the changes of a node in `partitions` partitions."""
         frame = self.frame(node, now)
         return frame.repartition(self._partitions) if frame is not None and is_loose(node) else frame
 
-    def taken(self, node: Holder, rows: tuple[Any, ...], now: Time) -> tuple[Any, ...]:
+    def taken(self, node: Holder, rows: tuple[Any, ...], now: LoopTime) -> tuple[Any, ...]:
         """See Evaluator."""
         return rows
 
-    def reading(self, node: Holder, rows: tuple[str, ...], now: Time) -> DataFrame:
+    def reading(self, node: Holder, rows: tuple[str, ...], now: LoopTime) -> DataFrame:
         """See Evaluator."""
         schema = arrow_of(node.schema, len(now))
         task = Task(
             holder="reading", operator=None, now=now, inputs=(schema,), output=schema, arrives=False,
-            files=self._absolute({"parked0": rows}), folder=str(self._folder()), partitions=self._partitions,
+            files=self._absolute({"deferred0": rows}), folder=str(self._folder()), partitions=self._partitions,
             readers=(), emits=True,
         )  # fmt: skip
         return self._task(task, None, node.schema)
@@ -221,7 +223,7 @@ class Jobs(Evaluator[DataFrame]):
         self.count += 1
         for path in _files(job.folder):
             name, relative = FileName.parse(path.name), str(path.relative_to(self._root))
-            if name.what.startswith(("parked", "woken")):
+            if name.what.startswith(("deferred", "due")):
                 key = (name.holder, name.what, name.time)
                 self.pending[key] = (*self.pending.get(key, ()), relative)
             else:
@@ -233,7 +235,7 @@ class Jobs(Evaluator[DataFrame]):
         """See Works."""
         return FileName.parse(Path(rows).name).residue
 
-    def go_round(self, turns: Schedule, left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: Schedule, left: Left, now: LoopTime, count: int) -> int:
         """See Works: one task computes rounds while few rows wait."""
         waiting = turns.waiting(left.loop)
         rows = sum(FileName.parse(Path(path).name).rows for key in waiting for path in self.pending[key])
@@ -256,7 +258,7 @@ class Jobs(Evaluator[DataFrame]):
         return given is not None and self._go_alone(turns, everything, given.coalesce(1), None) is not None
 
     def _go_alone(
-        self, turns: Schedule, scope: Scope, given: DataFrame, rest: tuple[Left, Time, int] | None
+        self, turns: Schedule, scope: Scope, given: DataFrame, rest: tuple[Left, LoopTime, int] | None
     ) -> TaskOutcome | None:  # fmt: skip
         waiting = turns.waiting(scope)
         holders = {h.name for h in self._graph.holders() if h.scope.is_within(scope)}

@@ -5,7 +5,7 @@
 
 Both work on rows with times. A reduction's result can also change at a later time at which no row arrives: if a former
 epoch has a change there, and this epoch changes the key now. The result may then change at the earliest time after
-both, so the reduction asks to be called for the key at that time. The key is then *woken*.
+both, so the reduction asks to be called for the key at that time. The key is then *due*.
 """
 
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
     Hashes,
-    Time,
+    LoopTime,
     at,
+    concat_rows,
     consolidate,
     distinct,
     hashes,
     is_by,
-    joined,
+    join_rows,
     lub,
     rounds,
     split_by_time,
     summands,
-    together,
     whole,
 )  # fmt: skip
 
-Kind = Literal["count", "sum", "min", "max"]
+AggregateKind = Literal["count", "sum", "min", "max"]
 _OLD, _THERE = "__falkirk_old", "__falkirk_there_"
 #: The least value of a key is searched first in this many of its rows, and then in a multiple of as many.
 _FIRST, _MORE = 16, 16
@@ -57,13 +57,13 @@ class Trace(Protocol):
 class Work:
     """The output of an operator at one time.
 
-    Args: out: the changes of its results. inputs: the changes of each of its inputs. woken: by time, the keys for which
+    Args: out: the changes of its results. inputs: the changes of each of its inputs. due: by time, the keys for which
         it asks to be called then.
     """
 
     out: pa.Table
     inputs: tuple[pa.Table, ...]
-    woken: dict[Time, pa.Table] = field(default_factory=dict)
+    due: dict[LoopTime, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +80,9 @@ class Join:
         # Changes of one side are paired with all rows of the other. Pairs of two changes are in the first part only.
         before = traces[0].rows(hashes(right)) if right.num_rows else left.slice(0, 0)
         beside = traces[1].rows(hashes(left)) if left.num_rows else right.slice(0, 0)
-        all_right = together([beside, right], right.schema)
+        all_right = concat_rows([beside, right], right.schema)
         ours = [HASH, *self.keys, *self.left, *self.right, *rounds(depth), DIFFERENCE]
-        pairs = [joined(left, all_right, self.keys, depth), joined(before, right, self.keys, depth)]
+        pairs = [join_rows(left, all_right, self.keys, depth), join_rows(before, right, self.keys, depth)]
         out = pa.concat_tables([p.select(ours) for p in pairs])
         return Work(out=out, inputs=(left, right))
 
@@ -91,7 +91,7 @@ class Join:
 class Aggregate:
     """One number per key. Args: column: its input; empty for a count. name: the result column."""
 
-    kind: Kind
+    kind: AggregateKind
     column: str
     name: str
 
@@ -204,15 +204,15 @@ class Reduce:
         return Order(keys=self.keys, value=only.column, falls=only.kind == "max")
 
     def work(
-        self, news: pa.Table, woken: pa.Table, inputs: Trace, results: Trace, now: Time, schema: pa.Schema
+        self, news: pa.Table, due: pa.Table, inputs: Trace, results: Trace, now: LoopTime, schema: pa.Schema
     ) -> Work:  # fmt: skip
-        """Process the current changes, and the woken keys.
+        """Process the current changes, and the due keys.
 
         Args: schema: of the results. inputs, results: their traces.
         """
         news = consolidate(news)
         names = [HASH, *self.keys]
-        touched = hashes(pa.concat_tables([news.select([HASH]), woken.select([HASH])]))
+        touched = hashes(pa.concat_tables([news.select([HASH]), due.select([HASH])]))
         rows, there = self._input_rows(news, touched, inputs, now)
         after = self._after(there)
         former = results.rows(touched)
@@ -229,22 +229,22 @@ class Reduce:
             # The result of a settled key can differ from the former one at a time at which only the result changed. In
             # an ordered trace, only rows before the new result were read. So the times of former results count too.
             later.append(former.filter(pc.invert(is_by(former, now))).select(timed))
-        return Work(out=out, inputs=(news,), woken=_wakes(pa.concat_tables(later), names, now))
+        return Work(out=out, inputs=(news,), due=_due_keys(pa.concat_tables(later), names, now))
 
-    def _input_rows(self, news: pa.Table, touched: Hashes, inputs: Trace, now: Time) -> tuple[pa.Table, pa.Table]:
+    def _input_rows(self, news: pa.Table, touched: Hashes, inputs: Trace, now: LoopTime) -> tuple[pa.Table, pa.Table]:
         """Return the input rows of the keys, and those of them that are present now. With an order, it returns only the
         first rows of each key, up to a present row. Later rows, of any time, can't change the result while that row is
         present. The returned rows tell at which times it may not be."""
         order = self.order
         if order is None or not order.suits(news):
-            rows = together([inputs.rows(touched), news], news.schema)
+            rows = concat_rows([inputs.rows(touched), news], news.schema)
             return rows, self._there(rows, now)
         found, found_there, keys, most = [], [], touched, _FIRST
         while len(keys):
             first = inputs.first(keys, order, most).and_of(news)
             known = first.known(order)
             if known is None:
-                rows = together([inputs.rows(touched), news], news.schema)
+                rows = concat_rows([inputs.rows(touched), news], news.schema)
                 return rows, self._there(rows, now)
             rows, place = known
             there = self._there(rows, now)
@@ -255,9 +255,9 @@ class Reduce:
             found.append(rows)
             found_there.append(there)  # the other keys have no present row yet
             keys, most = keys[~done], most * _MORE
-        return together(found, news.schema), together(found_there, self._there(news, now).schema)
+        return concat_rows(found, news.schema), concat_rows(found_there, self._there(news, now).schema)
 
-    def _there(self, rows: pa.Table, now: Time) -> pa.Table:
+    def _there(self, rows: pa.Table, now: LoopTime) -> pa.Table:
         """Return the rows that are present at a time, with their counts."""
         found = consolidate(rows.filter(is_by(rows, now)).select([HASH, *self.keys, *self.values, DIFFERENCE]))
         return found.filter(pc.greater(found.column(DIFFERENCE), 0))
@@ -325,9 +325,9 @@ def _begins(rows: pa.Table, keys: Sequence[str]) -> Any:
     return first
 
 
-def _wakes(later: pa.Table, names: Sequence[str], now: Time) -> dict[Time, pa.Table]:
+def _due_keys(later: pa.Table, names: Sequence[str], now: LoopTime) -> dict[LoopTime, pa.Table]:
     """Return the keys to wake, by time: the earliest time after both now and a time of the key."""
-    wakes: dict[Time, list[pa.Table]] = {}
+    wakes: dict[LoopTime, list[pa.Table]] = {}
     later = distinct(later, [*names, *rounds(len(now))])
     for time, rows in split_by_time(later, len(now)).items():
         wakes.setdefault(lub(time, now), []).append(rows.select(names))

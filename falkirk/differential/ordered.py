@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from falkirk.differential.rows import HASH, Hashes, spans, together
+from falkirk.differential.rows import HASH, Hashes, concat_rows, spans
 
 Ordinals = npt.NDArray[np.int64]
 """Values as numbers; the first one in the order has the least number."""
@@ -67,7 +67,7 @@ class FirstRows:
         """Return these rows together with the changes of the same hashes."""
         place = np.minimum(self.places(news), len(self.keys) - 1)
         ours = news.filter(pa.array(self.keys[place] == news.column(HASH).to_numpy()))
-        return replace(self, rows=together([self.rows, ours], news.schema))
+        return replace(self, rows=concat_rows([self.rows, ours], news.schema))
 
     def known(self, order: Order) -> tuple[pa.Table, npt.NDArray[np.int64]] | None:
         """Return the rows before the first missing row of each hash, and the place of the hash of each. None: unknown,
@@ -87,7 +87,7 @@ class FirstRows:
         return self.rows.filter(pa.array(before)), place[before]
 
 
-def order_of(run: pa.Table) -> Order | None:
+def recorded_order(run: pa.Table) -> Order | None:
     """Return the order that a run records, if any."""
     text = (run.schema.metadata or {}).get(_METADATA)
     if text is None:
@@ -96,7 +96,7 @@ def order_of(run: pa.Table) -> Order | None:
     return Order(keys=tuple(found["keys"]), value=found["value"], falls=found["falls"])
 
 
-def in_order(table: pa.Table, order: Order | None) -> pa.Table:
+def sorted_by_hash(table: pa.Table, order: Order | None) -> pa.Table:
     """Return rows sorted by the hash of their key, and then by the order if they suit it."""
     hashes = table.column(HASH).to_numpy()
     if order is None or not order.suits(table):
@@ -124,7 +124,7 @@ def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, sc
             continue
         there = run.column(HASH).chunk(0).to_numpy()  # a view of the file: a copy would read the whole column
         first, counts = spans(there, keys)
-        short = counts <= most if order_of(run) == order else np.ones(len(keys), dtype=bool)
+        short = counts <= most if recorded_order(run) == order else np.ones(len(keys), dtype=bool)
         # Several keys can share a hash. Then the rows of one key would all precede those of another.
         short[~short] |= ~_same(run, order.keys, first[~short], (first + counts)[~short] - 1)
         counts[~short] = most
@@ -132,7 +132,7 @@ def first_of(runs: Sequence[pa.Table], keys: Hashes, order: Order, most: int, sc
         ends = first[~short] + most - 1
         upto[~short] = np.minimum(upto[~short], order.ordinals(run.select([order.value]).take(pa.array(ends))))
         all_of &= short
-    return FirstRows(rows=together(found, schema), keys=keys, all_of=all_of, upto=upto)
+    return FirstRows(rows=concat_rows(found, schema), keys=keys, all_of=all_of, upto=upto)
 
 
 def ranges(run: pa.Table, first: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> pa.Table:

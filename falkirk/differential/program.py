@@ -13,14 +13,15 @@ from falkirk.analysis import structure
 from falkirk.analysis.code import function_digest
 from falkirk.analysis.python import functions
 from falkirk.analysis.structure import KnownLeaves, structure_of
-from falkirk.differential.graph import Left, LoopGraph, LoopVariable, Mapped, Node, inputs_of
-from falkirk.differential.schemas import timed
+from falkirk.differential.graph import Left, LoopGraph, LoopNode, LoopVariable, Mapped, inputs_of
+from falkirk.differential.schemas import timed_schema
 from falkirk.errors.conditions.differential import FUNCTION_UNREADABLE
 from falkirk.errors.location import SourceLocation
 
 _FIELDS_TOLD = "spark.sql.debug.maxToStringFields"
-#: The version of the texts and of their digest. Digests of different versions can't be compared.
-FORM = 2
+#: The version of the texts, of their digest, and of the files of a loop. Digests of different versions can't be
+#: compared.
+FORM = 3
 
 Program = tuple[str, ...]
 """One text for each node of a graph."""
@@ -40,7 +41,7 @@ def program_of(graph: LoopGraph, session: SparkSession) -> Program:
         )
 
 
-def digest(program: Program, session: SparkSession) -> str:
+def program_digest(program: Program, session: SparkSession) -> str:
     """Return the digest of a program, with the version of digests in front."""
     spark = ".".join(str(session.version).split(".")[:2])
     return f"{FORM}:{structure.digest([spark, *program])}"
@@ -52,7 +53,7 @@ def first_change(graph: LoopGraph, program: Program, other: Program) -> SourceLo
     return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
-def steps_of(graph: LoopGraph, session: SparkSession) -> list[DataFrame]:
+def step_outputs(graph: LoopGraph, session: SparkSession) -> list[DataFrame]:
     """Return the output of each row-by-row step of a graph for an empty input."""
     return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
 
@@ -70,11 +71,11 @@ def _all_fields(session: SparkSession) -> Iterator[None]:
 
 def _made(node: Mapped, session: SparkSession) -> tuple[DataFrame, DataFrame]:
     """Return a node's output for an empty input, and that input."""
-    given = session.createDataFrame([], timed(node.of.schema, node.scope.depth))
+    given = session.createDataFrame([], timed_schema(node.of.schema, node.scope.depth))
     return node.how(given), given
 
 
-def _text(node: Node, session: SparkSession) -> str:
+def _text(node: LoopNode, session: SparkSession) -> str:
     if isinstance(node, Left):
         return f"{node.loop.rounds} {node.loop.restarts}"
     if isinstance(node, Mapped):

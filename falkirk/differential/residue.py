@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 
 from falkirk.differential.hashing import hash_of, is_hashed
 from falkirk.differential.rows import DIFFERENCE
-
-_OURS = "__falkirk"
+from falkirk.frames.names import PREFIX
 
 
 def residue(rows: pa.Table) -> int:
     """Return the residue of rows, computed from the user's columns."""
-    names = sorted(name for name in rows.column_names if not name.startswith(_OURS))
+    names = sorted(name for name in rows.column_names if not name.startswith(PREFIX))
     columns = [_hashable(rows.column(name).combine_chunks()) for name in names]
     # The hash ignores nulls: without these columns (null, 1) and (1, null) would have the same hash.
     nulls = [pc.cast(pc.is_null(column), pa.int32()) for column in columns]

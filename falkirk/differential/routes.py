@@ -13,15 +13,15 @@ from falkirk.differential.graph import (
     Joined,
     Left,
     LoopGraph,
+    LoopNode,
     LoopVariable,
-    Node,
     Reduced,
     Result,
     Scope,
     inputs_of,
 )  # fmt: skip
 from falkirk.differential.schemas import port_names
-from falkirk.differential.task import LaterReader, Move
+from falkirk.differential.task import EdgeMove, LaterReader
 
 Position = tuple[Scope, int]
 """A scope, and the number of loops directly in it that have ended before."""
@@ -46,7 +46,7 @@ class Routes:
     mixed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._readers: dict[int, list[tuple[Node, int]]] = {}
+        self._readers: dict[int, list[tuple[LoopNode, int]]] = {}
         for node in self.graph.nodes:
             for port, of in enumerate(inputs_of(node)):
                 self._readers.setdefault(id(of), []).append((node, port))
@@ -83,7 +83,7 @@ class Routes:
             found[id(holder)] = number
         return found | current
 
-    def _read_at(self, node: Node) -> Iterator[Position]:
+    def _read_at(self, node: LoopNode) -> Iterator[Position]:
         """Return the positions at which a node's rows are read."""
         for reader, _ in self._readers.get(id(node), []):
             if _is_end(reader, node):
@@ -107,10 +107,10 @@ class Routes:
             scope, part = left.scope, self._parts[id(left)] - 1  # a loop begins in the part that precedes its end
         return part == self._parts[id(holder)]
 
-    def _later_readers(self, node: Node, end: Node) -> Iterator[LaterReader]:
+    def _later_readers(self, node: LoopNode, end: LoopNode) -> Iterator[LaterReader]:
         """Return the readers of a node's rows beyond the end of a loop."""
         assert isinstance(end, LoopVariable | Left)
-        move: Move = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
+        move: EdgeMove = "leave" if isinstance(end, Left) else "next" if end.scope.restarts else "stay"
         limit = end.scope.rounds if move == "next" else None
         readers = self._readers.get(id(end), [])
         direct = [(r, port) for r, port in readers if isinstance(r, Holder) and not _is_end(r, end) and _fits(node, r)]
@@ -121,12 +121,12 @@ class Routes:
             yield LaterReader(holder=reader.name, port=port, names=port_names(reader, port), move=move, rounds=limit)
 
 
-def _is_end(reader: Node, node: Node) -> bool:
+def _is_end(reader: LoopNode, node: LoopNode) -> bool:
     """Whether a node is the result of a loop's body, and the reader is the loop's variable or end."""
     return isinstance(reader, Left) or (isinstance(reader, LoopVariable) and reader.body is node)
 
 
-def _passes(variable: LoopVariable, node: Node) -> bool:
+def _passes(variable: LoopVariable, node: LoopNode) -> bool:
     """Whether rows of a variable reach a node without passing an operator."""
     if isinstance(node, Joined | Reduced):
         return False
@@ -134,7 +134,7 @@ def _passes(variable: LoopVariable, node: Node) -> bool:
     return node is variable or any(_passes(variable, of) for of in before if of is not node)
 
 
-def _fits(node: Node, reader: Holder) -> bool:
+def _fits(node: LoopNode, reader: Holder) -> bool:
     """Whether a node's results are partitioned as a reader needs them."""
     if not isinstance(node, Joined | Reduced):
         return False

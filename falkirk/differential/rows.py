@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from falkirk.differential.floats import normalised
 
-Time = tuple[int, ...]
+LoopTime = tuple[int, ...]
 """The rounds of the loops around a row, outermost first."""
 
 Hashes = npt.NDArray[np.int64]
@@ -25,8 +25,6 @@ Hashes = npt.NDArray[np.int64]
 #: The hash of a row's key, which decides its partition, and the difference: by how much the row's count changes.
 HASH, DIFFERENCE = "__falkirk_hash", "__falkirk_difference"
 _ROUND = "__falkirk_round"
-#: The prefix of the names of Falkirk's own columns.
-OURS = "__falkirk"
 #: The text of the error that a sum or product exceeds the numbers of its column.
 TOO_MANY = "more than 2^62 of one thing"
 _MOST = 1 << 62
@@ -37,12 +35,12 @@ def rounds(depth: int) -> list[str]:
     return [f"{_ROUND}{i}" for i in range(depth)]
 
 
-def lub(one: Time, other: Time) -> Time:
+def lub(one: LoopTime, other: LoopTime) -> LoopTime:
     """Return the earliest time that is not before either."""
     return tuple(map(max, one, other))
 
 
-def is_by(table: pa.Table, now: Time) -> Any:
+def is_by(table: pa.Table, now: LoopTime) -> Any:
     """Return the mask of the rows whose time is now or earlier."""
     mask = np.ones(table.num_rows, dtype=bool)
     for name, bound in zip(rounds(len(now)), now, strict=True):
@@ -50,7 +48,7 @@ def is_by(table: pa.Table, now: Time) -> Any:
     return pa.array(mask)
 
 
-def split_by_time(table: pa.Table, depth: int) -> dict[Time, pa.Table]:
+def split_by_time(table: pa.Table, depth: int) -> dict[LoopTime, pa.Table]:
     """Return the rows by time."""
     if not depth:
         return {(): table} if table.num_rows else {}
@@ -69,7 +67,7 @@ def split_by_time(table: pa.Table, depth: int) -> dict[Time, pa.Table]:
     return found
 
 
-def at(table: pa.Table, time: Time) -> pa.Table:
+def at(table: pa.Table, time: LoopTime) -> pa.Table:
     """Return the rows with their time replaced."""
     for name, value in zip(rounds(len(time)), time, strict=True):
         column = pa.array(np.full(table.num_rows, value, dtype=np.int32))
@@ -108,7 +106,7 @@ def check_sums(table: pa.Table, keys: Sequence[str], name: str) -> None:
         raise OverflowError(TOO_MANY)
 
 
-def together(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+def concat_rows(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Return the rows of all tables."""
     found = [table.select(schema.names) for table in tables if table.num_rows]
     return pa.concat_tables(found).cast(schema) if found else schema.empty_table()
@@ -119,7 +117,7 @@ def distinct(table: pa.Table, names: Sequence[str]) -> pa.Table:
     return table.group_by(list(names), use_threads=False).aggregate([])
 
 
-def joined(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
+def join_rows(left: pa.Table, right: pa.Table, keys: Sequence[str], depth: int) -> pa.Table:
     """Return each pair of rows with equal keys, at the earliest time after both; their differences are multiplied."""
     ours = [*rounds(depth), DIFFERENCE]
     right = right.rename_columns([f"{n}_right" if n in ours else n for n in right.column_names])

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from falkirk.differential.ordered import Order, in_order, ranges
-from falkirk.differential.rows import HASH, Hashes, spans, together
+from falkirk.differential.ordered import Order, ranges, sorted_by_hash
+from falkirk.differential.rows import HASH, Hashes, concat_rows, spans
 from falkirk.system.durable import damaged
 
 #: The text of the error for an unreadable file; a task's error reaches the driver as text.
-DAMAGED = "a file of an iteration's state can't be read"
+UNREADABLE_STATE = "a file of an iteration's state can't be read"
 
 
-def write(path: Path, table: pa.Table, order: Order | None = None) -> None:
+def write_run(path: Path, table: pa.Table, order: Order | None = None) -> None:
     """Write a run. Two attempts of a task write the same content."""
-    store(path, in_order(table, order))
+    store(path, sorted_by_hash(table, order))
 
 
 def store(path: Path, table: pa.Table) -> None:
@@ -33,7 +33,7 @@ def store(path: Path, table: pa.Table) -> None:
     os.replace(partial, path)
 
 
-def load(path: Path) -> pa.Table:
+def load_run(path: Path) -> pa.Table:
     """Return the rows of a file as a memory map, which is read only where it is used.
 
     Raises: HomeError: `STATE_DAMAGED`: it is missing, truncated or damaged.
@@ -42,15 +42,15 @@ def load(path: Path) -> pa.Table:
         with pa.memory_map(str(path)) as file:
             return pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowException) as error:
-        raise damaged(f"{DAMAGED}: {error}.", path) from error
+        raise damaged(f"{UNREADABLE_STATE}: {error}.", path) from error
 
 
-def keys_of(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
+def rows_of_keys(paths: Sequence[Path], hashes: Hashes, schema: pa.Schema) -> pa.Table:
     """Return the rows of a trace with these hashes (sorted, distinct); other keys may have the same hash."""
-    return together((rows_of(load(path), hashes) for path in paths), schema)
+    return concat_rows((rows_with_hashes(load_run(path), hashes) for path in paths), schema)
 
 
-def rows_of(run: pa.Table, hashes: Hashes) -> pa.Table:
+def rows_with_hashes(run: pa.Table, hashes: Hashes) -> pa.Table:
     """Return the rows of a run with these hashes."""
     if not run.num_rows:
         return run

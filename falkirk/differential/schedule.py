@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from falkirk.differential.graph import Joined, Left, LoopGraph, LoopVariable, Node, Reduced, Result, Scope
+from falkirk.differential.graph import Joined, Left, LoopGraph, LoopNode, LoopVariable, Reduced, Result, Scope
 from falkirk.differential.residue import added_up
 from falkirk.differential.routes import Routes
-from falkirk.differential.rows import Time
+from falkirk.differential.rows import LoopTime
 from falkirk.differential.schemas import port_names
 from falkirk.differential.task import LaterReader
 
-Waiting = tuple[str, str, Time]
+WaitingKey = tuple[str, str, LoopTime]
 """The key of waiting rows: their holder, their kind, and their time."""
 
 
@@ -34,19 +34,19 @@ class Works(Protocol):
         former epoch; the time around them does not advance while they run. count: the number of steps with work.
     """
 
-    pending: dict[Waiting, tuple[Any, ...]]
-    left: dict[Waiting, tuple[Any, ...]]
-    read: dict[tuple[str, Time], Any]
+    pending: dict[WaitingKey, tuple[Any, ...]]
+    left: dict[WaitingKey, tuple[Any, ...]]
+    read: dict[tuple[str, LoopTime], Any]
     entered: set[Scope]
     count: int
 
-    def operate(self, holder: Joined | Reduced, now: Time) -> None:
+    def operate(self, holder: Joined | Reduced, now: LoopTime) -> None:
         """Run an operator at a time, if rows may wait for it."""
 
-    def conclude(self, result: Result, now: Time) -> None:
+    def conclude(self, result: Result, now: LoopTime) -> None:
         """Store the changes of the result, equal rows together."""
 
-    def store(self, node: Node, now: Time, readers: list[LaterReader], sign: int = 1) -> None:
+    def store(self, node: LoopNode, now: LoopTime, readers: list[LaterReader], sign: int = 1) -> None:
         """Store the changes of a node for its readers."""
 
     def flush(self) -> None:
@@ -55,7 +55,7 @@ class Works(Protocol):
     def residue(self, rows: Any) -> int:
         """Return the residue of rows for which a loop has no round left."""
 
-    def go_round(self, turns: "Schedule", left: Left, now: Time, count: int) -> int:
+    def go_round(self, turns: "Schedule", left: Left, now: LoopTime, count: int) -> int:
         """Run further rounds of a loop in a faster way, if there is one. Return their number. Args: count: so far."""
 
 
@@ -65,13 +65,13 @@ class Schedule:
     Attributes: rounds: of each loop that had work. cut_short: as in `State`.
     """
 
-    def __init__(self, graph: LoopGraph, works: Works, routes: Routes, cut_short: Mapping[Waiting, int]) -> None:
+    def __init__(self, graph: LoopGraph, works: Works, routes: Routes, cut_short: Mapping[WaitingKey, int]) -> None:
         self.graph, self._works, self._routes = graph, works, routes
         self._holders = {holder.name: holder for holder in graph.holders()}
         self.rounds: dict[str, Rounds] = {}
         self.cut_short = dict(cut_short)
 
-    def run(self, scope: Scope, now: Time) -> None:
+    def run(self, scope: Scope, now: LoopTime) -> None:
         """Process one time of a scope. The caller must flush the last step."""
         for holder in self.graph.holders():
             if holder.scope is not scope:
@@ -92,14 +92,14 @@ class Schedule:
             if key[2] == now and key[0] != self.graph.result.name:  # nobody has read it
                 del self._works.pending[key]
 
-    def _begin(self, variable: LoopVariable, now: Time) -> None:
+    def _begin(self, variable: LoopVariable, now: LoopTime) -> None:
         """Store the negated start of a loop for the next round: only the first round contains the start."""
         if variable.start is not None and now[-1] == 0:
             names, limit = port_names(variable, 0), variable.scope.rounds
             reader = LaterReader(holder=variable.name, port=0, names=names, move="next", rounds=limit)
             self._works.store(variable.start, now, [reader], sign=-1)
 
-    def _loop(self, left: Left, now: Time) -> None:
+    def _loop(self, left: Left, now: LoopTime) -> None:
         """Process the rounds of a loop at one time of the scope around it."""
         works, loop, count, converged = self._works, left.loop, 1, True
         before = works.count
@@ -124,7 +124,7 @@ class Schedule:
             converged = not self._is_cut_short(loop) if loop.restarts else converged and so_far.converged
             self.rounds[left.name] = Rounds(count=so_far.count + count, converged=converged)
 
-    def rest(self, left: Left, now: Time, count: int, goes_on: Callable[[], bool]) -> int:
+    def rest(self, left: Left, now: LoopTime, count: int, goes_on: Callable[[], bool]) -> int:
         """Run further rounds of a loop that has begun, while rows wait and it `goes_on`. Return their number. Args:
         count: the number of rounds done before."""
         done = 0
@@ -152,16 +152,16 @@ class Schedule:
         return any(self._holders[name].scope is loop for name, *_ in self.cut_short)
 
     @staticmethod
-    def _is_last(loop: Scope, then: Time, count: int) -> bool:
+    def _is_last(loop: Scope, then: LoopTime, count: int) -> bool:
         """Whether a loop has no round left for waiting rows. Args: count: the number of rounds done."""
         return (then[-1] if loop.restarts else count) >= loop.rounds
 
-    def _next(self, loop: Scope, now: Time) -> Time | None:
+    def _next(self, loop: Scope, now: LoopTime) -> LoopTime | None:
         """Return the first time of a loop for which rows wait. Args: now: the beginning of the time."""
         waiting = (time for _, _, time in self.waiting(loop))
         return min((time[: loop.depth] for time in waiting if time[: len(now)] == now), default=None)
 
-    def _drop(self, loop: Scope, bound: Time) -> None:
+    def _drop(self, loop: Scope, bound: LoopTime) -> None:
         """Drop rows that wait for a round of a loop, or for a later one, and record their residue. A `fixpoint` drops
         nothing: its rows are left for the next epoch."""
         for key in self.waiting(loop):
@@ -175,7 +175,7 @@ class Schedule:
                 else:
                     self._works.left[key] = (*self._works.left.get(key, ()), *rows)  # a loop around it may add more
 
-    def waiting(self, scope: Scope) -> list[Waiting]:
+    def waiting(self, scope: Scope) -> list[WaitingKey]:
         """Return the keys of rows that wait in a scope, or in a loop inside it."""
         names = ((key, key[0].removeprefix("kept-")) for key in self._works.pending)
         return [key for key, name in names if self._holders[name].scope.is_within(scope)]

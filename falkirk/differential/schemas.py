@@ -30,7 +30,7 @@ def port_schema(holder: Holder, port: int, depth: int) -> pa.Schema:
     return arrow_of(StructType(fields), depth)
 
 
-def timed(schema: StructType, depth: int) -> StructType:
+def timed_schema(schema: StructType, depth: int) -> StructType:
     """Return columns with those of a time, and the difference. Args: depth: the number of loops."""
     ours = [StructField(name, IntegerType()) for name in rounds(depth)]
     # All are nullable: a collection can combine nullable columns with others.
@@ -40,4 +40,4 @@ def timed(schema: StructType, depth: int) -> StructType:
 
 def arrow_of(schema: StructType, depth: int) -> pa.Schema:
     """Return the same as an Arrow schema."""
-    return to_arrow_schema(timed(schema, depth), timezone="UTC")
+    return to_arrow_schema(timed_schema(schema, depth), timezone="UTC")

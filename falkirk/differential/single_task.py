@@ -23,8 +23,8 @@ from falkirk.differential.graph import (
     Joined,
     Left,
     LoopGraph,
+    LoopNode,
     Mapped,
-    Node,
     Reduced,
     Result,
     Scope,
@@ -32,10 +32,10 @@ from falkirk.differential.graph import (
 from falkirk.differential.hashing import is_hashed
 from falkirk.differential.in_memory import InMemory
 from falkirk.differential.routes import Routes
-from falkirk.differential.rows import Time, together
-from falkirk.differential.runs import DAMAGED
-from falkirk.differential.schedule import Rounds, Schedule, Waiting
-from falkirk.differential.schemas import arrow_of, port_schema, timed
+from falkirk.differential.rows import LoopTime, concat_rows
+from falkirk.differential.runs import UNREADABLE_STATE
+from falkirk.differential.schedule import Rounds, Schedule, WaitingKey
+from falkirk.differential.schemas import arrow_of, port_schema, timed_schema
 from falkirk.frames.empty import no_rows
 from falkirk.system.durable import damaged
 
@@ -59,10 +59,10 @@ def prepare(graph: LoopGraph, session: SparkSession) -> frozenset[Scope]:
     return graph.alone
 
 
-def _is_suitable(node: Node, session: SparkSession) -> bool:
+def _is_suitable(node: LoopNode, session: SparkSession) -> bool:
     if isinstance(node, Mapped):
         try:
-            node.steps = Steps.of(node.how(no_rows(session, timed(node.of.schema, node.scope.depth))))
+            node.steps = Steps.of(node.how(no_rows(session, timed_schema(node.of.schema, node.scope.depth))))
         except Unsuitable as error:
             if node.scope.depth:
                 log.info("Spark jobs compute a step of a loop, since one task could not: %s", error)
@@ -81,7 +81,7 @@ def given_by(graph: LoopGraph, inputs: Mapping[str, DataFrame]) -> DataFrame | N
     for own in (number for number, frame in enumerate(frames) if frame is not None):
         columns = []
         for number, source in enumerate(graph.sources()):
-            schema = timed(source.schema, 0)
+            schema = timed_schema(source.schema, 0)
             row = F.struct(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema])
             columns.append((row if number == own else F.lit(None).cast(schema)).alias(f"source{number}"))
         frame = frames[own]
@@ -103,10 +103,10 @@ class TaskOutcome:
     is_little: bool
     traces: Mapping[tuple[str, str], tuple[str, ...]]
     merged: Mapping[tuple[str, str], tuple[str, ...]]
-    pending: Mapping[Waiting, tuple[str, ...]]
-    left: Mapping[Waiting, tuple[str, ...]]
+    pending: Mapping[WaitingKey, tuple[str, ...]]
+    left: Mapping[WaitingKey, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
-    cut_short: Mapping[Waiting, int]
+    cut_short: Mapping[WaitingKey, int]
 
     def text(self) -> str:
         """Return the outcome as JSON, and not pickled: to read a file in a shared home must not run code from it."""
@@ -130,7 +130,7 @@ class TaskOutcome:
         def files(name: str) -> dict[tuple[str, str], tuple[str, ...]]:
             return {(holder, what): tuple(map(str, paths)) for holder, what, paths in content[name]}
 
-        def waiting(name: str) -> dict[Waiting, tuple[str, ...]]:
+        def waiting(name: str) -> dict[WaitingKey, tuple[str, ...]]:
             return {(h, what, tuple(time)): tuple(map(str, paths)) for h, what, time, paths in content[name]}
 
         return cls(
@@ -156,12 +156,12 @@ class SingleTask:
     """
 
     graph: LoopGraph
-    rest: tuple[Left, Time, int] | None
+    rest: tuple[Left, LoopTime, int] | None
     entered: frozenset[Scope]
     traces: Mapping[tuple[str, str], tuple[str, ...]]
-    pending: Mapping[Waiting, tuple[str, ...]]
+    pending: Mapping[WaitingKey, tuple[str, ...]]
     rounds: Mapping[str, Rounds]
-    cut_short: Mapping[Waiting, int]
+    cut_short: Mapping[WaitingKey, int]
     folder: str
     partitions: int
     most: int
@@ -192,7 +192,7 @@ class SingleTask:
         for number, source in enumerate(self.graph.sources() if self.rest is None else []):
             columns = [batch.column(number) for batch in found]
             parts = [pa.Table.from_struct_array(column.filter(column.is_valid())) for column in columns]
-            taken[source.name] = together(parts, arrow_of(source.schema, 0))
+            taken[source.name] = concat_rows(parts, arrow_of(source.schema, 0))
         return taken
 
     def outcome(self) -> TaskOutcome | str:
@@ -203,7 +203,7 @@ class SingleTask:
             reason = json.loads(text)
             return reason if isinstance(reason, str) else TaskOutcome.parse(text)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise damaged(f"{DAMAGED}: {error}.", path) from error
+            raise damaged(f"{UNREADABLE_STATE}: {error}.", path) from error
 
     def work(self, taken: Mapping[str, pa.Table]) -> TaskOutcome:
         """Compute. Args: taken: the sources' changes. Raises: Unsuitable, pa.ArrowException: Spark has to do it."""

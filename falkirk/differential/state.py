@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from falkirk.differential.rows import Time
+from falkirk.differential.rows import LoopTime
 
 
 @dataclass(frozen=True, kw_only=True)
-class State:
+class LoopState:
     """The memory of a graph at the end of an epoch.
 
     Args: traces: files by holder and kind. left: the changes that the last round of a `fixpoint` left for the next
@@ -21,8 +21,8 @@ class State:
     """
 
     traces: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    left: Mapping[tuple[str, str, Time], tuple[str, ...]] = field(default_factory=dict)
-    cut_short: Mapping[tuple[str, str, Time], int] = field(default_factory=dict)
+    left: Mapping[tuple[str, str, LoopTime], tuple[str, ...]] = field(default_factory=dict)
+    cut_short: Mapping[tuple[str, str, LoopTime], int] = field(default_factory=dict)
 
     def text(self) -> str:
         """Return the state as JSON."""
@@ -32,7 +32,7 @@ class State:
         return json.dumps({"traces": traces, "left": left, "residues": residues})
 
     @classmethod
-    def parse(cls, text: str) -> "State":
+    def parse(cls, text: str) -> "LoopState":
         """Return the state that a text describes."""
         content = json.loads(text)
         traces = {(name, what): tuple(paths) for name, what, paths in content["traces"]}

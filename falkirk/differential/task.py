@@ -19,23 +19,23 @@ from pyspark import TaskContext
 
 from falkirk.differential import runs
 from falkirk.differential.operators import Join, Reduce, Trace
-from falkirk.differential.ordered import FirstRows, Order, first_of, order_of
+from falkirk.differential.ordered import FirstRows, Order, first_of, recorded_order
 from falkirk.differential.residue import residue
 from falkirk.differential.rows import (
     DIFFERENCE,
     HASH,
     Hashes,
-    Time,
+    LoopTime,
+    concat_rows,
     consolidate,
     distinct,
     rounds,
     split_by_time,
-    together,
 )  # fmt: skip
 
 #: The column with the number of the join's input to which a row belongs.
 PORT = "__falkirk_port"
-Move = Literal["stay", "next", "leave"]
+EdgeMove = Literal["stay", "next", "leave"]
 _BATCH_ROWS = 1 << 16
 
 
@@ -43,8 +43,8 @@ _BATCH_ROWS = 1 << 16
 class FileName:
     """The description of a file in a job's folder, which is its name.
 
-    Args: holder: its owner. what: `heard0`, `heard1` and `said` are runs of the traces of its inputs and its results;
-        `parked0`, `parked1` and `woken` wait for a time. time: for which rows wait. part: a number that distinguishes
+    Args: holder: its owner. what: `input0`, `input1` and `output` are runs of the traces of its inputs and its results;
+        `deferred0`, `deferred1` and `due` wait for a time. time: for which rows wait. part: a number that distinguishes
         the files that a partition receives from several places. rows: their number. residue: of rows without a round.
     """
 
@@ -52,7 +52,7 @@ class FileName:
     what: str
     partition: int
     rows: int
-    time: Time = ()
+    time: LoopTime = ()
     part: int = 0
     residue: int = 0
 
@@ -80,15 +80,15 @@ class LaterReader:
     holder: str
     port: int
     names: tuple[str, ...]
-    move: Move = "stay"
+    move: EdgeMove = "stay"
     rounds: int | None = None
 
-    def is_dropped(self, time: Time) -> bool:
+    def is_dropped(self, time: LoopTime) -> bool:
         """Whether the loop has no round left for a time."""
         return self.rounds is not None and time[-1] >= self.rounds
 
 
-def moved(table: pa.Table, depth: int, move: Move) -> tuple[pa.Table, int]:
+def _moved(table: pa.Table, depth: int, move: EdgeMove) -> tuple[pa.Table, int]:
     """Return rows after they moved over an edge, and the depth there. They `leave` a loop, return to its head with the
     `next` round, or `stay` at their time."""
     if move == "stay":
@@ -123,7 +123,7 @@ class Task:
 
     holder: str
     operator: Join | Reduce | None
-    now: Time
+    now: LoopTime
     inputs: tuple[pa.Schema, ...]
     output: pa.Schema
     arrives: bool
@@ -144,7 +144,7 @@ class Task:
 class OperatorStorage(Protocol):
     """Where an operator finds its memory, and stores its results.
 
-    Attributes: beside: columns that the place itself needs in parked rows, though their reader does not.
+    Attributes: beside: columns that the place itself needs in deferred rows, though their reader does not.
     """
 
     beside: tuple[str, ...]
@@ -152,48 +152,48 @@ class OperatorStorage(Protocol):
     def trace(self, what: str, schema: pa.Schema) -> Trace:
         """Return the trace of an input or of the results."""
 
-    def woken(self, schema: pa.Schema) -> pa.Table:
+    def due(self, schema: pa.Schema) -> pa.Table:
         """Return the keys to wake at the current time."""
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """Add rows to a trace. Args: order: by which they are sorted."""
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
+    def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """Store rows that wait for a time. Args: holder: the reader; by default the operator itself. is_dropped: nobody
         will read the rows, and only their residue matters."""
 
 
 def act(
-    operator: Join | Reduce, news: Sequence[pa.Table], now: Time, results: pa.Schema, place: OperatorStorage
+    operator: Join | Reduce, news: Sequence[pa.Table], now: LoopTime, results: pa.Schema, place: OperatorStorage
 ) -> pa.Table:  # fmt: skip
     """Run an operator at a time. Return the changes of its results. Args: results: the schema of its results."""
     if isinstance(operator, Join):
-        traces = [place.trace(f"heard{port}", rows.schema) for port, rows in enumerate(news)]
+        traces = [place.trace(f"input{port}", rows.schema) for port, rows in enumerate(news)]
         done = operator.work(news, traces, len(now))
     else:
         names = [HASH, *operator.keys]
-        woken = distinct(place.woken(pa.schema([news[0].schema.field(n) for n in names])), names)
-        inputs = place.trace("heard0", news[0].schema)
-        done = operator.work(news[0], woken, inputs, place.trace("said", results), now, results)
+        due = distinct(place.due(pa.schema([news[0].schema.field(n) for n in names])), names)
+        inputs = place.trace("input0", news[0].schema)
+        done = operator.work(news[0], due, inputs, place.trace("output", results), now, results)
         if done.out.num_rows:
-            place.write("said", done.out)
+            place.write("output", done.out)
     order = operator.order if isinstance(operator, Reduce) else None
     for port, rows in enumerate(done.inputs):
         if rows.num_rows:
-            place.write(f"heard{port}", rows, order)
-    for time, keys in done.woken.items():
-        place.park("woken", time, keys)
+            place.write(f"input{port}", rows, order)
+    for time, keys in done.due.items():
+        place.defer("due", time, keys)
     return done.out
 
 
 def store_for_readers(rows: pa.Table, depth: int, readers: Sequence[LaterReader], place: OperatorStorage) -> None:
     """Store results for the readers that get them without a shuffle."""
     for reader in readers:
-        moving, there = moved(rows, depth, reader.move)
+        moving, there = _moved(rows, depth, reader.move)
         beside = [n for n in place.beside if n in moving.column_names and n not in reader.names]
         moving = moving.select([*reader.names, *rounds(there), DIFFERENCE, *beside])
         for time, some in split_by_time(moving, there).items():
-            place.park(f"parked{reader.port}", time, some, reader.holder, is_dropped=reader.is_dropped(time))
+            place.defer(f"deferred{reader.port}", time, some, reader.holder, is_dropped=reader.is_dropped(time))
 
 
 def schema_of_results(operator: Join | Reduce, given: pa.Schema, output: pa.Schema, depth: int) -> pa.Schema:
@@ -210,10 +210,10 @@ class _Trace:
         self._paths, self._schema = paths, schema
 
     def rows(self, keys: Hashes) -> pa.Table:
-        return runs.keys_of(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
+        return runs.rows_of_keys(self._paths, keys, self._schema) if len(keys) else self._schema.empty_table()
 
     def first(self, keys: Hashes, order: Order, most: int) -> FirstRows:
-        return first_of(list(map(runs.load, self._paths)), keys, order, most, self._schema)
+        return first_of(list(map(runs.load_run, self._paths)), keys, order, most, self._schema)
 
 
 class _Worker:
@@ -241,18 +241,18 @@ class _Worker:
             yield from out.select(task.output.names).cast(task.output).to_batches(max_chunksize=_BATCH_ROWS)
 
     def _news(self, batches: list[pa.RecordBatch]) -> list[pa.Table]:
-        """Return the rows of each input that are processed now; later rows are parked."""
+        """Return the rows of each input that are processed now; later rows are deferred."""
         task, found = self._task, []
         arrived = pa.Table.from_batches(batches) if batches and task.arrives else None
         for port, schema in enumerate(task.inputs):
-            parked = [runs.load(path) for path in self._paths(f"parked{port}")]
+            deferred = [runs.load_run(path) for path in self._paths(f"deferred{port}")]
             rows = schema.empty_table() if arrived is None else _of_port(arrived, port, schema)
             if task.operator is not None:  # rows that are only stored keep their time
                 by_time = split_by_time(rows, self._depth)
                 rows = by_time.pop(task.now, schema.empty_table())
                 for time, later in by_time.items():
-                    self.park(f"parked{port}", time, later)
-            found.append(together([rows, *parked], schema))
+                    self.defer(f"deferred{port}", time, later)
+            found.append(concat_rows([rows, *deferred], schema))
         return found
 
     def _paths(self, what: str) -> list[Path]:
@@ -263,16 +263,16 @@ class _Worker:
         """See Place."""
         return _Trace(self._paths(what), schema)
 
-    def woken(self, schema: pa.Schema) -> pa.Table:
+    def due(self, schema: pa.Schema) -> pa.Table:
         """See Place."""
-        return together(map(runs.load, self._paths("woken")), schema)
+        return concat_rows(map(runs.load_run, self._paths("due")), schema)
 
     def write(self, what: str, rows: pa.Table, order: Order | None = None) -> None:
         """See Place."""
         name = FileName(holder=self._task.holder, what=what, partition=self._partition, rows=rows.num_rows)
-        runs.write(Path(self._task.folder) / str(name), rows, order)
+        runs.write_run(Path(self._task.folder) / str(name), rows, order)
 
-    def park(self, what: str, time: Time, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
+    def defer(self, what: str, time: LoopTime, rows: pa.Table, holder: str = "", *, is_dropped: bool = False) -> None:
         """See Place."""
         name = FileName(
             holder=holder or self._task.holder, what=what, time=time, partition=self._partition, part=self._part,
@@ -318,11 +318,11 @@ class Merge:
         """Merge the groups whose numbers are in the batches."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                tables = [runs.load(Path(path)) for path in self.files[number]]
-                merged = consolidate(together(tables, tables[0].schema))
+                tables = [runs.load_run(Path(path)) for path in self.files[number]]
+                merged = consolidate(concat_rows(tables, tables[0].schema))
                 if HASH in merged.column_names:
-                    order = next(filter(None, map(order_of, tables)), None)
-                    runs.write(Path(self.targets[number]), merged, order)
+                    order = next(filter(None, map(recorded_order, tables)), None)
+                    runs.write_run(Path(self.targets[number]), merged, order)
                 else:
                     runs.store(Path(self.targets[number]), merged)
         yield from ()

@@ -60,7 +60,7 @@ def _is_optional(kind: Any) -> bool:
     return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
-def check_sink(sink: Output, data: DataFrame, columns: list[str]) -> None:
+def check_avro(sink: Output, data: DataFrame, columns: list[str]) -> None:
     """See that rows can be written as a sink's schema has them.
 
     Raises: DefinitionError: `SCHEMA_MISMATCH`, `SCHEMA_INVALID`.

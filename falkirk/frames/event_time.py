@@ -54,7 +54,7 @@ def is_of_time(reason: str) -> bool:
     return reason == LATE or _OF_TIME.match(reason) is not None
 
 
-def timed(data: DataFrame, columns: Sequence[str], watermark: Watermark) -> DataFrame:
+def timed_records(data: DataFrame, columns: Sequence[str], watermark: Watermark) -> DataFrame:
     """Return records with their times in `TIME`; in a query, records with an unsuitable time are bad.
 
     Args: columns: the user's columns.
@@ -85,7 +85,7 @@ def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], w
         reads = F.hash(*named, F.col(TIME), F.col(f"{STAMP}.partition")) >= F.lit(-(2**31))
         return data.where(F.col(BAD).isNotNull() | reads).drop(TIME)
     session: Any = data.sparkSession
-    operator = session._jvm.org.falkirk.FirstOfKey(names(data), KEY, _IS_LATE, watermark.delay_us)
+    operator = session._jvm.org.falkirk.FirstOfKey(column_names(data), KEY, _IS_LATE, watermark.delay_us)
     made, late = by_key(data, named, operator), F.col(_IS_LATE)
     return made.select(*_only_if(~late, columns), STAMP, bad(made, late, F.lit(LATE), columns))
 
@@ -109,10 +109,10 @@ def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame
 
 
 def _with_time_rows(data: DataFrame) -> DataFrame:
-    return DataFrame(names(data).withTimeRows(data._jdf), data.sparkSession)
+    return DataFrame(column_names(data).withTimeRows(data._jdf), data.sparkSession)
 
 
-def names(data: DataFrame) -> Any:
+def column_names(data: DataFrame) -> Any:
     """Return the names of our columns for the Java module."""
     session: Any = data.sparkSession
     return session._jvm.org.falkirk.EventTime(STAMP, TIME, BAD)

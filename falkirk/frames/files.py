@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.declare.endpoints import Files, Kafka
 from falkirk.frames.names import BAD, STAMP
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import declared, parse, parsing
+from falkirk.frames.topics import declared, parse_records, parsing
 
 _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
 #: A file with more rows than this, and more than so many per byte, is not read to its end. Some bytes can claim any
@@ -24,12 +24,12 @@ _CORRUPT, _FILE = "__falkirk_corrupt", "__falkirk_file"
 ROWS_MAX, ROWS_PER_BYTE_MAX = 10_000_000, 1_000
 
 
-def columns_of(files: Files) -> StructType:
+def file_columns(files: Files) -> StructType:
     """Return the columns of a source's rows. Raises: DefinitionError: `SCHEMA_INVALID`, and as `declared`."""
     return declared(files.schema or "", f"files in {files.path!r}", files.where)[0]
 
 
-def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> Frame:
+def file_rows(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> Frame:
     """Return the rows of files, which are given with their numbers.
 
     A CSV file whose first line does not name the columns fails the job that reads it, and is refused as a whole
@@ -45,7 +45,7 @@ def rows_of(session: SparkSession, files: Files, paths: Mapping[Path, int]) -> F
             F.encode(_FILE, "utf-8").alias("key"), F.col("value").cast("binary").alias("value"),
             F.lit(0).alias("partition"), _number(numbers).alias("offset"), _FILE,
         )  # fmt: skip
-        return parse(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
+        return parse_records(raw, parsing(Kafka("files", schema=files.schema, where=files.where)))
     if files.format == "parquet":
         read = _within_bounds(reader.schema(schema).parquet(*names))
         return _marked(read, schema, required, F.lit(None).cast("string"), numbers)

@@ -19,7 +19,7 @@ from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
 from falkirk.errors.conditions.frames import COLUMN_MISSING, JOIN_INVALID_KEY, JOIN_UNBOUNDED
 from falkirk.frames.empty import no_rows_of
-from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, names
+from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, column_names
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.frames.stamped import Frame, attempt
 
@@ -52,7 +52,7 @@ class Columns:
     results: Sequence[Column]
 
 
-def columns_of(left: Sequence[str], right: Sequence[str], join: TimedJoin) -> list[str]:
+def joined_columns(left: Sequence[str], right: Sequence[str], join: TimedJoin) -> list[str]:
     """Return the columns of a result: those of the left, then those of the right. The key of both occurs once."""
     known = {name.casefold() for name in left}
     others = [name for name in right if name.casefold() not in join.shared]
@@ -135,7 +135,7 @@ def _is_one_form(kind: DataType) -> bool:
     return not isinstance(kind, FloatType | DoubleType)
 
 
-def joined(left: Frame, right: Frame, step: Step, partitions: Sequence[int] = ()) -> Frame:
+def join_frames(left: Frame, right: Frame, step: Step, partitions: Sequence[int] = ()) -> Frame:
     """Return the frame after a join of two frames with event time.
 
     Args: partitions: in a query, the numbers of partitions of both sources.
@@ -163,7 +163,7 @@ def ours_of(name: str, number: int) -> str:
     return f"{_TAGS[number]}{name}"
 
 
-def together(
+def join_sides(
     sides: tuple[DataFrame, DataFrame], left: Sequence[str], right: Sequence[str], join: TimedJoin, how: str
 ) -> Columns:
     """Return the join of both sides with the columns of a result and ours.
@@ -177,14 +177,14 @@ def together(
     names = iter([f"__falkirk_c{i}" for i in range(len(users))])
     renamed = both.toDF(*[n if ours else next(names) for n, ours in zip(both.columns, is_ours, strict=True)])
     order = _places(left, users, join)
-    found = [F.col(f"__falkirk_c{i}").alias(n) for i, n in zip(order, columns_of(left, right, join), strict=True)]
+    found = [F.col(f"__falkirk_c{i}").alias(n) for i, n in zip(order, joined_columns(left, right, join), strict=True)]
     return Columns(data=renamed, results=found)
 
 
 def _planned(left: Frame, right: Frame, join: TimedJoin) -> DataFrame:
     """Return the join of frames without rows. Its condition reads the times, like the state of the live join."""
     first, second = (tagged(each.data, each.columns, (STAMP, TIME), n) for n, each in enumerate((left, right)))
-    both = together((first, second), left.columns, right.columns, join, join.how)
+    both = join_sides((first, second), left.columns, right.columns, join, join.how)
     stamps = [ours_of(STAMP, number) for number in (0, 1)]
     times = [F.col(ours_of(TIME, number)) for number in (0, 1)]
     reads = F.hash(*times, *[F.col(f"{each}.partition") for each in stamps])
@@ -229,7 +229,7 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
     one, other = (_side(frames, number, types, found.keys[number]) for number in (0, 1))
     both = one.unionByName(other)
     keys = [as_key(both, f"{KEY}{i}") for i in range(len(found.keys[0]))]
-    columns = java.JoinColumns(names(both), KEY, _SIDE, *_SIDES, _IS_LATE)
+    columns = java.JoinColumns(column_names(both), KEY, _SIDE, *_SIDES, _IS_LATE)
     if join.as_of:
         operator = java.AsOfJoin(columns, *sides)
     else:
@@ -270,4 +270,4 @@ def _results(left: Sequence[str], right: Sequence[str], join: TimedJoin) -> list
     mine = {name: F.col(_SIDES[0])[name] for name in left}
     found = [F.coalesce(each, theirs[n.casefold()]) if n.casefold() in shared else each for n, each in mine.items()]
     found += [each for name, each in theirs.items() if name not in shared]
-    return [each.alias(name) for each, name in zip(found, columns_of(left, right, join), strict=True)]
+    return [each.alias(name) for each, name in zip(found, joined_columns(left, right, join), strict=True)]

@@ -8,5 +8,6 @@ ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_grea
 AGE = "__falkirk_age"
 #: When the timer of a state fires, in microseconds.
 TIMER = "__falkirk_timer"
-OURS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST)
+OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST)
+#: The prefix of the names of all these columns.
 PREFIX = "__falkirk"

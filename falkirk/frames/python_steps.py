@@ -24,7 +24,7 @@ from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import Expiry, Timers, Watermark, watermark_of_state
 from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key
-from falkirk.frames.event_time import names as time_names
+from falkirk.frames.event_time import column_names as time_names
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.system import private
 
@@ -122,7 +122,7 @@ class PythonStep:
 
         state = schema_of(self.options["state"], "state", None)
         check_types(state)
-        known = {**self._known(), "keys": keys_of(self.options["key"]), "state": state}
+        known = {**self._known(), "keys": key_columns(self.options["key"]), "state": state}
         return StateCalls(**known) if self._timers is None else TimerCalls(**known, on_timer=self._timers.function)
 
     def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
@@ -175,7 +175,7 @@ class PythonStep:
         )  # fmt: skip
 
 
-def keys_of(key: str | Sequence[str]) -> tuple[str, ...]:
+def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
     """Return the key columns that a user named."""
     return (key,) if isinstance(key, str) else tuple(key)
 

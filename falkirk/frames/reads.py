@@ -14,7 +14,7 @@ from falkirk.local.spark import KAFKA_SOURCE
 from falkirk.theory.offsets import offsets_to_json
 
 
-def read(
+def spark_records(
     session: SparkSession,
     client: Mapping[str, str],
     topic: str,

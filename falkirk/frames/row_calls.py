@@ -23,7 +23,7 @@ from falkirk.frames.user_function import (
     reason_of,
     results_of,
     row_text,
-    time_of,
+    timer_time,
     traceback_text,
 )
 
@@ -244,7 +244,7 @@ class TimerCalls(StateCalls):
         )
 
     def _fired(self, key: dict[str, Any], time: int, before: Row | None) -> tuple[bytes, tuple[int | None, ...], bytes]:
-        at = time_of(time, ZoneInfo(self.zone))
+        at = timer_time(time, ZoneInfo(self.zone))
 
         def call(_: dict[str, Any]) -> object:
             returned = self.on_timer(Row(*self.keys)(*key.values()), at, before)

@@ -39,7 +39,7 @@ class _Reader:
     def __init__(self, value: bytes) -> None:
         self._value, self._at = value, 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         taken = self._value[self._at : self._at + size]
         if size < 0 or len(taken) < size:
             raise ValueError(f"{self._value[:50]!r} is not a row: it ends too early")
@@ -47,7 +47,7 @@ class _Reader:
         return taken
 
     def size(self) -> int:
-        size: int = _SIZE.unpack(self.take(_SIZE.size))[0]
+        size: int = _SIZE.unpack(self.read(_SIZE.size))[0]
         return size
 
     def end(self) -> None:
@@ -132,7 +132,7 @@ def _codec(kind: T.DataType, python: _Python) -> _Codec:
 
 def _number(form: struct.Struct) -> _Codec:
     return _Codec(
-        lambda value, out: out.extend(form.pack(value)), lambda reader: form.unpack(reader.take(form.size))[0]
+        lambda value, out: out.extend(form.pack(value)), lambda reader: form.unpack(reader.read(form.size))[0]
     )
 
 
@@ -142,7 +142,7 @@ def _sized(to_bytes: Callable[[Any], bytes], from_bytes: Callable[[bytes], Any])
         out += _SIZE.pack(len(plain))
         out += plain
 
-    return _Codec(encode, lambda reader: from_bytes(reader.take(reader.size())))
+    return _Codec(encode, lambda reader: from_bytes(reader.read(reader.size())))
 
 
 def _decimal(kind: T.DecimalType) -> _Codec:
@@ -201,7 +201,7 @@ def _nullable(inner: _Codec) -> _Codec:
             inner.encode(value, out)
 
     def decode(reader: _Reader) -> Any:
-        known = reader.take(1)
+        known = reader.read(1)
         if known not in (b"\0", b"\1"):
             raise ValueError(f"{known!r} does not tell whether there is a value")
         return inner.decode(reader) if known == b"\1" else None

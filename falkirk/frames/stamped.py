@@ -21,7 +21,7 @@ from pyspark.sql.types import TimestampType
 from falkirk.declare.nodes import Step
 from falkirk.declare.stream import LatestValue
 from falkirk.declare.watermark import Watermark
-from falkirk.declare.windows import divided
+from falkirk.declare.windows import split_windows
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.frames import (
     COLUMN_MISSING,
@@ -33,9 +33,9 @@ from falkirk.errors.conditions.frames import (
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
-from falkirk.frames.names import BAD, GREATEST, LEAST, OURS, PREFIX, STAMP, TIME
+from falkirk.frames.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME
 from falkirk.frames.needed import always_and_needs
-from falkirk.frames.python_steps import PythonStep, keys_of
+from falkirk.frames.python_steps import PythonStep, key_columns
 from falkirk.frames.python_udfs import without_answers, without_udfs
 from falkirk.frames.quiet import quiet
 
@@ -60,7 +60,7 @@ class Frame:
     @property
     def columns(self) -> list[str]:
         """The user's columns."""
-        return [name for name in self.data.columns if name not in OURS]
+        return [name for name in self.data.columns if name not in OUR_COLUMNS]
 
     @property
     def own(self) -> DataFrame:
@@ -76,7 +76,7 @@ class Frame:
     @property
     def carried(self) -> list[str]:
         """Our columns that are present."""
-        return [name for name in self.data.columns if name in OURS]
+        return [name for name in self.data.columns if name in OUR_COLUMNS]
 
 
 def plan_text(data: DataFrame) -> str:
@@ -187,7 +187,7 @@ def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
     analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
     references = analyzed.references().toSeq()
     for i in range(references.size()):
-        if references.apply(i).name() in OURS:
+        if references.apply(i).name() in OUR_COLUMNS:
             raise _SeesOurs(f"it would see {references.apply(i).name()}")
 
 
@@ -304,7 +304,7 @@ def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
     kind = frame.data.schema[watermark.column].dataType
     if not isinstance(kind, TimestampType):
         raise TypeError(f"column {watermark.column} is of type {kind.simpleString()}, and a time needs TIMESTAMP")
-    return replace(frame, data=event_time.timed(frame.data.drop(TIME), frame.columns, watermark))
+    return replace(frame, data=event_time.timed_records(frame.data.drop(TIME), frame.columns, watermark))
 
 
 def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) -> Frame:
@@ -326,7 +326,7 @@ def aggregates_of(aggregates: Sequence[Any]) -> list[Column]:
 
 
 def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode: str, watermark: Watermark) -> Frame:
-    [window], others = divided(keys)
+    [window], others = split_windows(keys)
     planned = _agg(frame, keys, aggregates)
     spec = windows.spec_of(frame.data, window, watermark, aggregates_of(aggregates), mode)
     if frame.data.isStreaming:
@@ -352,7 +352,7 @@ def _map_rows(frame: Frame, *arguments: Any) -> Frame:
 
 
 def _stateful(frame: Frame, *arguments: Any) -> Frame:
-    _require(frame, *keys_of(arguments[1]["key"]))
+    _require(frame, *key_columns(arguments[1]["key"]))
     step = _python(frame, *arguments)
     data = step.folded().withColumn(LEAST, F.col(f"{STAMP}.partition"))
     return replace(frame, data=data, depth=frame.depth + step.places, keyed=True, grouped_by=())

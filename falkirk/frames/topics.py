@@ -91,7 +91,7 @@ def _part(part: str) -> Column:
     return F.when(F.col("timestamp") != F.timestamp_millis(F.lit(_NO_TIMESTAMP)), F.col("timestamp"))
 
 
-def parse(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
+def parse_records(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:
     """Return the frame of a topic's raw Kafka records: its columns, a stamp each, and the bad ones marked.
 
     Args: timed: keep the timestamps of the records, with which `withWatermark` compares their times.

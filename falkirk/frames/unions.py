@@ -14,7 +14,7 @@ from falkirk.frames.names import BAD, STAMP
 from falkirk.frames.stamped import Frame, attempt, is_good
 
 
-def numbered(frame: Frame, source: int) -> Frame:
+def number_source(frame: Frame, source: int) -> Frame:
     """Return the frame of a topic's records with the number of the source in their stamps."""
     stamp = F.struct(F.lit(source).alias("source"), F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"))
     return replace(frame, data=frame.data.withColumn(STAMP, stamp)) if source else frame
@@ -34,10 +34,10 @@ def after(
     if node.operation not in UNIONS:
         return apply(frame, node)
     right = after(node.arguments[0].node, begin, apply)
-    return attempt(frame, node, lambda: united(frame, right, node, right_first=is_right_first(node)))
+    return attempt(frame, node, lambda: union_frames(frame, right, node, right_first=is_right_first(node)))
 
 
-def united(left: Frame, right: Frame, step: Step, *, right_first: bool = False) -> Frame:
+def union_frames(left: Frame, right: Frame, step: Step, *, right_first: bool = False) -> Frame:
     """Return the frame after `union` or `unionByName`. Its columns have the names and the order of the left ones.
 
     A stamp without sub-indexes gets those of the other side, all 0, so that all stamps have one type.

@@ -57,7 +57,7 @@ def _micros(time: object) -> int:
     return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
 
 
-def time_of(micros: int, zone: tzinfo) -> datetime:
+def timer_time(micros: int, zone: tzinfo) -> datetime:
     """Return the time of a timer for the user's function."""
     return (_EPOCH + timedelta(microseconds=micros)).astimezone(zone)
 
@@ -65,7 +65,7 @@ def time_of(micros: int, zone: tzinfo) -> datetime:
 def check_next(timer: tuple[int | None, ...], fired: int) -> None:
     """Check the timer that a function has returned for one that fired. Raises: ValueError."""
     if timer and timer[0] is not None and timer[0] <= fired:
-        times = [time_of(each, UTC).isoformat() for each in (timer[0], fired)]
+        times = [timer_time(each, UTC).isoformat() for each in (timer[0], fired)]
         raise ValueError(f"the next timer is at {times[0]}, which is not after the one that fired at {times[1]}")
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import Window, window_of
 from falkirk.frames.empty import no_rows_of
-from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, names
+from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key, column_names
 from falkirk.frames.names import LEAST, STAMP
 
 #: The names of columns that the Java module adds begin with this; those of a key's columns before it sees them.
@@ -79,7 +79,7 @@ def aggregated(
     """
     session: Any = data.sparkSession
     keyed, named = with_key(data, others)
-    made = by_key(keyed, named, session._jvm.org.falkirk.Windows(names(data), KEY, _ADDED, spec))
+    made = by_key(keyed, named, session._jvm.org.falkirk.Windows(column_names(data), KEY, _ADDED, spec))
     start, end, place, late = (F.col(f"{_ADDED}{name}") for name in ("start", "end", "place", "late"))
     found = result(results, keys, F.col(KEY), (start, end), F.col(f"{_ADDED}values"))
     stamp = F.struct(F.col(f"{STAMP}.*"), place.alias(f"sub{depth}")).alias(STAMP)

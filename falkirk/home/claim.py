@@ -52,7 +52,7 @@ FENCED_S = 5.0
 REPLACED_S = 1.0
 #: A new owner reads this many claims before its own, because an older owner may not have found the last one yet.
 _FORMER = 100
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _TIMEOUT_S = 15.0
 #: A file in a home whose owner was replaced by that of a copy. It names the new owner. With this file, nothing starts.
 MARK = "copied"
@@ -118,7 +118,7 @@ class Owner:
         """Return whether this process has stopped using its home; None: it can't be seen from this machine."""
         if self.machine != processes.machine():
             return None
-        gone = processes.find(self.pid, self.began) is None
+        gone = processes.find_process(self.pid, self.began) is None
         return gone or not any(locks.is_held(Path(self.home), name) for name in (locks.OWNER, locks.HOST))
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class Claim:
         }
         return [example] if count else []
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Refuse to continue if this process is no longer the owner. Call it at least once a second.
 
         If claims can't be read now, the next call reads them.
@@ -225,7 +225,7 @@ class Claim:
 
         Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
             was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
-        Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `look`.
+        Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `check`.
         """
         for former in self.former:
             within_s = REPLACED_S if (former.machine, former.generation) == replaced else FENCED_S
@@ -235,8 +235,8 @@ class Claim:
                     break
                 if waited_s > 2 * FENCED_S:
                     raise LEFTOVER_ALIVE.error(where=self._home.path, pids=[former.pid], former=former)
-                self.look()
-                time.sleep(_LOOK_S)
+                self.check()
+                time.sleep(_POLL_S)
 
     def close(self) -> None:
         """Close the reader of claims."""

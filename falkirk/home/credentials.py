@@ -90,7 +90,7 @@ def former_port(home: Path) -> int:
     return port if isinstance(port, int) and 0 <= port < 1 << 16 else 0
 
 
-def publish(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
+def publish_address(home: Path, host: str, port: int, *, scheme: str = "http") -> str:
     """Record the address for requests in the home and return its URL.
 
     Raises: HomeError: `HOME_UNUSABLE`.

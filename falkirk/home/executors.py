@@ -39,7 +39,7 @@ EXIT_S = 20.0
 CLOSED_S = 3.0
 _PROBE_S = 1.0
 _PROBES = 16
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _FILE = "executors.json"
 _EVENTS_MS = 5_000
 
@@ -172,7 +172,7 @@ def await_executors(
             if not has_said:
                 say(f"waiting up to {until_s - time.monotonic():.0f} s until executors of the former run have ended")
                 has_said = True
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 def _read(home: Path) -> ExecutorRecord | None:

@@ -40,7 +40,7 @@ STANDBY, SCRATCH = "standby.json", "falkirk-standby-"
 #: A file in a home that has had an owner with a lease.
 LEASED = "leased"
 #: The time between two checks whether a killed process has ended.
-_LOOK_S = 0.05
+_POLL_S = 0.05
 #: After a takeover, a host on another machine that can reach the store or the broker ends within this time.
 _ELSEWHERE_S = 5.0
 
@@ -60,7 +60,7 @@ class ProcessRecord:
 
     def find(self) -> psutil.Process | None:
         """Return the process if it is alive and still the recorded one."""
-        return processes.find(self.pid, self.began)
+        return processes.find_process(self.pid, self.began)
 
 
 class Home:
@@ -130,7 +130,7 @@ class Home:
         if seen is not None and is_over:
             self._end_former(seen)
         if locks.take_soon(self._lock):
-            locks.note(self._lock, str(pid))
+            locks.write_holder(self._lock, str(pid))
         else:
             with contextlib.suppress(OSError):  # a full disk; the store says who owns the home
                 former, self._lock = self._lock, locks.replace(self.path, locks.OWNER, str(pid))
@@ -142,7 +142,7 @@ class Home:
         """Kill the process of a former owner and what it has started, if it is on this machine."""
         if former.machine != processes.machine() or former.pid == os.getpid():
             return  # it is this one if the store did not confirm that it took the lease, and it waited again
-        if (process := processes.find(former.pid, former.began)) is not None:
+        if (process := processes.find_process(former.pid, former.began)) is not None:
             processes.kill_tree(process, _ELSEWHERE_S)
 
     def checkpoint(self, region: str) -> Path:
@@ -203,7 +203,7 @@ class Home:
         began_s = time.monotonic()
         try:
             deadline = began_s + timeout_s
-            while not locks.take(lock):
+            while not locks.try_lock(lock):
                 with contextlib.suppress(ValueError, TypeError):  # it has the lock, but has not yet written its record
                     record = ProcessRecord(**parse_json(locks.said(lock)))
                     if (process := record.find()) is not None:
@@ -215,7 +215,7 @@ class Home:
                     break
                 if time.monotonic() > deadline:
                     raise self._left_alive(list(killed))
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         finally:
             os.close(lock)
         return tuple(killed.values())

@@ -19,7 +19,7 @@ from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
 
 FORMAT = 1
-FILE = "falkirk.json"
+IDENTITY_FILE = "falkirk.json"
 #: The errors of a file system without links.
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
@@ -30,7 +30,7 @@ def identify(path: Path, application: str, store: str | None) -> str:
     Args: store: as of `open_home`.
     Raises: HomeError: `HOME_DAMAGED`, `HOME_VERSION`, `HOME_OF_ANOTHER`, `HOME_STORE_CHANGED`. OSError.
     """
-    file = path / FILE
+    file = path / IDENTITY_FILE
     if not file.exists():
         if (path / "decisions.db").exists() and not file.exists():  # another process may have made both meanwhile
             raise HOME_DAMAGED_NO_IDENTITY.error(where=path)
@@ -60,7 +60,7 @@ def identify(path: Path, application: str, store: str | None) -> str:
 
 def identity_of(path: Path) -> str:
     """Return the identity of a home that exists, without opening it. Raises: OSError, ValueError, KeyError."""
-    return str(parse_json((path / FILE).read_text())["identity"])
+    return str(parse_json((path / IDENTITY_FILE).read_text())["identity"])
 
 
 def _create(file: Path, text: str) -> None:

@@ -22,7 +22,7 @@ from falkirk.system.times import seconds_since_boot
 #: A lease lasts this long by default, and an option must be between the other values.
 LASTS_S, LASTS_MIN_S, LASTS_MAX_S = 10.0, 4.0, 3_600.0
 #: The time between two renewals, and between two looks at the lease of another process.
-RENEW_S, LOOK_S = 1.0, 0.5
+RENEW_S, _POLL_S = 1.0, 0.5
 #: The owner ends itself so long before a waiting process may take over.
 MARGIN_S = 2.0
 #: The time between two notes of a process that waits. `falkirk status` shows it for three times as long.
@@ -109,7 +109,7 @@ def await_home(
             if state not in ("", said):
                 say(state)
                 said = state
-            if pause(LOOK_S):
+            if pause(_POLL_S):
                 return None
     finally:
         if home is not None:

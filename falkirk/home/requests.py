@@ -9,7 +9,7 @@ from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.store import Store
 from falkirk.theory.ids import PointNumber
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 #: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
 PATIENCE_S = 180.0
 _NOTHING = nullcontext()
@@ -80,5 +80,5 @@ def ask_for_rollback(
                 condition_answered=request.answer.get("condition"),
                 reason=request.answer.get("text") or request.answer.get("reason"),
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)

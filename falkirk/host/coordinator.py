@@ -26,13 +26,12 @@ from falkirk.home.lease import kept_lease, opened_or_awaited
 from falkirk.home.requests import require_charge_if_reachable, stop_asked, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
-from falkirk.host.standby import SILENT_S as STANDBY_SILENT_S
-from falkirk.host.standby import Standby
+from falkirk.host.standby import STANDBY_SILENT_S, Standby
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
-from falkirk.system.terminal import plain
+from falkirk.system.terminal import plain_text
 
 if TYPE_CHECKING:
     from falkirk.host.gateway import Gateway
@@ -292,7 +291,7 @@ class Coordinator:
                 self._note_down(status)
                 self._on_status(status)
                 if self._gateway is not None:
-                    self._gateway.take(status)
+                    self._gateway.update(status)
             # Before the request to the store, which may be slow and would make the host look silent.
             if time.monotonic() - seen_at_s > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
@@ -366,7 +365,7 @@ def _show(printed: int) -> None:
     """Print the output of a host's console sinks until the host has ended."""
     with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            print(plain(line), end="", flush=True)
+            print(plain_text(line), end="", flush=True)
 
 
 def _send(process: "subprocess.Popen[str]", settings: HostSettings) -> None:

@@ -32,7 +32,7 @@ class LiveFigures:
         self._sources: dict[str, dict[str, int | None]] = {}
         self._state: dict[str, int] = {}
 
-    def look(self, progress: Mapping[str, Any] | None) -> None:
+    def update(self, progress: Mapping[str, Any] | None) -> None:
         """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
         points, starts = self._live.points(), self._live.starts
         for number, (source, start) in enumerate(starts.items()):
@@ -95,7 +95,7 @@ class BatchFigures:
         self._rounds = self._results = 0
         self._start: Positions = {}
 
-    def look(self, epochs: Sequence[Epoch]) -> None:
+    def update(self, epochs: Sequence[Epoch]) -> None:
         """Take in the epochs of the batch, as they are now."""
         self._complete = tuple(takewhile(lambda e: e.is_complete, epochs))
         for epoch in self._complete:
@@ -122,7 +122,7 @@ class BatchFigures:
             "epochs": {
                 "rounds": self._rounds,
                 "duration": self._duration.describe(),
-                "behind": 0 if releaser is None else releaser.behind(),
+                "backlog": 0 if releaser is None else releaser.backlog(),
             },
         }
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from falkirk.declare.application import Application
 from falkirk.declare.tls import ReloadingContext
 from falkirk.errors.conditions.host import ADDRESS_TAKEN
-from falkirk.home.credentials import former_port, publish, token_of
+from falkirk.home.credentials import former_port, publish_address, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests
@@ -34,7 +34,7 @@ from falkirk.push.connections import (
     crosses_in_clear,
 )
 from falkirk.push.errors import passing_error
-from falkirk.push.server import Counter, application
+from falkirk.push.server import Counter, web_application
 from falkirk.push.service import RequestService
 from falkirk.runtime.context import Storage
 from falkirk.theory.offsets import offsets_from_json
@@ -100,7 +100,7 @@ class Gateway:
                 f'curl -H @- -d \'{{"{http.id}": "1", …}}\' {url}{http.path}'
             )
 
-    def take(self, status: dict[str, Any]) -> None:
+    def update(self, status: dict[str, Any]) -> None:
         """Use the status that the host has published."""
         for facts in status.get("push", ()):
             name, bridge = facts["source"], self._bridges.get(facts["source"])
@@ -111,7 +111,7 @@ class Gateway:
             if bridge is None:
                 bridge = self._bridges[name] = self._bridge(counter, facts["topic"], facts["answers"])
             if "accepted" in facts:
-                bridge.take(
+                bridge.update(
                     Progress(
                         accepted=offsets_from_json(facts["accepted"]),
                         acknowledged=offsets_from_json(facts["acknowledged"]),
@@ -174,19 +174,19 @@ class Gateway:
         by_path = {counter.http.path: counter for counter in self._counters.values()}
         busy: set[object] = set()
         runner = web.AppRunner(
-            application(by_path, token, busy), handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S,
-            keepalive_timeout=_IDLE_S, logger=QuietLogger(),
+            web_application(by_path, token, busy), handler_cancellation=True, access_log=None,
+            shutdown_timeout=_CLOSE_S, keepalive_timeout=_IDLE_S, logger=QuietLogger(),
         )  # fmt: skip
         listening: asyncio.Server | None = None
         try:
             await runner.setup()
             assert runner.server is not None
-            look = None if self._renewed is None else self._renewed.look
-            factory = Connections(runner.server, busy, _connections_max(most), look, _arriving_max(most))
+            reload = None if self._renewed is None else self._renewed.reload
+            factory = Connections(runner.server, busy, _connections_max(most), reload, _arriving_max(most))
             listening = await self._bind(factory)
             scheme = "http" if self._renewed is None else "https"
             port = listening.sockets[0].getsockname()[1]
-            ready.set_result(publish(self._home.path, self._app.http[0], port, scheme=scheme))
+            ready.set_result(publish_address(self._home.path, self._app.http[0], port, scheme=scheme))
             await self._stopping.wait()
         except Exception as error:
             if ready.done():  # nobody waits for it any more

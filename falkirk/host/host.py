@@ -29,7 +29,7 @@ from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import objective
 from falkirk.plan.plan import Plan
-from falkirk.plan.shape import Shape, shape_of
+from falkirk.plan.shape import Shape, planned_shape
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.ports import RegionPort
@@ -116,7 +116,7 @@ class Host:
             self._batches.prepare()
             for unit in self._units.values():
                 unit.prepare()
-            shape = shape_of(self._plan, self._context.topics)
+            shape = planned_shape(self._plan, self._context.topics)
             shape.write(self._context.home.path)
             self._recovery = self._new_protocol(shape)
             if waiting := self._failures.line_up([*self._units]):
@@ -212,7 +212,7 @@ class Host:
     def _check_units(self) -> None:
         assert self._recovery is not None, "a host that was not started can't be polled"
         for unit in self._units.values():
-            if (error := unit.look()) is not None:
+            if (error := unit.poll()) is not None:
                 self._recovery.keep_down(unit.name, error)
         if (name := self._failures.next_trial(self.down)) is not None:
             self._admitted = name
@@ -223,7 +223,7 @@ class Host:
         if self._acceptance is not None:
             self._acceptance.take_in(self._recovery.points)
         if self._once is not None:
-            self._once.look(self._recovery)
+            self._once.update(self._recovery)
 
     @property
     def once(self) -> OnceStatus | None:

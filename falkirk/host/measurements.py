@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from falkirk.runtime.context import Context
-from falkirk.runtime.figures import reached
+from falkirk.runtime.figures import read_ends
 from falkirk.runtime.live.region import LiveRegion, Opening
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
@@ -68,7 +68,7 @@ class StartMeasurement:
         self.restart_s: float | None = None
         self.is_done = self._waited == 0
 
-    def look(self, positions: Mapping[SourcePartition, Offset], now_s: float) -> None:
+    def update(self, positions: Mapping[SourcePartition, Offset], now_s: float) -> None:
         """Take in how far the region has read. Args: positions: as of `reached`."""
         if self.is_done:
             return
@@ -110,7 +110,7 @@ class RegionMeasurements:
         #: When the last checkpoint of this opening was made.
         self._made_at_s: float | None = None
 
-    def look(self, opening: Opening, last: BatchId) -> None:
+    def update(self, opening: Opening, last: BatchId) -> None:
         """Measure once. Call it at each poll, after `observe`. Args: last: the last checkpoint.
 
         Raises: LogError, StoreError.
@@ -123,7 +123,7 @@ class RegionMeasurements:
             self._opening, self._last = opening, opening.restored_batch
         start = self._start
         if start is not None:
-            start.look(reached(self._context, self._live.region.name), now_s)
+            start.update(read_ends(self._context, self._live.region.name), now_s)
         if start is not None and (start.is_done or last > self._last):
             self._start = None
             self._update(lambda known: start.added_to(known, standby=self._launch.standby))

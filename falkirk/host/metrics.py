@@ -52,7 +52,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
 }
 _LABEL_LENGTH_MAX = 200
 Labels = tuple[str, ...]
-Key = tuple[str, Labels, int]
+_Key = tuple[str, Labels, int]
 """A count: the metric, its labels, and the place among several counts of a histogram."""
 
 
@@ -61,8 +61,8 @@ class Sums:
 
     def __init__(self) -> None:
         self._host: object = None
-        self._before: dict[Key, float] = {}
-        self._now: dict[Key, float] = {}
+        self._before: dict[_Key, float] = {}
+        self._now: dict[_Key, float] = {}
 
     def begin(self, host: object) -> None:
         """Begin with the counts of a host. If it is the present one, nothing happens."""
@@ -71,20 +71,20 @@ class Sums:
             for key in [*self._now]:
                 self._carry(key)
 
-    def _carry(self, key: Key) -> None:
+    def _carry(self, key: _Key) -> None:
         self._before[key] = self._before.get(key, 0.0) + self._now.pop(key, 0.0)
 
-    def take(self, key: Key, count: float) -> None:
+    def update(self, key: _Key, count: float) -> None:
         """Take in a count of the present host. A smaller one than before has begun at 0 again."""
         if count < self._now.get(key, 0.0):
             self._carry(key)
         self._now[key] = count
 
-    def take_position(self, key: Key, count: float) -> None:
+    def take_position(self, key: _Key, count: float) -> None:
         """Take in a count that continues over hosts. It may be unknown to a new host at first, and then it is 0."""
         self._before[key] = max(self._before.get(key, 0.0), count)
 
-    def items(self) -> Iterator[tuple[Key, float]]:
+    def items(self) -> Iterator[tuple[_Key, float]]:
         """Return the sums, in order."""
         for key in sorted({*self._before, *self._now}):
             yield key, self._before.get(key, 0.0) + self._now.get(key, 0.0)
@@ -105,7 +105,7 @@ class Metrics(Collector):
         self._status: Mapping[str, Any] = {}
         self._sums = Sums()
 
-    def take(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Mapping[str, Any]) -> None:
         """Take in a status that a host has published. A part of another form than this version's is left out."""
         with self._lock:
             if status.get("pid") != self._host:
@@ -134,7 +134,7 @@ class Metrics(Collector):
 
     def _count(self, metric: str, labels: Labels, count: object, place: int = 0) -> None:
         if (number := _number(count)) is not None and number >= 0:
-            self._sums.take((metric, labels, place), number)
+            self._sums.update((metric, labels, place), number)
 
     def _position(self, metric: str, labels: Labels, count: object) -> None:
         if (number := _number(count)) is not None and number >= 0:
@@ -189,7 +189,7 @@ class Metrics(Collector):
                 yield "falkirk_state_rows", (name,), size.get("rows")
                 yield "falkirk_state_memory_bytes", (name,), size.get("bytes")
             if isinstance(epochs := figures.get("epochs"), Mapping):
-                yield "falkirk_epochs_waiting", (name,), epochs.get("behind")
+                yield "falkirk_epochs_waiting", (name,), epochs.get("backlog")
         for foreign in _maps(status.get("foreign")):
             yield "falkirk_foreign_records", (_label(foreign.get("topic")),), foreign.get("count")
 

@@ -65,7 +65,7 @@ class Once:
         self.status = OnceStatus()
         self._bound_batches()
 
-    def look(self, recovery: RecoveryProtocol) -> None:
+    def update(self, recovery: RecoveryProtocol) -> None:
         """Update the backlog after a turn of the protocol. Raises: StoreError."""
         self._backlog.take_in({name: self._covered(name, recovery) for name in self._layout.stages})
         self._bound_batches()
@@ -73,7 +73,7 @@ class Once:
         waits = self._backlog.waits({held: recovery.released(held) for held in self._layout.held}, down)
         is_over = not waits.unfinished
         if is_over and not down:
-            close(self._store, self._number)
+            close_run(self._store, self._number)
         stuck = {name: log.removeprefix(LogId.of_epochs("")) for name, log in waits.stuck.items()} if is_over else {}
         for name, view in stuck.items():
             _log.warning("%s has input that waits for the first epoch of %s", name, view)
@@ -103,11 +103,11 @@ def begin_once(
     store = context.home.store
     if not is_once:
         if (found := open_decision(store)) is not None:
-            close(store, found.number)
+            close_run(store, found.number)
         return None
     files = {log: file for batch in batches.values() for log, file in batch.jobs.files.items()}
     ends_now = partial(ends_of_sources, topics=context.topics, connection=context.connection, files=files)
-    decided = decide(store, layout.sources, ends_now)
+    decided = decide_ends(store, layout.sources, ends_now)
     return Once(layout, ends, store, batches, decided)
 
 
@@ -118,12 +118,12 @@ def open_decision(store: Store) -> Decision | None:
     return None if is_closed else newest
 
 
-def close(store: Store, number: int) -> None:
+def close_run(store: Store, number: int) -> None:
     """Record that the next run with `--once` takes new ends. Raises: StoreError."""
     store.record_decision(_KIND, _CLOSED, number, {})
 
 
-def decide(store: Store, sources: Collection[LogId], ends: Callable[[Collection[LogId]], Positions]) -> Decision:
+def decide_ends(store: Store, sources: Collection[LogId], ends: Callable[[Collection[LogId]], Positions]) -> Decision:
     """Return the ends of this run: those of an interrupted one, or new ones.
 
     A source that was added since the interruption gets an end too. Without one it would count as empty.

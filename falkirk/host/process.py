@@ -38,16 +38,16 @@ from falkirk.host.start import application_session, plan_for_start, prepare_host
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
-from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
 from falkirk.system.signals import stop_on_signals
-from falkirk.system.terminal import log_as_text, plain
+from falkirk.system.terminal import log_as_text, plain_text
 from falkirk.system.traced import OFF, Recorder, step
 
-POLL_S = 0.5
+_POLL_S = 0.5
 #: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
 
@@ -177,7 +177,7 @@ def _run(
     if stopping.is_set():
         return 0  # the coordinator has stopped or died, so this host must not start anything
     claim = Claim(connection, home)
-    guard.watch_owner(claim.look, _say)
+    guard.watch_owner(claim.check, _say)
     wanted = slots_to_have(app, topics)
     if prepared is not None and prepared.slots != wanted:
         _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
@@ -196,7 +196,7 @@ def _run(
         launch=launch, failures=failures, recorder=recorder, say=_say, warn=_say,
     )  # fmt: skip
     host = new.host
-    write_atomically(home_path / PLAN, json.dumps(as_json(plan, new.slots, new.available), indent=1))
+    write_atomically(home_path / PLAN, json.dumps(plan_values(plan, new.slots, new.available), indent=1))
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set, replaced=settings.replaced if plan.fenced else None)
     if stopping.is_set():
@@ -218,7 +218,7 @@ def _run(
     starting.close()
     start |= {"took_s": round(time.time() - began_s, 2), "standby": prepared is not None}
     try:
-        while not host.wait(POLL_S, stopping):
+        while not host.wait(_POLL_S, stopping):
             host.poll()
             publish()
     except FalkirkError as error:
@@ -237,7 +237,7 @@ def _run(
 
 def _say(text: str) -> None:
     with contextlib.suppress(OSError):  # the disk of the log is full
-        print(plain(text), flush=True)
+        print(plain_text(text), flush=True)
 
 
 def _attach(
@@ -249,7 +249,7 @@ def _attach(
         try:
             return host_home(path, app.name, app.store, settings.generation)
         except StoreError as error:
-            if error.condition != "STORE_AWAY" or stopping.wait(POLL_S):
+            if error.condition != "STORE_AWAY" or stopping.wait(_POLL_S):
                 raise
             report(time.monotonic() - began_s, "store")
 

@@ -75,7 +75,7 @@ class Query:
                 self._send_spans()
                 self._counts.write()
                 if self._claim is not None:
-                    self._claim.look()
+                    self._claim.check()
                 if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()
             self._counts.end(None)
@@ -107,7 +107,7 @@ class Query:
         if self._spans is not None:
             regions = [asdict(region) for region in self._host.status()]
             status = {"at_s": time.time(), "pid": os.getpid(), "regions": regions, "spans": self._recorder.recent()}
-            self._spans.take(status)
+            self._spans.update(status)
 
     def _end(self, error: Exception) -> None:
         self._host.note_end(error)

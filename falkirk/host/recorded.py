@@ -12,7 +12,7 @@ from falkirk.protocol.ports import RegionPort
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import Points, RollbackDecision
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.system.traced import Recorder, Span, note, step
+from falkirk.system.traced import Recorder, Span, add_attributes, step
 from falkirk.theory.ids import PointNumber
 
 
@@ -80,7 +80,7 @@ class RecordedRegion:
             self._port.start(number)
             opening = self._port.opening if isinstance(self._port, LiveRegion) else None
             if opening is not None:
-                note(incarnation=opening.incarnation, published=opening.released)
+                add_attributes(incarnation=opening.incarnation, published=opening.released)
 
 
 def recorded(regions: Mapping[str, RegionPort]) -> dict[str, RegionPort]:
@@ -88,7 +88,7 @@ def recorded(regions: Mapping[str, RegionPort]) -> dict[str, RegionPort]:
     return {name: cast(RegionPort, RecordedRegion(name, port)) for name, port in regions.items()}
 
 
-def checkpoint_of(processor: str, progress: Mapping[str, Any]) -> Span | None:
+def checkpoint_span(processor: str, progress: Mapping[str, Any]) -> Span | None:
     """Return the span of a live region's last checkpoint: Spark's batch from its begin until it is durable.
 
     Args: progress: Spark's report about the batch. Returns: None: Spark does not say how long it took.

@@ -27,7 +27,7 @@ _PROTOCOL = "http/protobuf"
 #: The packages that send spans.
 EXTRA = "falkirk[traces]"
 #: At the end, spans that are left have this long to reach the collector.
-CLOSE_S = 3.0
+_CLOSE_S = 3.0
 #: How many epochs are remembered, because their releases belong to their traces.
 _EPOCHS_MAX = 500
 _TEXT_MAX = 500
@@ -80,7 +80,7 @@ def exporting(application: str) -> "Iterator[Tracer]":
     finally:
         closing = threading.Thread(target=provider.shutdown, name="falkirk-spans", daemon=True)
         closing.start()
-        closing.join(CLOSE_S)
+        closing.join(_CLOSE_S)
 
 
 def _names_a_service() -> bool:
@@ -136,7 +136,7 @@ class Spans:
         #: The condition that ended the last host.
         self._ended_by = ""
 
-    def take(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Mapping[str, Any]) -> None:
         """Take in a status that a host has published. An error ends the spans, and not the application."""
         if status and not self._is_broken:
             try:

@@ -37,16 +37,16 @@ NEEDED_BYTES = 2_500_000_000
 #: minute, and would delay the results of an application that needs all of them.
 IDLE_PROCESSORS, MEASURED_S = 1.0, 10.0
 #: The time until memory and processors are looked at again.
-_LOOK_S = 60.0
+_POLL_S = 60.0
 #: Results flow once a region has made a checkpoint, or all have run for this time.
 STEADY_S = 30.0
 #: A standby that has not planned after this time hangs.
 READY_S = 180.0
 #: A standby that has taken charge writes its first status within this time, or it hangs.
-SILENT_S = 20.0
+STANDBY_SILENT_S = 20.0
 #: After this many standbys in a row that ended or hung, there is none. Before each, a longer pause.
 TRIES_MAX = 3
-PAUSE_S = 30.0
+_PAUSE_S = 30.0
 _KILL_S = 20.0
 
 
@@ -186,7 +186,7 @@ class Standby:
         is_idle = self._idle[1] - before[1] >= IDLE_PROCESSORS * (self._idle[0] - before[0])
         if is_idle and available_bytes() >= NEEDED_BYTES:
             return True
-        self._next_s = now_s + _LOOK_S
+        self._next_s = now_s + _POLL_S
         return False
 
     def _is_ready(self) -> bool:
@@ -206,7 +206,7 @@ class Standby:
     def _fail(self, reason: str) -> None:
         self._kill()
         self._tries += 1
-        self._next_s = time.monotonic() + PAUSE_S * self._tries
+        self._next_s = time.monotonic() + _PAUSE_S * self._tries
         if self._tries == 1:
             self._say(f"the standby {reason}; host.log has more. The application continues")
 

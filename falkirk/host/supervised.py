@@ -68,7 +68,7 @@ class Supervised(ABC):
         """Return whether there is input that it has not completed. Raises: LogError, StoreError."""
 
     @abstractmethod
-    def look(self) -> FalkirkError | None:
+    def poll(self) -> FalkirkError | None:
         """Check it once; return the error for which it has to stay down, if there is one.
 
         Raises: LogError, StoreError: the broker or the store is away. SparkError: `SESSION_LOST`.

@@ -40,7 +40,7 @@ class SupervisedBatch(Supervised):
         """See Supervised."""
         return self._region.prepare()
 
-    def look(self) -> FalkirkError | None:
+    def poll(self) -> FalkirkError | None:
         """See Supervised."""
         fatal = None
         if (error := self._region.failure()) is not None:
@@ -54,7 +54,7 @@ class SupervisedBatch(Supervised):
     def _note_progress(self) -> None:
         region, status, releaser = self._region, self.status, self._region.releaser
         epochs = region.epochs.epochs()
-        self._figures.look(epochs)
+        self._figures.update(epochs)
         complete = [e for e in epochs if e.is_complete]
         if complete:
             status.last_commit = complete[-1].number

@@ -12,10 +12,10 @@ from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
 from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed
 from falkirk.host.figures import LiveFigures, Published
 from falkirk.host.measurements import RegionMeasurements
-from falkirk.host.recorded import checkpoint_of
+from falkirk.host.recorded import checkpoint_span
 from falkirk.host.supervised import Supervised, Supervision
 from falkirk.plan import objective
-from falkirk.plan.reasons import seconds
+from falkirk.plan.reasons import duration_text
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
@@ -65,7 +65,7 @@ class SupervisedRegion(Supervised):
         """See Supervised."""
         return self.live.has_input()
 
-    def look(self) -> FalkirkError | None:
+    def poll(self) -> FalkirkError | None:
         """See Supervised."""
         live, status = self.live, self.status
         if live.query is None:
@@ -75,22 +75,22 @@ class SupervisedRegion(Supervised):
         last = live.observe()
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
-        self._measurements.look(live.opening, last)
+        self._measurements.update(live.opening, last)
         status.dead_letters = live.dead_letters
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
         progress = live.query.lastProgress
-        self._figures.look(progress)
+        self._figures.update(progress)
         if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)
-        if (interval_s := self._starvation.look(live.points()[-1], live.has_input)) is not None:
+        if (interval_s := self._starvation.update(live.points()[-1], live.has_input)) is not None:
             self._lengthen(interval_s)
         return None
 
     def _lengthen(self, interval_s: float) -> None:
         """Have the region start again with a longer interval, if it can start alone."""
         live, status = self.live, self.status
-        before, after = seconds(live.region.interval_s), seconds(interval_s)
+        before, after = duration_text(live.region.interval_s), duration_text(interval_s)
         reason = f"tasks took longer to start than {before}, and read nothing; checkpoints every {after} from now on"
         self._starvation = Starvation(math.inf)
         if live.may_write_elsewhere():  # a restart would be one of the Spark application, which begins with short ones
@@ -105,7 +105,7 @@ class SupervisedRegion(Supervised):
     def _record_checkpoint(self, progress: Mapping[str, Any]) -> None:
         if (batch := progress.get("batchId")) != self._recorded:
             self._recorded = batch
-            if (span := checkpoint_of(self.name, progress)) is not None:
+            if (span := checkpoint_span(self.name, progress)) is not None:
                 self._context.recorder.add(span)
 
     def _note_progress(self, opening: Opening) -> None:
@@ -177,7 +177,7 @@ class SupervisedRegion(Supervised):
         fate = "dropped" if suppresses else "published again"
         status.state, status.detail, status.incarnation = "running", "", opening.incarnation
         status.suppressed += opening.released if suppresses else 0
-        if (choice := objective.as_json(self.live.region)) is not None:
+        if (choice := objective.objective_values(self.live.region)) is not None:
             status.objective = choice
             self._say(choice["text"])
             if choice["warning"] is not None:

@@ -29,7 +29,7 @@ REQUESTS_MAX, SLOW_MAX = 24, 4
 #: A request must be complete, and its answer read, within this time. For a stream, the limit applies to each part.
 REQUEST_S = 10.0
 #: The request line and the headers together, and a body, may have this many bytes.
-HEAD_BYTES_MAX, BODY_BYTES_MAX = 16_384, 65_536
+HEAD_BYTES_MAX, _BODY_BYTES_MAX = 16_384, 65_536
 #: A connection that is replaced must end within this time. It is shut down, so its thread has no work left.
 _REPLACE_S = 1.0
 TEXT = "text/plain; charset=utf-8"
@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes | None:
         """Return the body; None: it is too large, or its length is unknown."""
         length = self.headers.get("Content-Length", "0")
-        if not (length.isascii() and length.isdigit() and int(length[:9]) <= BODY_BYTES_MAX) or len(length) > 9:
+        if not (length.isascii() and length.isdigit() and int(length[:9]) <= _BODY_BYTES_MAX) or len(length) > 9:
             return None
         return self.rfile.read(int(length))
 

@@ -79,7 +79,7 @@ def quiet_options(connection: Connection, errors: ClientErrors) -> dict[str, Any
     }
 
 
-def is_away(error: KafkaError) -> bool:
+def is_broker_away(error: KafkaError) -> bool:
     """Return whether `error` means that the broker has not answered, or not yet."""
     return error.code() in _AWAY
 
@@ -96,11 +96,11 @@ def fault(error: KafkaError, doing: str, connection: Connection, errors: ClientE
     """
     where = f"topic {topic} at {connection.bootstrap}" if topic else connection.bootstrap
     refusal = errors.last if errors.last is not None and errors.last.code() in _REFUSED else None
-    if error.code() in _REFUSED or (is_away(error) and refusal is not None):
+    if error.code() in _REFUSED or (is_broker_away(error) and refusal is not None):
         reason = error if error.code() in _REFUSED else refusal
         assert reason is not None
         return ACCESS_REFUSED.error(where=where, topic=topic, code=reason.name(), doing=doing, reason=reason.str())
-    if is_away(error):
+    if is_broker_away(error):
         return away(doing, connection, topic, str(error.name()), errors)
     if is_missing(error):
         return missing(connection, topic)

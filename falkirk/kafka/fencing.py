@@ -22,7 +22,7 @@ _TIMEOUT_S = 30.0
 _AT_ONCE = 8
 
 
-def take(connection: Connection, ids: Sequence[str]) -> None:
+def take_ids(connection: Connection, ids: Sequence[str]) -> None:
     """Take transactional ids. Raises: LogError: `BROKER_AWAY` (maybe), `ACCESS_REFUSED`, `KAFKA_REFUSED`."""
     if not ids:
         return

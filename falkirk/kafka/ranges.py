@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from falkirk.errors import LogError
 from falkirk.errors.conditions.kafka import RANGE_EXPIRED, RANGE_MISMATCH, RANGE_NOT_THERE
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, away, fault, is_away, missing, quiet_options
+from falkirk.kafka.faults import ClientErrors, away, fault, is_broker_away, missing, quiet_options
 from falkirk.kafka.header import Header, header_value
 from falkirk.theory.ids import Offset, Offsets
 
@@ -169,7 +169,7 @@ class _Reading:
         except KafkaException as error:
             self._consumer.poll(0)
             raise self._fault(error.args[0]) from error
-        if found.error is not None and not is_away(found.error):
+        if found.error is not None and not is_broker_away(found.error):
             raise self._fault(found.error)
         if found.error is None and self.open - found.partitions.keys():
             raise missing(self._connection, self._topic)
@@ -212,7 +212,7 @@ class _Reading:
             raise RANGE_EXPIRED.error(
                 where=f"topic {self._topic} at {self._connection.bootstrap}", topic=self._topic, partition=partition
             )
-        elif not is_away(error):
+        elif not is_broker_away(error):
             raise self._fault(error)
 
     def _stalled(self) -> LogError:

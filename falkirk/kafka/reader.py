@@ -7,7 +7,7 @@ from typing import cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, fault, is_away, quiet_options
+from falkirk.kafka.faults import ClientErrors, fault, is_broker_away, quiet_options
 from falkirk.kafka.ranges import Message
 from falkirk.theory.ids import Offset, Offsets
 
@@ -49,7 +49,7 @@ class Reader:
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Markers of transactions may follow the last record.
                 self.positions[message.partition()] = max(message.offset(), self.positions[message.partition()])
-            elif not is_away(error):
+            elif not is_broker_away(error):
                 raise fault(error, "reading a topic", self._connection, self._errors, self._topic)
         return taken
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, fault, is_away, quiet_options
+from falkirk.kafka.faults import ClientErrors, fault, is_broker_away, quiet_options
 from falkirk.theory.ids import LogId, Offset
 
 
@@ -52,7 +52,7 @@ def unreplicated(
                 break  # a record exists after one of these ends
             if error.code() == KafkaError._AUTO_OFFSET_RESET:
                 unconfirmed.discard((LogId(message.topic()), int(message.partition() or 0)))
-            elif not is_away(error):
+            elif not is_broker_away(error):
                 raise fault(error, "reading the end of a topic", connection, errors, str(message.topic()))
     finally:
         consumer.close()

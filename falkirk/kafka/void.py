@@ -9,9 +9,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 from falkirk.theory.ids import Incarnation, Offset
+from falkirk.theory.offsets import PartitionRange
 
-Range = tuple[int, Offset, Offset]
-"""Records of a partition: (partition, first, last exclusive)."""
 Fence = tuple[int, Offset, Incarnation]
 """The end of a partition when an incarnation started: (partition, position, incarnation)."""
 
@@ -23,7 +22,7 @@ class Void:
         records.
     """
 
-    def __init__(self, ranges: Iterable[Range] = (), fences: Iterable[Fence] = ()) -> None:
+    def __init__(self, ranges: Iterable[PartitionRange] = (), fences: Iterable[Fence] = ()) -> None:
         self.ranges, self.fences = tuple(sorted(ranges)), tuple(sorted(fences))
         self._ranges: dict[int, list[tuple[Offset, Offset]]] = {}
         self._fences: dict[int, list[tuple[Offset, Incarnation]]] = {}

@@ -24,7 +24,7 @@ from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.rows import encoded
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.runtime.sinks.target import Target, in_order
+from falkirk.runtime.sinks.target import Target, sorted_by_place
 from falkirk.store import RegionRecord
 from falkirk.theory.ids import EpochNumber, LogId
 
@@ -130,7 +130,7 @@ class MemoryTarget:
     def __init__(self, to: Endpoint | None, content: SinkContent, world: World) -> None:
         self._to, self._content, self._world = to, content, world
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target."""
         return EpochNumber(max((epoch + 1 for epoch, _ in self._content.rows), default=0))
 
@@ -142,7 +142,7 @@ class MemoryTarget:
         """See Target. Raises: Crash: a part of the epoch may be in a topic."""
         if self._content.complete > epoch:
             return
-        values = self._values(in_order(rows, few=True).drop(ROW))
+        values = self._values(sorted_by_place(rows, few=True).drop(ROW))
         if self._to is not None and not isinstance(self._to, Kafka):
             self._world.write()
             self._content.rows += [(epoch, value) for value in values]
@@ -167,7 +167,7 @@ class _CountedTarget:
 
     def __init__(self, target: OwnTarget, world: World) -> None:
         self._target, self._world = target, world
-        self.seen, self.delivered = target.seen, target.delivered
+        self.visible, self.delivered = target.visible, target.delivered
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
         """See Target. Raises: Crash."""

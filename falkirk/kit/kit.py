@@ -22,9 +22,9 @@ from falkirk.home.folder import Home
 from falkirk.kit.batches import MemoryBatch, batches_in_memory
 from falkirk.kit.live import MemoryRegion
 from falkirk.kit.logs import MemoryLogs
-from falkirk.kit.place import IDENTITY, context_of, home_of
+from falkirk.kit.place import IDENTITY, context_of, create_home
 from falkirk.kit.steps import LiveSteps
-from falkirk.kit.values import decoded, record_of
+from falkirk.kit.values import decoded, memory_record
 from falkirk.kit.world import Crash, World
 from falkirk.local.spark import observing
 from falkirk.local.spark import session as spark_session
@@ -77,7 +77,7 @@ class Kit:
         self._layout = layout_of(self._plan, lambda topic: 1)
         self._folder = tempfile.TemporaryDirectory(prefix="falkirk-kit-")
         self.world = World(at.timestamp())
-        self._home: Home | None = home_of(Path(self._folder.name) / "home", self._app.name, self.world)
+        self._home: Home | None = create_home(Path(self._folder.name) / "home", self._app.name, self.world)
         try:
             self._open(self._home)
         except BaseException:
@@ -119,7 +119,7 @@ class Kit:
                 self.settle()
                 self.crash()
             else:
-                self.world.topic(topic.log).append(record_of(row, topic, self.world.time()))
+                self.world.topic(topic.log).append(memory_record(row, topic, self.world.time()))
         self.settle()
 
     def read(self, sink: str) -> list[dict[str, Any]]:

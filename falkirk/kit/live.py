@@ -8,7 +8,7 @@ from falkirk.declare.policy import Delivery
 from falkirk.kit.steps import LiveSteps, RegionResult
 from falkirk.kit.world import MemoryRecord, Saved, World
 from falkirk.plan.region import Region
-from falkirk.protocol.ports import Health, Point, Range
+from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.store import Store
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import INITIAL, EpochNumber, Incarnation, LogId, Offset, PointNumber
@@ -111,7 +111,7 @@ class MemoryRegion:
         """See RegionPort."""
         self._running = None
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         saved, void = self.saved[number], self._void(self._output)

@@ -30,7 +30,7 @@ IDENTITY = "00000000"
 RECORD_BYTES_MAX = 1_048_588
 
 
-def home_of(folder: Path, application: str, world: World) -> Home:
+def create_home(folder: Path, application: str, world: World) -> Home:
     """Create the home of an application under test. It outlives crashes, and its commits are writes of the world."""
     private.make(folder)
     content = {"format": FORMAT, "application": application, "identity": IDENTITY, "store": "file"}

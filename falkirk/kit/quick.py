@@ -48,8 +48,8 @@ from falkirk.plan.region import Region
 from falkirk.runtime.rows import OVERHEAD_BYTES
 from falkirk.theory.ids import Offset
 
-Values = dict[str, Any]
-Stamped = tuple[tuple[int, ...], Values]
+_Values = dict[str, Any]
+_Stamped = tuple[tuple[int, ...], _Values]
 """A row with its stamp: the offset of its record, and its sub-indexes."""
 _BITS: Mapping[type[DataType], int] = {ByteType: 7, ShortType: 15, IntegerType: 31, LongType: 63}
 #: How a value is combined with the next one that is not null.
@@ -145,7 +145,7 @@ class QuickSteps:
         self, records: Sequence[tuple[Offset, MemoryRecord]], state: QuickState | None
     ) -> tuple[list[tuple[tuple[int, ...], bytes | None, bytes]], QuickState]:
         """Return the results, each with its stamp, key and value, and the state after them. Raises: Unsuitable."""
-        rows: Iterable[Stamped] = [((offset,), self._read(record.value)) for offset, record in records]
+        rows: Iterable[_Stamped] = [((offset,), self._read(record.value)) for offset, record in records]
         before = QuickState(groups={}, history=()) if state is None else state
         groups = dict(before.groups)
         try:
@@ -156,7 +156,7 @@ class QuickSteps:
         history = (*before.history, *records) if self.keyed is not None else ()
         return [self._written(*row) for row in rows], QuickState(groups=groups, history=history)
 
-    def _read(self, value: bytes | None) -> Values:
+    def _read(self, value: bytes | None) -> _Values:
         try:
             found = json.loads(value or b"", object_pairs_hook=_once, parse_constant=_refuse)
         except ValueError as error:
@@ -165,7 +165,7 @@ class QuickSteps:
             raise Unsuitable("a bad record")
         return {f.name: _typed(found.get(f.name), f.dataType) for f in self._schema.fields}
 
-    def _written(self, stamp: tuple[int, ...], row: Values) -> tuple[tuple[int, ...], bytes | None, bytes]:
+    def _written(self, stamp: tuple[int, ...], row: _Values) -> tuple[tuple[int, ...], bytes | None, bytes]:
         if any(isinstance(v, float) and not math.isfinite(v) for v in row.values()):
             raise Unsuitable("a number without JSON")
         value, keys = _json({name: row[name] for name in self._columns}), [row[name] for name in self._keys]
@@ -182,8 +182,8 @@ class _Rows:
         self._steps, self._given = Steps.of(data), to_arrow_schema(given)
         self._columns = [name for name in data.columns if name not in (STAMP, BAD)]
 
-    def __call__(self, rows: Iterable[Stamped], groups: object) -> list[Stamped]:
-        stamps, values = list[tuple[int, ...]](), list[Values]()
+    def __call__(self, rows: Iterable[_Stamped], groups: object) -> list[_Stamped]:
+        stamps, values = list[tuple[int, ...]](), list[_Values]()
         for stamp, row in rows:
             values.append({**row, STAMP: len(stamps), BAD: None})
             stamps.append(stamp)
@@ -202,7 +202,7 @@ class _Exploded:
     def __init__(self, column: str, name: str, kept: Sequence[str]) -> None:
         self._column, self._name, self._kept = column, name, kept
 
-    def __call__(self, rows: Iterable[Stamped], groups: object) -> Iterator[Stamped]:
+    def __call__(self, rows: Iterable[_Stamped], groups: object) -> Iterator[_Stamped]:
         return (
             ((*stamp, place), {**{c: row[c] for c in self._kept}, self._name: value})
             for stamp, row in rows
@@ -218,7 +218,7 @@ class _Mapped:
         self._kinds = {field.name: field.dataType for field in returns.fields}
         self._fit = Fit("result", returns)
 
-    def __call__(self, rows: Iterable[Stamped], groups: object) -> Iterator[Stamped]:
+    def __call__(self, rows: Iterable[_Stamped], groups: object) -> Iterator[_Stamped]:
         for stamp, row in rows:
             try:
                 found = results_of(self._function(self._make(*[row[name] for name in self._given])))
@@ -242,7 +242,7 @@ class _Aggregation:
             raise Unsuitable("a key of another type")
         self._functions = [_function(aggregate, given) for aggregate in aggregates]
 
-    def __call__(self, rows: Iterable[Stamped], groups: dict[tuple[Any, ...], tuple[Any, ...]]) -> list[Stamped]:
+    def __call__(self, rows: Iterable[_Stamped], groups: dict[tuple[Any, ...], tuple[Any, ...]]) -> list[_Stamped]:
         found = []
         for stamp, row in rows:
             key = tuple(row[name] for name in self._keys)
@@ -255,7 +255,7 @@ class _Aggregation:
         return found
 
 
-_Add = Callable[[Any, Values], Any]
+_Add = Callable[[Any, _Values], Any]
 
 
 def _function(aggregate: Any, given: StructType) -> _Add:
@@ -282,7 +282,7 @@ def _function(aggregate: Any, given: StructType) -> _Add:
 
 
 def _ignoring_nulls(combine: Callable[[Any, Any], Any], name: str) -> _Add:
-    def add(value: Any, row: Values) -> Any:
+    def add(value: Any, row: _Values) -> Any:
         return value if row[name] is None else row[name] if value is None else combine(value, row[name])
 
     return add
@@ -291,7 +291,7 @@ def _ignoring_nulls(combine: Callable[[Any, Any], Any], name: str) -> _Add:
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Values:
+def _once(pairs: list[tuple[str, Any]]) -> _Values:
     if len({name for name, _ in pairs}) != len(pairs):
         raise ValueError("a name twice")
     return dict(pairs)
@@ -323,7 +323,7 @@ def _typed(value: Any, kind: DataType) -> Any:
     return value
 
 
-def _json(row: Values) -> bytes:
+def _json(row: _Values) -> bytes:
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
 
 

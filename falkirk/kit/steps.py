@@ -23,14 +23,14 @@ from falkirk.frames import windows
 from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import BAD, LEAST, STAMP
 from falkirk.frames.stamped import Frame, aggregates_of, key_column
-from falkirk.frames.topics import parse, parsing
-from falkirk.frames.unions import after, numbered
+from falkirk.frames.topics import parse_records, parsing
+from falkirk.frames.unions import after, number_source
 from falkirk.kafka.header import split_header
 from falkirk.kit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.kit.quick import QuickSteps
 from falkirk.kit.world import MemoryRecord
-from falkirk.operators.call import KIND
 from falkirk.operators.in_epoch import empty
+from falkirk.operators.python import KIND
 from falkirk.plan.region import Region
 from falkirk.runtime import rows
 from falkirk.runtime.rows import IncarnationConstants, OutputTopic
@@ -104,7 +104,7 @@ class LiveSteps:
         def begin(source: SourceNode) -> Frame:
             number = self._region.sources.index(source)
             raw = kafka_rows(self._session, source.topic.log, given[number])
-            return replace(numbered(parse(raw, self._parsings[number]), number), is_run=True)
+            return replace(number_source(parse_records(raw, self._parsings[number]), number), is_run=True)
 
         def apply(frame: Frame, step: Step) -> Frame:
             if step.operation not in _KEYED:

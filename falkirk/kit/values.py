@@ -29,7 +29,7 @@ class KafkaRecord:
     timestamp: datetime | None = None
 
 
-def record_of(row: object, topic: Kafka, now_s: float) -> MemoryRecord:
+def memory_record(row: object, topic: Kafka, now_s: float) -> MemoryRecord:
     """Return the record of a row. Raises: DefinitionError: `ROW_INVALID`."""
     if not isinstance(row, KafkaRecord):
         row = KafkaRecord(row)

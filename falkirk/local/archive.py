@@ -18,11 +18,11 @@ import pyspark
 
 from falkirk.errors.conditions.local import ARCHIVE_NOT_MADE_PARTLY
 from falkirk.local.cache import cache_home, filled
-from falkirk.local.jars import places, spark_jars
+from falkirk.local.jars import jar_paths, spark_jars
 from falkirk.local.java import Java
 
-Kind = Literal["spark", "broker"]
-KINDS: tuple[Kind, ...] = ("spark", "broker")
+ArchiveKind = Literal["spark", "broker"]
+ARCHIVE_KINDS: tuple[ArchiveKind, ...] = ("spark", "broker")
 Trainer = Callable[[Path], None]
 """Fills a folder with an archive of each kind, as `archive_file` names them."""
 
@@ -50,29 +50,29 @@ def driver_class_path() -> tuple[Path, ...]:
     return whole if sum(len(str(jar)) + 1 for jar in whole) <= CLASS_PATH_MAX else ours
 
 
-def class_path(kind: Kind) -> tuple[Path, ...]:
+def archive_class_path(kind: ArchiveKind) -> tuple[Path, ...]:
     """Return the class path that the archive of this kind covers. The broker's jars may not be downloaded yet."""
-    return driver_class_path() if kind == "spark" else places("broker")
+    return driver_class_path() if kind == "spark" else jar_paths("broker")
 
 
-def archive_file(folder: Path, kind: Kind) -> Path:
+def archive_file(folder: Path, kind: ArchiveKind) -> Path:
     """Return the path of the archive of this kind in an entry of the cache."""
     return folder / f"{kind}.jsa"
 
 
-def entry(java: Java) -> Path:
+def archive_entry(java: Java) -> Path:
     """Return the cache entry of the archives for this Java and these jars, whether or not it exists."""
     return _archives() / hashlib.sha256(json.dumps(_key(java)).encode()).hexdigest()[:16]
 
 
-def options(kind: Kind, java: Java) -> tuple[str, ...]:
+def options(kind: ArchiveKind, java: Java) -> tuple[str, ...]:
     """Return the options with which a JVM uses its archive; none while there is no complete archive."""
-    place = entry(java)
+    place = archive_entry(java)
     file = archive_file(place, kind)
-    return () if kind in damaged(place) else (f"-XX:SharedArchiveFile={file}", _CHECKSUMS, _QUIET)
+    return () if kind in damaged_kinds(place) else (f"-XX:SharedArchiveFile={file}", _CHECKSUMS, _QUIET)
 
 
-def damaged(place: Path) -> tuple[Kind, ...]:
+def damaged_kinds(place: Path) -> tuple[ArchiveKind, ...]:
     """Return the kinds of archives in an entry that are missing or no longer have their original size.
 
     A JVM dies if it maps a file that is too short. It detects all other damage by itself.
@@ -80,8 +80,8 @@ def damaged(place: Path) -> tuple[Kind, ...]:
     try:
         sizes = json.loads((place / _BYTES).read_text())
     except (FileNotFoundError, ValueError):
-        return KINDS
-    return tuple(kind for kind in KINDS if _size(archive_file(place, kind)) != sizes.get(kind))
+        return ARCHIVE_KINDS
+    return tuple(kind for kind in ARCHIVE_KINDS if _size(archive_file(place, kind)) != sizes.get(kind))
 
 
 def made(java: Java, train: Trainer) -> Path:
@@ -92,19 +92,19 @@ def made(java: Java, train: Trainer) -> Path:
 
     def fill(building: Path) -> None:
         train(building)
-        lacking = [kind for kind in KINDS if not archive_file(building, kind).is_file()]
+        lacking = [kind for kind in ARCHIVE_KINDS if not archive_file(building, kind).is_file()]
         if lacking:
             raise ARCHIVE_NOT_MADE_PARTLY.error(where=java.command, lacking=lacking, missing=" and ".join(lacking))
-        for kind in KINDS:
+        for kind in ARCHIVE_KINDS:
             _sync(archive_file(building, kind))
-        sizes = {kind: _size(archive_file(building, kind)) for kind in KINDS}
+        sizes = {kind: _size(archive_file(building, kind)) for kind in ARCHIVE_KINDS}
         (building / _BYTES).write_text(json.dumps(sizes))
         (building / _KEY).write_text(json.dumps(_key(java)))
         for key in _archives().glob(f"*/{_KEY}"):
             if not _jars_are_unchanged(json.loads(key.read_text())):
                 shutil.rmtree(key.parent, ignore_errors=True)  # a JVM that has mapped the file keeps it
 
-    return filled(entry(java), fill, waiting="Another process is making the class archives; waiting for it.")
+    return filled(archive_entry(java), fill, waiting="Another process is making the class archives; waiting for it.")
 
 
 def _archives() -> Path:
@@ -113,7 +113,7 @@ def _archives() -> Path:
 
 def _key(java: Java) -> dict[str, Any]:
     """Return the identity of an archive: the Java, and each jar with its size and time."""
-    return {"java": java.build, "jars": [_jar(jar) for kind in KINDS for jar in class_path(kind)]}
+    return {"java": java.build, "jars": [_jar(jar) for kind in ARCHIVE_KINDS for jar in archive_class_path(kind)]}
 
 
 def _jar(path: Path) -> list[str | int | None]:

@@ -63,7 +63,7 @@ class Broker:
 
     def process(self) -> psutil.Process | None:
         """Return the broker's process while it is alive."""
-        return processes.find(self.pid, self.began)
+        return processes.find_process(self.pid, self.began)
 
     def answers(self, timeout_s: float = 1.0) -> bool:
         """Return whether the broker answers requests."""

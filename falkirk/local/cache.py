@@ -41,13 +41,13 @@ def filled(
         created or written. `FOLDER_NOT_OURS`: another user controls the content of the cache, and so the code that
         runs.
     """
-    with writing(cache_home()):
+    with writing_to(cache_home()):
         private.make(cache_home(), readable=True)
     if place.is_dir():
         private.require_ours(place)
         if sound(place):
             return place
-    with writing(place.parent):
+    with writing_to(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         lock = open(place.parent / ".lock", "w")  # noqa: SIM115
     with lock:
@@ -56,7 +56,7 @@ def filled(
             return place
         for left_over in place.parent.glob(f"{_FILLING}*"):  # this process holds the lock, so no other process fills it
             shutil.rmtree(left_over, ignore_errors=True)
-        with writing(place.parent):
+        with writing_to(place.parent):
             building = Path(tempfile.mkdtemp(prefix=_FILLING, dir=place.parent))
         try:
             fill(building)
@@ -70,7 +70,7 @@ def filled(
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing_to(folder: Path) -> Iterator[None]:
     """Name the folder in the error if it can't be created or written.
 
     Raises: MachineError: `CACHE_NOT_WRITTEN`.

@@ -34,7 +34,7 @@ class CheckResult:
     is_advice: bool = False
 
 
-def diagnose(kafka: str | None = None) -> tuple[CheckResult, ...]:
+def check_machine(kafka: str | None = None) -> tuple[CheckResult, ...]:
     """Check everything that a run needs, without downloading or starting anything. `kafka`: a broker to check."""
     found = [
         CheckResult(
@@ -73,14 +73,14 @@ def _java() -> CheckResult:
 
 
 def _dependencies() -> CheckResult:
-    place = jars.entry()
-    there = [kind for kind in jars.KINDS if (place / kind).is_dir()]
+    place = jars.jars_entry()
+    there = [kind for kind in jars.JAR_KINDS if (place / kind).is_dir()]
     if not there:
         return CheckResult(name="JVM dependencies", ok=True, detail="not downloaded yet; the first run downloads them")
     lacking = [jar for kind in there for jar in jars.absent(kind, place / kind)]
     other = [jar for kind in there for jar in jars.altered(kind, place / kind)]
     lacks = f", without {', '.join(lacking)}" if lacking else ""
-    later = [kind for kind in jars.KINDS if kind not in there]
+    later = [kind for kind in jars.JAR_KINDS if kind not in there]
     return CheckResult(
         name="JVM dependencies",
         ok=not lacking and not other,
@@ -110,7 +110,7 @@ def _connector() -> CheckResult:
 def _module() -> CheckResult:
     name = "Java module"
     try:
-        found = module.find()
+        found = module.find_jar()
         stale = module.PACKAGED.is_dir() and found.origin == "compiled"
     except FalkirkError as error:
         return CheckResult(name=name, ok=False, detail=error.message, fix=error.hint)
@@ -135,12 +135,12 @@ def _archives() -> CheckResult:
     name = "class archives"
     try:
         java = find_java()
-        place = archive.entry(java) if (jars.entry() / "spark").is_dir() else None
+        place = archive.archive_entry(java) if (jars.jars_entry() / "spark").is_dir() else None
     except FalkirkError:
         return CheckResult(name=name, ok=True, detail="none, since Java or the JVM dependencies are missing")
     if place is None or not place.is_dir():
         return CheckResult(name=name, ok=True, detail="none, so JVMs start more slowly; `falkirk setup` makes them")
-    bad = archive.damaged(place)
+    bad = archive.damaged_kinds(place)
     return CheckResult(
         name=name,
         ok=not bad,

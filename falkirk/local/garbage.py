@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from falkirk.errors.spark import JVM_ERRORS
 
 #: How long an object in the JVM may outlive its reference in Python, in seconds.
-PAUSE_S = 0.1
+_PAUSE_S = 0.1
 
 
 class JvmGarbage:
@@ -56,7 +56,7 @@ class JvmGarbage:
 
     def _run(self) -> None:
         while not self.has_ended and self._client() is not None:
-            time.sleep(PAUSE_S)
+            time.sleep(_PAUSE_S)
             try:
                 self.send()
             except JVM_ERRORS:  # the JVM has ended, and with it its objects

@@ -31,9 +31,9 @@ _HERE = Path(__file__).parent
 _IVY = _HERE / "ivy.xml"
 MANIFEST = _HERE / "jars.sha256"
 """In the format of `sha256sum`, so `sha256sum --check` can read it in a cache entry; written by tools/pin_jars.py."""
-Kind = Literal["spark", "broker", "compiler"]
-KINDS: tuple[Kind, ...] = ("spark", "broker", "compiler")
-Resolver = Callable[[Kind, Path], None]
+JarKind = Literal["spark", "broker", "compiler"]
+JAR_KINDS: tuple[JarKind, ...] = ("spark", "broker", "compiler")
+Resolver = Callable[[JarKind, Path], None]
 """Fills a folder with the jars of a kind."""
 _CONTENT = {
     "spark": "Spark's connectors for Kafka and Avro, 10 MB",
@@ -66,7 +66,7 @@ def compiler_jars() -> tuple[Path, ...]:
     return _checked("compiler")
 
 
-def entry() -> Path:
+def jars_entry() -> Path:
     """Return the folder of the jars for this version of Falkirk and pyspark, whether or not it exists.
 
     It has a folder for each kind.
@@ -87,25 +87,25 @@ def connector_version() -> str:
     return name.removesuffix(".jar").rpartition("-")[2]
 
 
-def names(kind: Kind) -> dict[str, str]:
+def jar_digests(kind: JarKind) -> dict[str, str]:
     """Return the SHA-256 of each jar of a kind, by its name in the kind's folder."""
     start = f"{kind}/"
     return {jar.removeprefix(start): digest for jar, digest in manifest().items() if jar.startswith(start)}
 
 
-def places(kind: Kind) -> tuple[Path, ...]:
+def jar_paths(kind: JarKind) -> tuple[Path, ...]:
     """Return the paths of the jars of a kind, whether or not they exist."""
-    return tuple(sorted(entry() / kind / name for name in names(kind)))
+    return tuple(sorted(jars_entry() / kind / name for name in jar_digests(kind)))
 
 
-def absent(kind: Kind, folder: Path) -> tuple[str, ...]:
+def absent(kind: JarKind, folder: Path) -> tuple[str, ...]:
     """Return the jars of a kind that are missing in `folder`."""
-    return tuple(sorted(f"{kind}/{name}" for name in names(kind) if not (folder / name).is_file()))
+    return tuple(sorted(f"{kind}/{name}" for name in jar_digests(kind) if not (folder / name).is_file()))
 
 
-def altered(kind: Kind, folder: Path) -> tuple[str, ...]:
+def altered(kind: JarKind, folder: Path) -> tuple[str, ...]:
     """Return the jars of a kind in `folder` whose content differs from the manifest."""
-    present = ((name, digest) for name, digest in names(kind).items() if (folder / name).is_file())
+    present = ((name, digest) for name, digest in jar_digests(kind).items() if (folder / name).is_file())
     return tuple(sorted(f"{kind}/{name}" for name, digest in present if sha256(folder / name) != digest))
 
 
@@ -121,7 +121,7 @@ def _sha256(file: Path, *_version: int) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _checked(kind: Kind) -> tuple[Path, ...]:
+def _checked(kind: JarKind) -> tuple[Path, ...]:
     """Return the jars of one kind that the manifest names; other jars in the folder are not used.
 
     Each process reads all bytes again. A stored result of an earlier check would be in the same folder, so an attacker
@@ -134,14 +134,14 @@ def _checked(kind: Kind) -> tuple[Path, ...]:
             folder,
             hint="Check who else may write to that folder. Remove it; the next run downloads the jars again.",
         )
-    return places(kind)
+    return jar_paths(kind)
 
 
 def _altered(jars: Sequence[str], where: object, *, hint: str) -> MachineError:
     return DEPENDENCIES_ALTERED.error(where=where, jars=tuple(jars), advice=hint)
 
 
-def resolved(kind: Kind, resolve: Resolver | None = None) -> Path:
+def resolved(kind: JarKind, resolve: Resolver | None = None) -> Path:
     """Return the complete folder of a kind in the cache; fill it first if it is absent.
 
     Raises: MachineError: `DEPENDENCIES_UNRESOLVED`, `DEPENDENCIES_ALTERED`: the cache is unchanged. `FOLDER_NOT_OURS`:
@@ -164,10 +164,10 @@ def resolved(kind: Kind, resolve: Resolver | None = None) -> Path:
         shutil.rmtree(building / "ivy", ignore_errors=True)
 
     waiting = "Another process is downloading JVM dependencies; waiting for it."
-    return filled(entry() / kind, fill, waiting=waiting)
+    return filled(jars_entry() / kind, fill, waiting=waiting)
 
 
-def resolve_with_ivy(kind: Kind, folder: Path) -> None:
+def resolve_with_ivy(kind: JarKind, folder: Path) -> None:
     """Download the jars of a kind in ivy.xml into `folder` with pyspark's own Ivy.
 
     FALKIRK_IVY_SETTINGS names another file of Ivy settings, for example for a mirror.

@@ -19,7 +19,7 @@ import pyspark
 
 from falkirk.errors.conditions.local import MODULE_NOT_COMPILED
 from falkirk.local import jars
-from falkirk.local.cache import cache_home, filled, writing
+from falkirk.local.cache import cache_home, filled, writing_to
 from falkirk.local.compiler import compile_java, java_files
 
 _PACKAGE = Path(__file__).parents[1]
@@ -50,11 +50,11 @@ def module_jar() -> Path:
     Raises: MachineError: `MODULE_NOT_COMPILED`; `CACHE_NOT_WRITTEN`, `FOLDER_NOT_OURS`; or the errors of missing Java
         or jars. The cache is then unchanged.
     """
-    found = find()
+    found = find_jar()
     if found.ok:
         return found.jar
     waiting = "Another process is compiling the Java module; waiting for it."
-    return jar_in(filled(entry(), build, waiting=waiting, sound=is_sound))
+    return jar_in(filled(module_entry(), build, waiting=waiting, sound=is_sound))
 
 
 def application_jars() -> tuple[Path, ...]:
@@ -65,11 +65,11 @@ def application_jars() -> tuple[Path, ...]:
     return *jars.spark_jars(), module_jar()
 
 
-def find() -> Found:
+def find_jar() -> Found:
     """Return the jar that a run would use, without compiling it."""
     if is_sound(PACKAGED):
         return Found(origin="prebuilt", jar=jar_in(PACKAGED), ok=True)
-    return Found(origin="compiled", jar=jar_in(entry()), ok=is_sound(entry()))
+    return Found(origin="compiled", jar=jar_in(module_entry()), ok=is_sound(module_entry()))
 
 
 def sources() -> Path:
@@ -83,7 +83,7 @@ def sources() -> Path:
     raise MODULE_NOT_COMPILED.error(where=PACKAGED, lines=())
 
 
-def key() -> str:
+def jar_key() -> str:
     """Return the identity of the jar: of all that it is made from."""
     folder = sources()
     known = hashlib.sha256(f"{_RECIPE} {pyspark.__version__}\n".encode())
@@ -95,14 +95,14 @@ def key() -> str:
     return known.hexdigest()[:_KEY_DIGITS]
 
 
-def entry() -> Path:
+def module_entry() -> Path:
     """Return the cache entry of the compiled jar, whether or not it exists."""
-    return cache_home() / "module" / key()
+    return cache_home() / "module" / jar_key()
 
 
 def jar_in(folder: Path) -> Path:
     """Return the path of the jar in a folder. Its name has the key, since Spark tells jars apart by their names."""
-    return folder / f"falkirk-java-{key()}.jar"
+    return folder / f"falkirk-java-{jar_key()}.jar"
 
 
 def is_sound(folder: Path) -> bool:
@@ -114,7 +114,7 @@ def is_sound(folder: Path) -> bool:
         return False
 
 
-def class_path() -> tuple[Path, ...]:
+def compile_class_path() -> tuple[Path, ...]:
     """Return the jars that the module is compiled with: Spark's, and the connector with its dependencies."""
     return *sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")), *jars.spark_jars()
 
@@ -126,9 +126,9 @@ def build(folder: Path) -> None:
     """
     print("Compiling the Java module (a few seconds, once per machine) …", file=sys.stderr, flush=True)
     classes, jar = folder / "classes", jar_in(folder)
-    with writing(folder):
+    with writing_to(folder):
         classes.mkdir()
-        compile_java(sources(), classes, class_path=class_path())
+        compile_java(sources(), classes, class_path=compile_class_path())
         _pack(classes, jar)
         shutil.rmtree(classes)
         _sum_of(jar).write_text(_sum(jar))
@@ -136,7 +136,7 @@ def build(folder: Path) -> None:
 
 def _pack(classes: Path, jar: Path) -> None:
     """Write a jar. Its manifest has the key as the version, by which a session's jar is compared with this one."""
-    manifest = f"Manifest-Version: 1.0\nImplementation-Title: falkirk\nImplementation-Version: {key()}\n\n"
+    manifest = f"Manifest-Version: 1.0\nImplementation-Title: falkirk\nImplementation-Version: {jar_key()}\n\n"
     with zipfile.ZipFile(jar, "w") as packed:
         packed.writestr(_entry(_MANIFEST), manifest)
         for file in sorted(classes.rglob("*.class")):

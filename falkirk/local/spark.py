@@ -24,8 +24,8 @@ from falkirk.local.archive import driver_class_path, options
 from falkirk.local.garbage import collect_in_batches
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
-from falkirk.local.module import application_jars, key, module_jar
-from falkirk.local.submitted import PY_FILES, joined
+from falkirk.local.module import application_jars, jar_key, module_jar
+from falkirk.local.submitted import PY_FILES, merge_settings
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -169,7 +169,7 @@ def session(
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         wanted |= {name: value for name, value in context.items() if name not in given}
-        for name, value in joined({**wanted, **(settings or {})}, conf or {}).items():
+        for name, value in merge_settings({**wanted, **(settings or {})}, conf or {}).items():
             if name != PY_FILES:
                 builder = builder.config(name, value)
         with nullcontext() if shows_log else unseen():
@@ -185,7 +185,7 @@ def session(
     missing = missing_settings(active)
     if missing:
         hint = "Build the session with falkirk.local.spark.session(), or set these values when you build it."
-        raise unsuitable(missing, hint)
+        raise unsuitable_session(missing, hint)
     return active
 
 
@@ -197,7 +197,7 @@ def _limit_avro(active: SparkSession) -> None:
             system.setProperty(name, value)
 
 
-def unsuitable(missing: tuple[MissingSetting, ...], hint: str) -> SparkError:
+def unsuitable_session(missing: tuple[MissingSetting, ...], hint: str) -> SparkError:
     """Return the error for a session that lacks settings of live regions."""
     lacks = "; ".join(f"{m.name} must be {m.wanted} ({m.reason}), it is {m.found}" for m in missing)
     return SESSION_SETTINGS_MISSING.error(missing=missing, lacks=lacks, advice=hint)
@@ -299,7 +299,7 @@ def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
         missing.append(_missing_jars(application_jars(), None, "the list must contain Spark's Kafka connector"))
     else:
         version = _module_key(active)
-        if version != key():
+        if version != jar_key():
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )

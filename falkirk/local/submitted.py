@@ -78,7 +78,7 @@ def _absolute(path: str, option: str) -> str:
     return str(Path(path).resolve())
 
 
-def joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
+def merge_settings(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
     """Return settings with the user's. Lists, such as of jars, have the parts of both; of others the user's count."""
     found = {**ours, **users}
     for name, separator in _JOINED.items():

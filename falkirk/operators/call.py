@@ -19,10 +19,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
 
-#: The column that tells the kind of a row, if rows of several kinds were computed together.
-KIND = "__falkirk_kind"
 #: A dead letter: a row that an operator could not process, as key and text.
-LETTER = StructType([StructField("key", StringType()), StructField("value", StringType())])
+LETTER_SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
 
 _NEVER = datetime.fromtimestamp(0, UTC)
 
@@ -51,14 +49,14 @@ class Call(ABC):
     """One call of a batch's function.
 
     Attributes: kept: the states of its operators, by slot. notes: texts that they keep, by slot. letters: dead letters,
-        as `LETTER`. marks: small numbers that the former epoch left. told: small numbers to report about this epoch.
+        as `LETTER`. marks: small numbers that the former epoch left. reported: small numbers about this epoch.
     """
 
     def __init__(self, epoch: EpochContext, marks: Mapping[str, int] | None = None) -> None:
         self.epoch, self.marks = epoch, marks or {}
         self.kept: dict[str, DataFrame] = {}
         self.notes: dict[str, str] = {}
-        self.told: dict[str, int] = {}
+        self.reported: dict[str, int] = {}
         self.letters: list[DataFrame] = []
         self._numbers: Counter[str] = Counter()
 

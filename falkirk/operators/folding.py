@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 from pyspark.sql import Row
 
-from falkirk.frames.user_function import check_next, parts_of, results_of, time_of
-from falkirk.operators.python import RESULT, STATE, RowCollector, plain_rows, refuse_unreadable
+from falkirk.frames.user_function import check_next, parts_of, results_of, timer_time
+from falkirk.operators.python import RESULT_KIND, STATE_KIND, RowCollector, plain_rows, refuse_unreadable
 
 #: The age of a row and of a state, a state's timer, and the watermark at the end of the epoch: see
 #: `falkirk/frames/names.py` and `falkirk/operators/ages.py`, which are not sent.
@@ -64,7 +64,7 @@ def folding(
                     if now is not None:
                         now.end()
                     now = new(key)
-                now.take(each)
+                now.add(each)
                 if out.ready():
                     yield out.batch()
         if now is not None:
@@ -94,7 +94,7 @@ class _Key:
     timer: int | None = None
     ends: int | None = None
 
-    def take(self, each: Mapping[str, Any]) -> None:
+    def add(self, each: Mapping[str, Any]) -> None:
         """Take the state that the key had, or a row."""
         self.ends = each.get(_END)
         if each["row"] is None:
@@ -117,7 +117,7 @@ class _Key:
             return
         ages = {} if self.age is None else {_AGE: self.age}
         timers = {} if self.timer is None else {_TIMER: self.timer}
-        self.out.add(STATE, {**self._named(), **self.state.asDict(), **ages, **timers})
+        self.out.add(STATE_KIND, {**self._named(), **self.state.asDict(), **ages, **timers})
 
     def _named(self) -> dict[str, Any]:
         return dict(zip(self.keys, self.key, strict=True))
@@ -142,7 +142,7 @@ class _Key:
         assert self.rules.on_timer is not None
         assert self.timer is not None, "it is due"
         on_timer, fired, self.timer = self.rules.on_timer, self.timer, None
-        time = time_of(fired, ZoneInfo(self.rules.zone))
+        time = timer_time(fired, ZoneInfo(self.rules.zone))
 
         def call() -> object:
             returned = on_timer(Row(*self.keys)(*self.key), time, self.state)
@@ -156,10 +156,10 @@ class _Key:
         try:
             timers = self.rules is not None and self.rules.on_timer is not None
             results, after, timer = parts_of(call(), timers=timers)
-            found = [self.out.check(RESULT, r) for r in results_of(results)]
+            found = [self.out.check(RESULT_KIND, r) for r in results_of(results)]
             if after is not None:
                 values = after.asDict() if isinstance(after, Row) else after
-                kept = self.out.check(STATE, {**self._named(), **values})
+                kept = self.out.check(STATE_KIND, {**self._named(), **values})
                 after = self.make_state(*[kept.get(name) for name in self.make_state])
         except Exception:
             self.out.refuse(row, stamp)
@@ -170,5 +170,5 @@ class _Key:
         if after is None:
             self.age, self.timer = None, None
         for result in found:
-            self.out.add(RESULT, result)
+            self.out.add(RESULT_KIND, result)
         return True

@@ -8,19 +8,19 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.analysis.columns import require
-from falkirk.declare.asserting import word_of
+from falkirk.analysis.columns import require_columns
+from falkirk.declare.asserting import assertion_of
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.frames.python_steps import schema_of
+from falkirk.frames.names import PREFIX
+from falkirk.frames.python_steps import key_columns, schema_of
 from falkirk.operators.ages import Age
-from falkirk.operators.call import KIND, LETTER, Call, current
+from falkirk.operators.call import LETTER_SCHEMA, Call, current
+from falkirk.operators.python import KIND
 
-Poison = Literal["dead-letter", "fail"]
+_PoisonPolicy = Literal["dead-letter", "fail"]
 #: The column with a row's stamp, in a parameter that is marked `Stamped`.
-STAMP = "stamp"
-#: The prefix of the names of Falkirk's own columns.
-OURS = "__falkirk"
+STAMP_COLUMN = "stamp"
 
 
 def map_rows(
@@ -28,7 +28,7 @@ def map_rows(
     function: Callable[[Row], Any],
     *,
     returns: str,
-    poison: Poison = "dead-letter",
+    poison: _PoisonPolicy = "dead-letter",
     where: SourceLocation | None = None,
 ) -> DataFrame:
     """Return the results of a Python function for each row: a dict or Row, several of them, or None.
@@ -43,7 +43,7 @@ def map_rows(
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `SCHEMA_INVALID`, `OPTION_UNKNOWN`.
     """
     call, where = current("map_rows"), where or caller()
-    kinds = {"result": schema_of(returns, "returns", where), "letter": LETTER}
+    kinds = {"result": schema_of(returns, "returns", where), "letter": LETTER_SCHEMA}
     work = _worker("mapping", kinds, poison, where)
     done = rows.mapInArrow(work(function, list(rows.columns)), _tagged(kinds))
     return _taken(call, done, kinds)["result"]
@@ -56,8 +56,8 @@ def stateful(
     key: str | Sequence[str],
     state: str,
     returns: str,
-    order: str = STAMP,
-    poison: Poison = "dead-letter",
+    order: str = STAMP_COLUMN,
+    poison: _PoisonPolicy = "dead-letter",
     where: SourceLocation | None = None,
     age: Age | None = None,
 ) -> DataFrame:
@@ -77,33 +77,35 @@ def stateful(
     Raises: DefinitionError: as `map_rows`; `COLUMN_MISSING`, `STAMP_MISSING`.
     """
     call, where = current("stateful"), where or caller()
-    keys = keys_of(key)
+    keys = key_columns(key)
     check_columns(rows, [*keys, order], where)
     own = schema_of(state, "state", where)
     ages = [] if age is None else age.fields
     whole = StructType([*[rows.schema[k] for k in keys], *own.fields, *ages])
-    kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER}
+    kinds = {"result": schema_of(returns, "returns", where), "state": whole, "letter": LETTER_SCHEMA}
     slot, rows = call.slot("stateful"), call.once(rows)
     before = call.before(slot, whole)
-    touched = rows.select(*named(keys))
+    touched = rows.select(*columns_by_name(keys))
     if age is not None and age.on_timer is not None:
-        touched = touched.unionByName(age.firing(before, named(keys)))
+        touched = touched.unionByName(age.firing(before, columns_by_name(keys)))
     touched = touched.distinct()
-    mine, others = (joined(before, touched, keys, how) for how in ("left_semi", "left_anti"))
-    of_rows = [F.struct(*named(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
-    of_state = named([field.name for field in ages])
+    mine, others = (join_on(before, touched, keys, how) for how in ("left_semi", "left_anti"))
+    of_rows = [F.struct(*columns_by_name(keys)).alias("key"), F.col(f"`{order}`").alias("order")]
+    of_state = columns_by_name([field.name for field in ages])
     of_row = [F.col(f.name) if f.name in rows.columns else F.lit(None).cast(f.dataType).alias(f.name) for f in ages]
-    names = [c for c in rows.columns if not c.startswith(OURS)]
-    new = rows.select(*of_rows, F.lit(None).cast(own).alias("state"), F.struct(*named(names)).alias("row"), *of_row)
+    names = [c for c in rows.columns if not c.startswith(PREFIX)]
+    new = rows.select(
+        *of_rows, F.lit(None).cast(own).alias("state"), F.struct(*columns_by_name(names)).alias("row"), *of_row
+    )
     old = mine.select(
-        F.struct(*named(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
-        F.struct(*named(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
+        F.struct(*columns_by_name(keys)).alias("key"), F.lit(None).cast(new.schema["order"].dataType).alias("order"),
+        F.struct(*columns_by_name(own.names)).alias("state"), F.lit(None).cast(new.schema["row"].dataType).alias("row"),
         *of_state,
     )  # fmt: skip
     both = new.unionByName(old) if age is None else age.with_end(new.unionByName(old))
     sorted_ = both.repartition("key").sortWithinPartitions("key", F.col("row").isNotNull(), "order")
     work = _worker("folding", kinds, poison, where)
-    options = names, keys, list(own.names), None if age is None else _rules(age, rows.sparkSession)
+    options = names, list(keys), list(own.names), None if age is None else _rules(age, rows.sparkSession)
     on_timer = None if age is None else age.on_timer
     done = sorted_.mapInArrow(work(function, *options, calls=on_timer), _tagged(kinds))
     taken = _taken(call, done, kinds)
@@ -138,7 +140,7 @@ def _worker(kind: str, kinds: dict[str, StructType], poison: str, where: SourceL
         factory: Any = folding.folding if kind == "folding" else python.mapping
         work = factory(function, *options, lambda: python.RowCollector(arrow, name, fails=fails))
         # For code that looks for the user's declarations. It sees a function without one, if there is any.
-        work.__wrapped__ = function if calls is None or word_of(calls) is not None else calls
+        work.__wrapped__ = function if calls is None or assertion_of(calls) is not None else calls
         return work
 
     return made
@@ -154,23 +156,18 @@ def _taken(call: Call, rows: DataFrame, kinds: dict[str, StructType]) -> dict[st
     return taken
 
 
-def keys_of(key: str | Sequence[str]) -> list[str]:
-    """Return the key columns that a user named."""
-    return [key] if isinstance(key, str) else list(key)
-
-
-def named(names: Sequence[str]) -> list[Column]:
+def columns_by_name(names: Sequence[str]) -> list[Column]:
     """Return columns by their names, which may have any characters."""
     return [F.col(f"`{name}`") for name in names]
 
 
-def joined(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
+def join_on(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str) -> DataFrame:
     """Return a join by keys. Null is a key like any other."""
     return left.join(right, [left[f"`{k}`"].eqNullSafe(right[f"`{k}`"]) for k in keys], how)
 
 
 def check_columns(rows: DataFrame, names: Sequence[str], where: SourceLocation) -> None:
     """Check that rows have columns. Raises: DefinitionError: `STAMP_MISSING`, `COLUMN_MISSING`."""
-    if STAMP in names and STAMP not in rows.columns:
+    if STAMP_COLUMN in names and STAMP_COLUMN not in rows.columns:
         raise STAMP_MISSING.error(where=where, columns=tuple(rows.columns))
-    require(names, rows.columns, where, lambda name: f"the rows have no column {name!r}.")
+    require_columns(names, rows.columns, where, lambda name: f"the rows have no column {name!r}.")

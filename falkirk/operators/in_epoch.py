@@ -8,10 +8,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from falkirk.frames.stamped import plan_text
-from falkirk.operators.call import KIND, Call, EpochContext
+from falkirk.operators.call import Call, EpochContext
+from falkirk.operators.python import KIND
 from falkirk.system.data import DataPath, local_path
 
-State = Mapping[str, DataFrame | str]
+BatchState = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""
 
 
@@ -24,7 +25,7 @@ class InEpoch(Call):
     """
 
     def __init__(
-        self, epoch: EpochContext, session: SparkSession, state: State, scratch: Callable[[], DataPath],
+        self, epoch: EpochContext, session: SparkSession, state: BatchState, scratch: Callable[[], DataPath],
         marks: Mapping[str, int] | None = None, files: DataPath | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)

@@ -21,15 +21,15 @@ from falkirk.differential.collection import Collection, LoopLimits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import Program, digest, first_change, program_of, steps_of
+from falkirk.differential.program import Program, first_change, program_digest, program_of, step_outputs
 from falkirk.differential.rows import DIFFERENCE
-from falkirk.differential.state import State, sweep
+from falkirk.differential.state import LoopState, sweep
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.frames.empty import no_rows
 from falkirk.local.partitions import batch_partitions
 from falkirk.operators.call import current
 from falkirk.system.data import Manifest
-from falkirk.system.durable import check, make_folder, sync
+from falkirk.system.durable import check_files, make_folder, sync
 
 log = logging.getLogger("falkirk")
 
@@ -64,21 +64,21 @@ class Iterating:
         slot = call.slot("iterate")
         folder, noted = call.folder(slot), call.noted(slot)
         if folder is None:
-            call.determined_by(steps_of(graph, session))
+            call.determined_by(step_outputs(graph, session))
             program = self._program(graph, given, session)
-            call.note(slot, f"{graph.shape()}; program {digest(program, session)}")
+            call.note(slot, f"{graph.shape()}; program {program_digest(program, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
         make_folder(folder)
         kept: Manifest = note.get("files", {})
-        check(folder, kept, contents=not self._checked)
+        check_files(folder, kept, contents=not self._checked)
         self._checked = True
         flow = Flow(graph, session, folder, note["partitions"])
         # Several nodes may read a frame, and each would read the topic again.
         taken = {name: _changes(frame).persist() for name, frame in given.items()}
         try:
-            state = State.parse(note["state"]) if note["state"] else State()
+            state = LoopState.parse(note["state"]) if note["state"] else LoopState()
             done = flow.advance(state, taken, f"{call.epoch.number}-{uuid.uuid4().hex[:12]}")
         finally:
             for frame in taken.values():
@@ -86,9 +86,9 @@ class Iterating:
         names = done.state.files()
         files = {name: kept[name] for name in names & kept.keys()} | dict(sync(folder, names - kept.keys()))
         call.note(slot, json.dumps({**note, "state": done.state.text(), "files": files}))
-        call.told[ROUNDS], call.told[JOBS] = sum(r.count for r in done.rounds), done.jobs
-        call.told[UNFINISHED] = sum(not r.converged for r in done.rounds)
-        if call.told[UNFINISHED]:
+        call.reported[ROUNDS], call.reported[JOBS] = sum(r.count for r in done.rounds), done.jobs
+        call.reported[UNFINISHED] = sum(not r.converged for r in done.rounds)
+        if call.reported[UNFINISHED]:
             log.warning("%s: epoch %d did not converge within its rounds", self._processor.name, call.epoch.number)
         if self._settings.sends == "changes":
             return done.changes.withColumnRenamed(DIFFERENCE, CHANGE)
@@ -142,7 +142,7 @@ class Iterating:
         return graph
 
     def _limits(self, is_checked: bool) -> LoopLimits:
-        vouched = is_checked or self._processor.word is not None
+        vouched = is_checked or self._processor.assertion is not None
         return LoopLimits(rounds=self._settings.rounds, until=self._settings.until, is_vouched=vouched)
 
     def _returned(self, graph: LoopGraph) -> StructType:
@@ -176,7 +176,7 @@ def _all(rows: DataFrame) -> DataFrame:
 
 def sweep_files(folder: Path, notes: Iterable[str]) -> None:
     """Delete the files of a slot, except those that these notes name."""
-    states = [State.parse(json.loads(note)["state"]) for note in notes]
+    states = [LoopState.parse(json.loads(note)["state"]) for note in notes]
     sweep(folder, set().union(*(state.files() for state in states)))
 
 

@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors.conditions.operators import CUT_INVALID_JOIN
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.python_steps import key_columns
 from falkirk.operators.call import current
-from falkirk.operators.functions import check_columns, keys_of
+from falkirk.operators.functions import check_columns
 
 
 def join(
@@ -33,7 +34,7 @@ def join(
     Raises: DefinitionError: `OUTSIDE_OF_BATCH`, `COLUMN_MISSING`, `CUT_INVALID`, `DURATION_MALFORMED`.
     """
     call, where = current("join"), where or caller()
-    keys = keys_of(on)
+    keys = key_columns(on)
     if (time is None) != (within is None):
         raise CUT_INVALID_JOIN.error(where=where, time=time, within=within)
     for frame in (left, right):
@@ -49,7 +50,9 @@ def join(
     return pairs
 
 
-def _pairs(left: DataFrame, right: DataFrame, keys: list[str], time: str | None, within: Duration | None) -> DataFrame:
+def _pairs(
+    left: DataFrame, right: DataFrame, keys: Sequence[str], time: str | None, within: Duration | None
+) -> DataFrame:
     names = {c: f"right_{c}" if c in left.columns else c for c in right.columns if c not in keys}
     other = right.select(
         *[F.col(f"`{k}`").alias(f"__key{i}") for i, k in enumerate(keys)],

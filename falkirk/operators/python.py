@@ -22,7 +22,8 @@ from falkirk.frames.user_function import (
     traceback_text,
 )
 
-RESULT, STATE, LETTER, KIND = "result", "state", "letter", "__falkirk_kind"
+#: The column that tells the kind of a row, if rows of several kinds were computed together; and the kinds.
+KIND, RESULT_KIND, STATE_KIND, LETTER_KIND = "__falkirk_kind", "result", "state", "letter"
 #: The fields that tell the row's origin.
 _STAMP = ("source", "partition", "offset")
 #: The number of rows that are sent to Spark at once.
@@ -68,7 +69,7 @@ class RowCollector:
         stamp = row.get("stamp") if stamp is None else stamp
         place = {n: stamp[n] for n in _STAMP if n in stamp} if isinstance(stamp, Mapping) else {}
         fields = {"reason": reason_of(text), "region": self._region, "value": row_text(row), **place}
-        self.add(LETTER, {"key": None, "value": json.dumps({**fields, "traceback": text[-TEXT_MAX:]})})
+        self.add(LETTER_KIND, {"key": None, "value": json.dumps({**fields, "traceback": text[-TEXT_MAX:]})})
 
     def ready(self) -> bool:
         """Return whether there are enough rows to send."""
@@ -92,12 +93,12 @@ def mapping(
                 try:
                     if error is not None:
                         raise error
-                    found = [out.check(RESULT, r) for r in results_of(function(make(*plain.values())))]
+                    found = [out.check(RESULT_KIND, r) for r in results_of(function(make(*plain.values())))]
                 except Exception:
                     out.refuse(plain)
                     continue
                 for result in found:
-                    out.add(RESULT, result)
+                    out.add(RESULT_KIND, result)
                 if out.ready():
                     yield out.batch()
         yield out.batch()

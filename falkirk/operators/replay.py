@@ -10,12 +10,12 @@ from falkirk.declare.nodes import UNIONS, Node, Step, root_of, roots_of, steps_o
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.declare.watermark import watermark_of_state
-from falkirk.declare.windows import divided, is_in_one_partition
+from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
 from falkirk.frames.names import BAD, GREATEST, STAMP, TIME
 from falkirk.frames.stamped import Frame, attempt, good
-from falkirk.frames.unions import united
+from falkirk.frames.unions import union_frames
 from falkirk.operators import watermarks
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
@@ -59,7 +59,7 @@ class _Replay:
             return self._joined(node, frame)
         if node.operation in UNIONS:
             right = self.after(node.arguments[0].node)
-            return attempt(frame, node, lambda: united(frame, right, node))
+            return attempt(frame, node, lambda: union_frames(frame, right, node))
         if node.operation not in ("map_rows", "stateful", "join"):
             return frames.apply(frame, node)
         options = {name: value for name, value in node.arguments[-1].items() if name != "timeout"}  # of live calls
@@ -82,16 +82,16 @@ class _Replay:
         self._require_stamps(frame, step)
         planned = frames.apply(frame, step)  # report the user's mistakes
         if step.operation != "withWatermark":
-            check_group(frame, divided(step.arguments[0])[1], step.where)
+            check_group(frame, split_windows(step.arguments[0])[1], step.where)
         rows, watermark, name = frame.data.drop(BAD), step.arguments[-1], self.processor.name
         if step.operation == "withWatermark":
-            made, self.times[id(watermark)] = watermarks.timed(rows, watermark, name)
+            made, self.times[id(watermark)] = watermarks.timed_rows(rows, watermark, name)
             return frames.good(made)
         times = self.times[id(watermark)]
         if step.operation == "windows":
             is_own = self._is_in_one_partition(step)
             return frames.good(watermarks.of_windows(rows, step, planned, watermark, name, times, is_own=is_own))
-        return frames.good(watermarks.first_of_key(rows, step.arguments[0], watermark, name, times))
+        return frames.good(watermarks.first_rows_of_key(rows, step.arguments[0], watermark, name, times))
 
     def _joined(self, step: Step, left: Frame) -> Frame:
         other, asked = step.arguments

@@ -20,10 +20,11 @@ from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Watermark
 from falkirk.frames.event_time import LATE
-from falkirk.frames.joins import columns_of, matching, ours_of, tagged, together
+from falkirk.frames.joins import join_sides, joined_columns, matching, ours_of, tagged
 from falkirk.frames.names import GREATEST, STAMP, TIME
-from falkirk.operators.call import KIND, LETTER, Call, current
-from falkirk.operators.watermarks import NEVER, Times, letter_of
+from falkirk.operators.call import LETTER_SCHEMA, Call, current
+from falkirk.operators.python import KIND
+from falkirk.operators.watermarks import NEVER, Times, late_letter
 
 #: Whether a row has made a pair; whether it is of this epoch.
 _PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
@@ -65,7 +66,7 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     )
     ours = (STAMP, TIME, _IS_NEW)
     one, other = (tagged(waiting[n], sides[n].columns, ours, n) for n in (0, 1))
-    inner = together((one, other), left.columns, right.columns, join, "inner")
+    inner = join_sides((one, other), left.columns, right.columns, join, "inner")
     is_new = F.col(ours_of(_IS_NEW, 0)) | F.col(ours_of(_IS_NEW, 1))
     stamps = [F.col(ours_of(STAMP, number)).alias(f"__falkirk_s{number}") for number in (0, 1)]
     made = inner.data.where(is_new & _is_within(join)).select(*inner.results, *stamps)
@@ -143,7 +144,7 @@ def _results(left: Sequence[str], right: Sequence[str], join: TimedJoin, newest:
     """Return the columns of a result of a record and its version, which may be null."""
     others = [name for name in right if name.casefold() not in join.shared]
     columns = [*[F.col(_RECORD)[name] for name in left], *[newest[name] for name in others]]
-    return [each.alias(name) for each, name in zip(columns, columns_of(left, right, join), strict=True)]
+    return [each.alias(name) for each, name in zip(columns, joined_columns(left, right, join), strict=True)]
 
 
 def _waiting(
@@ -156,8 +157,8 @@ def _waiting(
     kept = [*side.columns, STAMP, TIME]
     is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
     late = side.rows.where(is_late)
-    letter = letter_of(late.drop(TIME, GREATEST), F.lit(LATE), region)
-    call.reject(late.select(F.lit(None).cast(LETTER["key"].dataType).alias("key"), letter))
+    letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
+    call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
     new = side.rows.where(~is_late).select(*_named(kept), *[F.lit(False).alias(name) for name in marks])
     more = [StructField(name, BooleanType()) for name in marks]
     schema = StructType([*[side.rows.schema[name] for name in kept], *more])
@@ -187,7 +188,7 @@ def _limit(call: Call, other: Side, watermark: Watermark) -> DataFrame:
 
 def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoin, schema: StructType) -> DataFrame:
     """Return rows of one side as results, with nulls in the columns of the other side."""
-    names = columns_of(left.columns, right.columns, join)
+    names = joined_columns(left.columns, right.columns, join)
     mine = dict(zip(left.columns, left.columns, strict=True))
     if number == 1:
         shared = join.shared

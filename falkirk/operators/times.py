@@ -24,7 +24,8 @@ from falkirk.declare.cut import SLICE, ByTime
 from falkirk.frames.event_time import LATE, unfit
 from falkirk.frames.names import STAMP
 from falkirk.frames.topics import dead_letter
-from falkirk.operators.call import KIND, LETTER, current
+from falkirk.operators.call import LETTER_SCHEMA, current
+from falkirk.operators.python import KIND
 
 #: The mark with which an epoch records up to which time, in microseconds, slices are complete.
 COMPLETE = "complete"
@@ -56,7 +57,7 @@ def sort(rows: DataFrame, by: ByTime, region: str, topic: str) -> DataFrame:
     )  # fmt: skip
     schema = judged.schema["result"].dataType
     assert isinstance(schema, StructType)
-    parts = call.split(judged, {"result": schema, "letter": LETTER}, determined_by=rows)
+    parts = call.split(judged, {"result": schema, "letter": LETTER_SCHEMA}, determined_by=rows)
     call.reject(parts["letter"])
     return parts["result"]
 

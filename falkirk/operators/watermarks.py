@@ -19,13 +19,14 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Expiry, Timers, Watermark
-from falkirk.declare.windows import divided
+from falkirk.declare.windows import split_windows
 from falkirk.frames import windows
 from falkirk.frames.event_time import LATE, as_key, unfit
-from falkirk.frames.names import AGE, GREATEST, OURS, STAMP, TIME
+from falkirk.frames.names import AGE, GREATEST, OUR_COLUMNS, STAMP, TIME
 from falkirk.frames.stamped import Frame, aggregates_of, key_column
 from falkirk.operators.ages import AGES, END, Age
-from falkirk.operators.call import KIND, LETTER, Call, current
+from falkirk.operators.call import LETTER_SCHEMA, Call, current
+from falkirk.operators.python import KIND
 
 _TIMES = StructType(
     [StructField("source", StringType()), StructField("partition", IntegerType()), StructField("time", LongType())]
@@ -50,7 +51,7 @@ class Times:
     after: DataFrame
 
 
-def timed(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame, Times]:
+def timed_rows(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame, Times]:
     """Return the rows with a suitable time, with `TIME` and `GREATEST`; and the times of all partitions.
 
     Args: rows: with their stamps. region: for the dead letters.
@@ -72,14 +73,14 @@ def timed(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame
     greatest = F.greatest(F.max(F.when(fits, time)).over(so_far), F.col("__old_time"))
     columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
     result = F.struct(*columns, time.alias(TIME), greatest.alias(GREATEST))
-    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), letter_of(rows, F.col("__reason"), region))
+    letter = F.struct(F.lit(None).cast(StringType()).alias("key"), late_letter(rows, F.col("__reason"), region))
     divided = judged.select(
         F.when(fits, F.lit("result")).otherwise(F.lit("letter")).alias(KIND),
         F.when(fits, result).alias("result"), F.when(~fits, letter).alias("letter"),
     )  # fmt: skip
     schema = divided.schema["result"].dataType
     assert isinstance(schema, StructType)
-    parts = call.split(divided, {"result": schema, "letter": LETTER}, determined_by=rows)
+    parts = call.split(divided, {"result": schema, "letter": LETTER_SCHEMA}, determined_by=rows)
     call.reject(parts["letter"])
     found = parts["result"]
     newest = found.select(f"{STAMP}.source", f"{STAMP}.partition", F.col(GREATEST).alias("time"))
@@ -88,7 +89,9 @@ def timed(rows: DataFrame, watermark: Watermark, region: str) -> tuple[DataFrame
     return found, Times(before=before, after=after)
 
 
-def first_of_key(rows: DataFrame, keys: Sequence[str], watermark: Watermark, region: str, times: Times) -> DataFrame:
+def first_rows_of_key(
+    rows: DataFrame, keys: Sequence[str], watermark: Watermark, region: str, times: Times
+) -> DataFrame:
     """Return the first row of each key within the delay. Late rows become dead letters.
 
     Args: rows: of `timed`, with its columns. region: for the dead letters. times: of `timed`.
@@ -99,7 +102,7 @@ def first_of_key(rows: DataFrame, keys: Sequence[str], watermark: Watermark, reg
     before = call.before(slot, StructType([StructField("key", key), StructField("known", _KNOWN)]))
     columns = [F.col(f"`{c}`") for c in rows.columns if c not in (TIME, GREATEST)]
     is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
-    letter = F.when(is_late, letter_of(rows.drop(TIME, GREATEST), F.lit(LATE), region))
+    letter = F.when(is_late, late_letter(rows.drop(TIME, GREATEST), F.lit(LATE), region))
     new = rows.select(
         F.struct(*[as_key(rows, name) for name in keys]).alias("key"),
         F.lit(None).cast(_with_time(_KNOWN)).alias("known"), F.col(TIME).alias("time"),
@@ -150,7 +153,7 @@ def aged(
     age = F.struct(
         F.col(TIME).alias("time"), F.col(f"{STAMP}.source"), F.col(f"{STAMP}.partition"), watermark.alias("watermark")
     ).cast(AGES)
-    letter = F.struct(F.lit(None).cast("string").alias("key"), letter_of(plain, F.lit(LATE), region))
+    letter = F.struct(F.lit(None).cast("string").alias("key"), late_letter(plain, F.lit(LATE), region))
     result = F.struct(*[F.col(f"`{c}`") for c in plain.columns], age.alias(AGE))
     divided = rows.select(
         F.when(is_late, F.lit("letter")).otherwise(F.lit("result")).alias(KIND),
@@ -158,7 +161,7 @@ def aged(
     )  # fmt: skip
     schema = divided.schema["result"].dataType
     assert isinstance(schema, StructType)
-    parts = call.split(divided, {"result": schema, "letter": LETTER}, determined_by=rows)
+    parts = call.split(divided, {"result": schema, "letter": LETTER_SCHEMA}, determined_by=rows)
     call.reject(parts["letter"])
     now = times.after.select("source", "partition", (F.col("time") - F.lit(by.delay_us)).alias(END))
     on_timer, after_us = None if timers is None else timers.function, None if expiry is None else expiry.after_us
@@ -174,7 +177,7 @@ def of_windows(
         dead letters. times: of `timed`. is_own: all records of a key are in one partition.
     """
     call, (keys, aggregates, mode, _) = current("windows"), step.arguments
-    slot, ([window], others) = call.slot("windows"), divided(keys)
+    slot, ([window], others) = call.slot("windows"), split_windows(keys)
     records = rows.drop(TIME, GREATEST)
     spec = windows.spec_of(records, window, watermark, aggregates_of(aggregates), mode)
     keyed, named = windows.with_key(rows, [key_column(key) for key in others])
@@ -196,7 +199,7 @@ def of_windows(
     session: Any = rows.sparkSession
     sorted_ = ready.repartition("key").sortWithinPartitions(*order)
     done = DataFrame(session._jvm.org.falkirk.WindowsInEpoch.of(sorted_._jdf, KIND, spec), session)
-    letter = F.struct(F.lit(None).cast("string").alias("key"), letter_of(records, F.lit(LATE), region, "letter."))
+    letter = F.struct(F.lit(None).cast("string").alias("key"), late_letter(records, F.lit(LATE), region, "letter."))
     found = done.select(KIND, "result", "state", F.when(F.col("letter").isNotNull(), letter).alias("letter"))
     kinds = {kind: found.schema[kind].dataType for kind in ("result", "state", "letter")}
     parts = call.split(found, kinds, determined_by=rows)  # type: ignore[arg-type]  # structs
@@ -221,9 +224,9 @@ def _with_after(call: Call, rows: DataFrame, times: Times, *, is_own: bool) -> D
     return rows.drop("greatest").crossJoin(moment)
 
 
-def letter_of(rows: DataFrame, reason: Column, region: str, within: str = "") -> Column:
+def late_letter(rows: DataFrame, reason: Column, region: str, within: str = "") -> Column:
     """Return the dead letter of a row: as that of a row on which a function failed. Args: within: where it is."""
-    own = F.to_json(F.struct(*[F.col(f"{within}`{c}`") for c in rows.columns if c not in OURS]))
+    own = F.to_json(F.struct(*[F.col(f"{within}`{c}`") for c in rows.columns if c not in OUR_COLUMNS]))
     place = [F.col(f"{within}{STAMP}.{name}") for name in ("source", "partition", "offset")]
     fields = F.struct(reason.alias("reason"), F.lit(region).alias("region"), own.alias("value"), *place)
     return F.to_json(fields).alias("value")

@@ -19,7 +19,16 @@ from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.names import STAMP
-from falkirk.plan.reasons import Reason, Undetermined, background, differing, in_place, of_words, same, seconds
+from falkirk.plan.reasons import (
+    Reason,
+    Undetermined,
+    background,
+    differing,
+    duration_text,
+    in_place,
+    of_assertions,
+    same,
+)
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.theory.ids import EpochNumber, LogId
@@ -37,7 +46,7 @@ STAMP_TYPE = StructType(
 #: The part of a fingerprint with the columns of the epochs. Columns may be added later.
 SENDS = "sends"
 #: The part with the batch's state, and with the program of an iteration.
-STATE = "state"
+STATE_PART = "state"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +166,11 @@ class Batch:
         """When its state is saved, in a few words."""
         if self.saves_all or not isinstance(self.policy, Lazy):
             return "at each epoch"
-        return f"every {seconds(self.policy.interval_s)}" if self.policy.when is None else "at the epochs of its policy"
+        return (
+            f"every {duration_text(self.policy.interval_s)}"
+            if self.policy.when is None
+            else "at the epochs of its policy"
+        )
 
     def logs(self) -> BatchLogs:
         """Return the facts that are needed about it while it does not run."""
@@ -196,7 +209,7 @@ class Batch:
     def reasons(self, *, waits: bool = True) -> Iterator[Reason]:
         """Yield the reasons of one self."""
         name = self.name
-        yield from of_words(self.properties.words, name)
+        yield from of_assertions(self.properties.assertions, name)
         if self.reason:
             yield Reason(
                 kind="micro-batches", processor=name, where=self.where,

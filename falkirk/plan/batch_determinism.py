@@ -11,7 +11,7 @@ from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ITSELF
 from falkirk.analysis.python import functions
 from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, digest, structure_of
-from falkirk.declare.asserting import Word
+from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import STATE_APART
@@ -76,13 +76,13 @@ class BatchDifferences:
     """The operations that may differ on a replay.
 
     Args: found: all operations. in_state: some of the differing ones are in the state with which later epochs begin.
-        words: the user's assertions that replace the inference.
+        assertions: the user's assertions that replace the inference.
     """
 
     found: tuple[str, ...]
     operations: tuple[str, ...] = ()
     in_state: bool = False
-    words: tuple[Word, ...] = ()
+    assertions: tuple[DeterminismAssertion, ...] = ()
 
 
 def differences_of(processor: DeclaredProcessor, call: Called, again: Callable[[], Called]) -> BatchDifferences:
@@ -95,8 +95,8 @@ def differences_of(processor: DeclaredProcessor, call: Called, again: Callable[[
     apart, computed = list(map(call.seen, call.apart)), call.computed
     every = [*apart, *computed]
     names = tuple(frozenset[str]().union(*(each.operations for each in every)))
-    if processor.word is not None:
-        return BatchDifferences(found=names, words=(processor.word,))
+    if processor.assertion is not None:
+        return BatchDifferences(found=names, assertions=(processor.assertion,))
     if processor.newest_of:  # the planner's own function, which is the same on a replay
         return BatchDifferences(found=())
     doubtful = set[str]().union(*(each.undetermined for each in every))
@@ -114,8 +114,10 @@ def differences_of(processor: DeclaredProcessor, call: Called, again: Callable[[
         in_state = _plans(begun_with) != then[not call.is_one :]
         if in_state or (not doubtful and _plans(every) != then):
             doubtful.add(ITSELF)
-    words = dict.fromkeys(word for each in every for word in each.words)
-    return BatchDifferences(found=names, operations=tuple(sorted(doubtful)), in_state=in_state, words=tuple(words))
+    assertions = dict.fromkeys(word for each in every for word in each.assertions)
+    return BatchDifferences(
+        found=names, operations=tuple(sorted(doubtful)), in_state=in_state, assertions=tuple(assertions)
+    )
 
 
 def _digest_of(function: Any) -> str:

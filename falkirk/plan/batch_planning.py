@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from falkirk.analysis.columns import require
+from falkirk.analysis.columns import require_columns
 from falkirk.analysis.escapes import watched
-from falkirk.analysis.properties import of_batch
+from falkirk.analysis.properties import batch_properties
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import DeclaredProcessor, Output
 from falkirk.declare.policy import Lazy
@@ -29,11 +29,11 @@ from falkirk.operators.call import Call, EpochContext, calling
 from falkirk.operators.iteration import iterating
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import mechanisms
-from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE, Batch, BatchInput, kept_in_words
+from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE_PART, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.fingerprint import WRITTEN_AS, of_session
-from falkirk.plan.lake import check_columns
-from falkirk.plan.promises import check_key
+from falkirk.plan.lake import check_table_columns
+from falkirk.plan.promises import check_sink_key
 from falkirk.plan.published import form
 from falkirk.theory.ids import LogId
 
@@ -77,16 +77,16 @@ def plan_batch(
     try:
         with quiet():
             call = called(body)
-            doubts = differences_of(processor, call, lambda: called(processor.body_again or body))
+            differences = differences_of(processor, call, lambda: called(processor.body_again or body))
     except (*SPARK_ERRORS, TypeError, AttributeError) as error:
         raise BATCH_INVALID.error(
             where=processor.where, processor=processor.name, reason=first_line(error), advice=_hint(error)
         ) from error
     result, rehearsal = call.result, call.rehearsal
     for sink in sinks:
-        check_key(sink, result.columns)
-        avro.check_sink(sink, result, result.columns)
-        check_columns(sink, result.schema)
+        check_sink_key(sink, result.columns)
+        avro.check_avro(sink, result, result.columns)
+        check_table_columns(sink, result.schema)
     slots = {slot: frame.schema for slot, frame in rehearsal.kept.items()}
     _check_policy(processor, stateful=state is not None or bool(slots) or bool(rehearsal.notes))
     memory = _kept(state, slots, rehearsal.notes)
@@ -113,10 +113,13 @@ def plan_batch(
         passed=processor.passed,
         sorts=sorts,
         newest_of=processor.newest_of,
-        deterministic=saves_all or not doubts.in_state,
-        undetermined=doubts.operations,
-        properties=of_batch(
-            doubts.found, doubts.operations, doubts.words, kept_in_words(state, slots, processor.iteration)
+        deterministic=saves_all or not differences.in_state,
+        undetermined=differences.operations,
+        properties=batch_properties(
+            differences.found,
+            differences.operations,
+            differences.assertions,
+            kept_in_words(state, slots, processor.iteration),
         ),
         sinks=sinks,
         dead_letter_topic=dead_letter_topic if may_fail or rehearsal.letters else None,
@@ -127,7 +130,7 @@ def plan_batch(
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
             "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
-            STATE: memory or "none",
+            STATE_PART: memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),
             "writes": "; ".join(f"{s.name}: {s.to.address}" for s in sinks) or "nothing outside",
@@ -174,7 +177,7 @@ def returned(
     assert isinstance(result, DataFrame)
     frames.check_names(result.columns, where, ours=(STAMP, SLICE))
     if state is not None and kept is not None:
-        require(
+        require_columns(
             state.names, kept.columns, where, lambda column: f"the state of batch {name!r} has no column {column!r}."
         )
     return result, kept

@@ -12,7 +12,7 @@ from falkirk.declare.nodes import SourceNode
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.files import columns_of
+from falkirk.frames.files import file_columns
 from falkirk.frames.names import STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
@@ -117,7 +117,7 @@ class BatchPlanner:
             return BatchInput(name=name, log=batch.log, view=name in reader.views, schema=batch.schema)
         if (folder := self._app.folders.get(name)) is not None:
             check_batch_of_files(name, reader, reader.where)
-            return BatchInput(name=name, log=LogId.of_files(name), folder=folder, schema=columns_of(folder))
+            return BatchInput(name=name, log=LogId.of_files(name), folder=folder, schema=file_columns(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
         schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
         given = BatchInput(

@@ -32,7 +32,7 @@ def as_direct(regions: Sequence[Region], batches: Sequence[Batch], session: Spar
     for batch in batches:  # upstream first
         if not batch.deterministic or any(given.log in tentative for given in batch.inputs):
             tentative.add(batch.log)
-        known = batch.log not in tentative and not batch.undetermined and not batch.properties.words
+        known = batch.log not in tentative and not batch.undetermined and not batch.properties.assertions
         stays = batch.is_stateful or batch.log in read  # other batches read its results from its log
         stays = stays or batch.makes_rows  # another program may make other rows, and the plan would not show it
         # Records of a hop may become void later, and a change of a file is noticed only after the file was read.

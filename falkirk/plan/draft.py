@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from falkirk.analysis import columns
-from falkirk.analysis.functions import spoken
+from falkirk.analysis.functions import operation_name
 from falkirk.analysis.udfs import KnownUdf
 from falkirk.declare.nodes import Node, SourceNode
 from falkirk.frames.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
-from falkirk.plan.unit import numbered
+from falkirk.plan.unit import numbered_sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Log:
     repeated_by: str | None
 
 
-def begun(source: SourceNode, frame: Frame) -> "Draft":
+def begin_draft(source: SourceNode, frame: Frame) -> "Draft":
     """Return the draft that begins at a source. Args: frame: of its records.
 
     Raises: DefinitionError: `COLUMN_MISSING`: its schema lacks a column of its key.
     """
-    columns.require(
+    columns.require_columns(
         source.topic.keys, frame.columns, source.topic.where,
         lambda key: f"source {source.name!r} is keyed by {key!r}, which its schema lacks.",
     )  # fmt: skip
@@ -51,8 +51,8 @@ class Draft:
 
     `began`: the names of the columns that it reads, by Catalyst's identity. `keys`: the columns that partition its log.
     `split`: the log that it reads may hold several records made from one record of the user's source.
-    `inherited`: the operations that make its input log tentative. `doubts`: the operations of its steps that may differ
-    on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
+    `inherited`: the operations that make its input log tentative. `differences`: the operations of its steps that may
+    differ on a replay. `repeated_by`: the acknowledged processor, here or upstream, that may repeat results.
     `decided`: the formulas on which its state, and several results of one record, depend.
     `joined`: the source of the right side of its join. `others`: the sources that unions add, in the order of their
     numbers. `united`: the formulas of the sides of its unions.
@@ -73,7 +73,7 @@ class Draft:
     repeated_by: str | None = None
     ordered_by: str | None = None
     decided: str = ""
-    doubts: LiveDifferences = field(default_factory=LiveDifferences)
+    differences: LiveDifferences = field(default_factory=LiveDifferences)
     joined: SourceNode | None = None
     others: tuple[SourceNode, ...] = ()
     united: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Draft:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The sources that it reads, in the order of their numbers."""
-        return numbered(self.source, self.joined, self.others)
+        return numbered_sources(self.source, self.joined, self.others)
 
     def note_key(self, keys: Sequence[object]) -> None:
         """Note the key of its keyed step, whose frame is the present one. Args: keys: names of columns, or others."""
@@ -96,7 +96,7 @@ class Draft:
     @property
     def undetermined(self) -> Undetermined | None:
         """The cause that makes it tentative. Operations that may differ come before a policy without any."""
-        causes = [cause for cause in (self.inherited, self.doubts.matters) if cause is not None]
+        causes = [cause for cause in (self.inherited, self.differences.matters) if cause is not None]
         return next((cause for cause in causes if cause.operations), causes[0] if causes else None)
 
     @property
@@ -105,9 +105,9 @@ class Draft:
 
         Values from before its own hop are recorded there. A second hop would have another order.
         """
-        drawn = self.doubts.drawn_for(self.frame)
-        if drawn:
-            return f"each reader would compute another value of {spoken(drawn[0])}"
+        varying = self.differences.varying_for(self.frame)
+        if varying:
+            return f"each reader would compute another value of {operation_name(varying[0])}"
         return None if self.ordered_by is None else f"each reader would read {self.ordered_by} in another order"
 
     def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:

@@ -70,15 +70,15 @@ def _against_live(
         if read in app.processors and app.processors[read].cut is not None:
             return f"it reads {read!r}, which runs in batches"
     event_time.check_used(processor, every)
-    united = unions.against_live(processor, every, app, recordings)
+    united = unions.unions_against_live(processor, every, app, recordings)
     if united is not None:
         return united
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     sources = {name: source for name, source in app.sources.items() if name not in app.pushed}
-    timed = event_time.against_live(processor, every, sources if joins.is_join(every) else app.sources)
-    return timed or python_steps.against_live(processor, every, elsewhere=elsewhere)
+    timed = event_time.timed_against_live(processor, every, sources if joins.is_join(every) else app.sources)
+    return timed or python_steps.python_against_live(processor, every, elsewhere=elsewhere)
 
 
 def _steps(node: Node) -> list[Step]:
@@ -94,7 +94,7 @@ def _in_micro_batches(
 ) -> DeclaredProcessor:
     from falkirk.plan import mechanisms
 
-    mechanisms.check_live(processor, reason)
+    mechanisms.check_live_policy(processor, reason)
     steps = _steps(node_of(recordings.first(processor)))
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:

@@ -14,10 +14,10 @@ from falkirk.declare.nodes import SourceNode, Step, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
 from falkirk.declare.watermark import Watermark, watermark_of_state
-from falkirk.declare.windows import divided, is_in_one_partition
+from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
-from falkirk.frames.python_steps import keys_of as state_keys
+from falkirk.frames.python_steps import key_columns
 from falkirk.frames.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
 
@@ -76,12 +76,14 @@ def check_used(processor: DeclaredProcessor, steps: Sequence[Step]) -> None:
             raise WATERMARK_UNUSED.error(where=step.where, processor=processor.name)
 
 
-def against_live(processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> str | None:
+def timed_against_live(
+    processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]
+) -> str | None:
     """Return why a processor's step with event time can't run live, or None. Args: steps: upstream first."""
     join = next((step for step in steps if step.operation == JOIN), None)
     if join is not None:
         reason = _against_join(processor, join, steps, sources)
-        return None if reason is None else f"{spoken(join)} {reason} ({join.where})"
+        return None if reason is None else f"{step_text(join)} {reason} ({join.where})"
     place = next((i for i, step in enumerate(steps) if is_timed(step)), None)
     if place is None:
         return None
@@ -98,7 +100,7 @@ def against_live(processor: DeclaredProcessor, steps: Sequence[Step], sources: M
             return None
         of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
         reason = f"runs live only if each of its keys is in one partition, and {topic.topic} is {of}"
-    return f"{spoken(step)} {reason} ({step.where})"
+    return f"{step_text(step)} {reason} ({step.where})"
 
 
 def _against_join(
@@ -119,41 +121,41 @@ def _count(steps: Sequence[Step], operation: str) -> int:
     return sum(step.operation == operation for step in steps)
 
 
-def spoken(step: Step) -> str:
+def step_text(step: Step) -> str:
     """Return the name of a step with event time, for messages."""
     if step.operation == JOIN:
         return f"{step.arguments[1].method}()"
     return "a window" if step.operation == "windows" else f"{step.operation}()"
 
 
-def check(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:
+def check_keyed_step(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:
     """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it.
 
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
     """
     if needs_hop is not None:
         raise ENGINE_UNSUITABLE_TIMED.error(
-            where=step.where, step=spoken(step), processor=processor.name, reason=needs_hop
+            where=step.where, step=step_text(step), processor=processor.name, reason=needs_hop
         )
-    keys = keys_of(before, step)
+    keys = timed_keys(before, step)
     if step.operation == "windows" or set(keys) <= set(before.columns):
         check_group(before, keys, step.where)
 
 
-def keys_of(before: Frame, step: Step) -> tuple[Any, ...]:
+def timed_keys(before: Frame, step: Step) -> tuple[Any, ...]:
     """Return the key of a step with event time, without its window. Plain columns are names.
 
     Raises: DefinitionError: the user's mistakes in windows.
     """
     if step.operation == "stateful":
-        return state_keys(step.arguments[1]["key"])
+        return key_columns(step.arguments[1]["key"])
     if step.operation != "windows":
         return tuple(step.arguments[0])
     frames.apply(before, step)
-    return plain_keys(before, divided(step.arguments[0])[1])
+    return plain_keys(before, split_windows(step.arguments[0])[1])
 
 
-def deciding(step: Step, after: Frame) -> Collection[Any]:
+def deciding_columns(step: Step, after: Frame) -> Collection[Any]:
     """Return the columns of a step's results whose formulas its state depends on.
 
     That of `dropDuplicates` has only keys. The stand-in's condition has the formula of the time.

@@ -19,7 +19,7 @@ from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import PLACES
 from falkirk.frames.names import STAMP
-from falkirk.frames.python_steps import keys_of
+from falkirk.frames.python_steps import key_columns
 from falkirk.frames.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
 
@@ -169,10 +169,11 @@ def _state_of(step: Step) -> str:
     options = step.arguments[1]
     expiry = f", expires {options['expiry']}" if "expiry" in options else ""
     timers = f", timers by {options['timers']}" if "timers" in options else ""
-    return f"{kind_of(step)}(key {', '.join(keys_of(options['key']))}, state {options['state']}{expiry}{timers})"
+    key = ", ".join(key_columns(options["key"]))
+    return f"{keyed_step_kind(step)}(key {key}, state {options['state']}{expiry}{timers})"
 
 
-def kind_of(step: Step) -> str:
+def keyed_step_kind(step: Step) -> str:
     """Return the kind of a keyed step: its operation, and whether it has timers."""
     return WITH_TIMERS if step.operation == "stateful" and "timers" in step.arguments[1] else step.operation
 

@@ -16,17 +16,17 @@ from falkirk.declare.sink import OwnSink
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
-from falkirk.plan.reasons import Reason, in_short, listed, merged, seconds
+from falkirk.plan.reasons import Reason, distinct_reasons, duration_text, in_short, listed
 from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
 from falkirk.plan.unit import Unit
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import decide
+from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, LogId, PointNumber
 
-Release = Literal["on arrival", "with its epoch", "behind a checkpoint"]
+_ReleaseTime = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
 _SAID = {
     Delivery.EXACTLY_ONCE: "exactly once",
@@ -62,7 +62,7 @@ class Promise:
             tables whose event time has to pass a record before its result is computed. cut: decides when an epoch of a
             batch is complete.
         reasons: the reasons, from the source on. advice: changes that would let results be published earlier.
-        redrawn: a repeated result may differ. declared: the sink is the user's, and has to keep it.
+        may_vary: a repeated result may differ. declared: the sink is the user's, and has to keep it.
         goes_back: for each region upstream, the regions that restart from a checkpoint when it fails. within: the
             processors of these regions.
         durable: the durable data on the way, and their places. costs: the costs of the promise.
@@ -71,7 +71,7 @@ class Promise:
     sink: str
     to: str
     delivery: Delivery
-    release: Release
+    release: _ReleaseTime
     awaits: tuple[str, ...] = ()
     within_s: float | None = None
     held: str | None = None
@@ -79,7 +79,7 @@ class Promise:
     cut: Cut | ByTime | None = None
     reasons: tuple[Reason, ...]
     advice: tuple[str, ...] = ()
-    redrawn: bool = False
+    may_vary: bool = False
     declared: bool = False
     goes_back: Mapping[str, tuple[str, ...]]
     within: Mapping[str, tuple[str, ...]]
@@ -90,7 +90,7 @@ class Promise:
     def promise(self) -> str:
         """The promise in a few words."""
         declared = ", if your sink keeps its contract" if self.declared else ""
-        return f"{_SAID[self.delivery]}{', may differ' if self.redrawn else ''}{declared}"
+        return f"{_SAID[self.delivery]}{', may differ' if self.may_vary else ''}{declared}"
 
     @property
     def meaning(self) -> str:
@@ -98,14 +98,14 @@ class Promise:
         if self.delivery is Delivery.REPEATED and self.cut is not None:
             return _PRINTED
         kept = ", if your sink keeps the contract of fk.Sink" if self.declared else ""
-        return f"{_REDRAWN if self.redrawn else _MEANS[self.delivery]}{kept}"
+        return f"{_REDRAWN if self.may_vary else _MEANS[self.delivery]}{kept}"
 
     @property
     def when(self) -> str:
         """When results are published, in a few words."""
         if self.release == "behind a checkpoint":
             several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
-            return f"after {several}" if self.within_s is None else f"after {several}, ≤ {seconds(self.within_s)}"
+            return f"after {several}" if self.within_s is None else f"after {several}, ≤ {duration_text(self.within_s)}"
         if self.release != "on arrival":
             return f"with its epoch, {epochs(self.cut)}"
         return f"when the time of {listed(self.passed)} has passed it" if self.passed else "at once"
@@ -115,7 +115,7 @@ class Promise:
         """When results are published, as a sentence."""
         if self.release == "behind a checkpoint":
             whose = listed([f"a checkpoint of {name}" for name in self.awaits])
-            longest = "" if self.within_s is None else f", at most about {seconds(self.within_s)} later"
+            longest = "" if self.within_s is None else f", at most about {duration_text(self.within_s)} later"
             return f"A result is published after {whose}{longest}."
         if self.release == "on arrival":
             computed = "A result is published as soon as it is computed"
@@ -139,7 +139,7 @@ class Promise:
             "awaits": list(self.awaits), "within_s": self.within_s, "held": self.held, "passed": list(self.passed),
             "reasons": [str(reason) for reason in self.reasons], "details": [each.as_json() for each in self.reasons],
             "advice": list(self.advice), "durable": list(self.durable), "costs": list(self.costs),
-            "redrawn": self.redrawn, "declared": self.declared, "promise": self.promise, "when": self.when,
+            "may_vary": self.may_vary, "declared": self.declared, "promise": self.promise, "when": self.when,
             "why": self.why,
             "goes_back": {name: list(others) for name, others in self.goes_back.items()},
             "processors": {name: list(processors) for name, processors in self.within.items()},
@@ -149,25 +149,25 @@ class Promise:
 def epochs(cut: Cut | ByTime | None) -> str:
     """Return when an epoch is complete, in a few words."""
     if isinstance(cut, ByClock):
-        return f"every {seconds(cut.every_s)}"
+        return f"every {duration_text(cut.every_s)}"
     if isinstance(cut, ByRows):
         return f"every {cut.rows:,} records"
     if isinstance(cut, ByTime):
-        return f"every {seconds(cut.every_us / 1e6)} of event time (`{cut.column}`)"
+        return f"every {duration_text(cut.every_us / 1e6)} of event time (`{cut.column}`)"
     return "whenever records arrive"
 
 
 def ends(cut: Cut | ByTime | None) -> str:
     """Return when an epoch ends, as sentences."""
     if isinstance(cut, ByClock):
-        return f"An epoch ends every {seconds(cut.every_s)}, by the clock."
+        return f"An epoch ends every {duration_text(cut.every_s)}, by the clock."
     if isinstance(cut, ByRows):
         return f"An epoch ends after {cut.rows:,} records."
     if isinstance(cut, ByTime):
         slice_s = cut.every_us / 1e6
-        over = f" Each epoch covers the last {seconds(cut.over * slice_s)}." if cut.over > 1 else ""
-        late = f" Rows may be up to {seconds(cut.late_us / 1e6)} late." if cut.late_us else ""
-        return f"An epoch ends every {seconds(slice_s)} of event time (`{cut.column}`).{over}{late}"
+        over = f" Each epoch covers the last {duration_text(cut.over * slice_s)}." if cut.over > 1 else ""
+        late = f" Rows may be up to {duration_text(cut.late_us / 1e6)} late." if cut.late_us else ""
+        return f"An epoch ends every {duration_text(slice_s)} of event time (`{cut.column}`).{over}{late}"
     return "An epoch ends as soon as it has a record."
 
 
@@ -192,8 +192,8 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         delivery=region.delivery,
         release="behind a checkpoint" if awaited else "on arrival",
         held=None if region.released_to is None else region.output.topic,
-        reasons=merged(reasons),
-        redrawn=region.delivery is Delivery.REPEATED and mechanisms.is_redrawn(region),
+        reasons=distinct_reasons(reasons),
+        may_vary=region.delivery is Delivery.REPEATED and mechanisms.may_vary(region),
         costs=(*common.costs, *_of_fence(plan, region.name, " They see a result about 5 ms later." * region.fenced)),
     )
 
@@ -224,7 +224,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             declared=isinstance(sink.to, OwnSink),
             release="behind a checkpoint" if awaited else "with its epoch",
             cut=batch.cut,
-            reasons=merged([*reasons, *_of_sink(sink), _of_epoch(batch)]),
+            reasons=distinct_reasons([*reasons, *_of_sink(sink), _of_epoch(batch)]),
             costs=(*common.costs, *(_of_fence(plan, sink.name) if isinstance(sink.to, Kafka) else ())),
         )
 
@@ -283,7 +283,7 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
     points = {name: (begin, point) for name, point in half.items()}
     found = {}
     for name in names:
-        decision = decide(layout, points, failed=frozenset({name}), outside={})
+        decision = decide_rollback(layout, points, failed=frozenset({name}), outside={})
         found[name] = tuple(stage for stage in layout.stages if stage in decision.goes)
     return found
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from falkirk.analysis import determinism
-from falkirk.analysis.formula import deciding
-from falkirk.analysis.functions import spoken
+from falkirk.analysis.formula import deciding_formulas
+from falkirk.analysis.functions import operation_name
 from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, root_of
 from falkirk.declare.parts import DeclaredProcessor
@@ -26,7 +26,7 @@ def is_join(steps: Sequence[Step]) -> bool:
     return any(step.operation == JOIN for step in steps)
 
 
-def source_of(node: Node, processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) -> str:
+def side_source(node: Node, processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) -> str:
     """Return the name of the source at which the steps of one side begin.
 
     Raises: DefinitionError: `NOT_A_STREAM`: they do not begin at the inputs of the processor.
@@ -41,24 +41,28 @@ def source_of(node: Node, processor: DeclaredProcessor, sources: Mapping[str, So
     return name
 
 
-def joined(left: Draft, right: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
-    """Return the draft after a join. Args: brought: receives the operations that the join introduces.
+def join_drafts(
+    left: Draft, right: Draft, step: Step, processor: DeclaredProcessor, introduced: IntroducedOperations
+) -> Draft:
+    """Return the draft after a join. Args: introduced: receives the operations that the join introduces.
 
     Raises: DefinitionError: `JOIN_UNDETERMINED`: a replay may give other rows; and the user's mistakes.
     """
-    frame = joins.joined(left.frame, right.frame, step)
+    frame = joins.join_frames(left.frame, right.frame, step)
     had = determinism.operations(left.frame.data) + determinism.operations(right.frame.data)
     own = set(determinism.undetermined(had, determinism.operations(frame.data))) - _OPERATORS
-    drawn = {**left.doubts.drawn, **right.doubts.drawn, **dict.fromkeys(own)}
-    if drawn and processor.word is None:
+    varying = {**left.differences.varying, **right.differences.varying, **dict.fromkeys(own)}
+    if varying and processor.assertion is None:
         raise JOIN_UNDETERMINED.error(
-            where=step.where, processor=processor.name, reason=f"a replay may give other values of {spoken(min(drawn))}"
+            where=step.where,
+            processor=processor.name,
+            reason=f"a replay may give other values of {operation_name(min(varying))}",
         )
-    brought.own |= (determinism.operations(frame.data) - had).keys() - _OPERATORS
+    introduced.own |= (determinism.operations(frame.data) - had).keys() - _OPERATORS
     began = left.began | {number: f"right {name}" for number, name in right.began.items()}
     return replace(
         left, frame=frame, joined=right.source, node=replace(step, parent=left.node), keys={}, began=began,
-        decided=deciding(frame.data, frame.columns, began),
+        decided=deciding_formulas(frame.data, frame.columns, began),
     )  # fmt: skip
 
 
@@ -75,7 +79,7 @@ def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) ->
     cause = draft.undetermined
     reason = None
     if cause is not None:
-        reason = f"a replay may give other values of {', '.join(map(spoken, cause.operations)) or cause.policy}"
+        reason = f"a replay may give other values of {', '.join(map(operation_name, cause.operations)) or cause.policy}"
     elif delivery is Delivery.AT_MOST_ONCE:
         reason = f"its output is {delivery}"
     if reason is not None:

@@ -44,7 +44,7 @@ def check_package(sink: Output) -> None:
         raise PACKAGE_MISSING.error(where=sink.where, sink=sink.name, address=sink.to.address, package=package)
 
 
-def check_columns(sink: Output, schema: StructType) -> None:
+def check_table_columns(sink: Output, schema: StructType) -> None:
     """Check that a table can have the columns of a batch. Raises: DefinitionError: `COLUMN_UNFIT`."""
     to = sink.to
     if not isinstance(to, Delta | Iceberg):

@@ -20,7 +20,7 @@ from typing import Any
 from falkirk.analysis import determinism
 from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.udfs import CALL, KnownUdf
-from falkirk.declare.asserting import Word
+from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.frames import stamped as frames
@@ -35,14 +35,14 @@ class LiveDifferences:
     """The operations in the steps of one region so far that may differ on a replay.
 
     Attributes:
-        drawn: by operation, the place where the region first uses it.
+        varying: by operation, the place where the region first uses it.
         matters: the operations on which several results depend, if any. Then the region's results are tentative.
-        words: the user's assertions that replace the inference.
+        assertions: the user's assertions that replace the inference.
     """
 
-    drawn: dict[str, Undetermined] = field(default_factory=dict)
+    varying: dict[str, Undetermined] = field(default_factory=dict)
     matters: Undetermined | None = None
-    words: tuple[Word, ...] = ()
+    assertions: tuple[DeterminismAssertion, ...] = ()
 
     def see(
         self,
@@ -55,16 +55,16 @@ class LiveDifferences:
         called: Sequence[KnownUdf],
     ) -> None:
         """Add a step. Args: had, has: the operations before it and after it. called: its UDFs."""
-        brought = determinism.undetermined(had, has)
-        if processor.word is None:
-            self.note(brought, processor, step)
-        elif brought and processor.word not in self.words:
-            self.words = (*self.words, processor.word)
-        self.words = tuple(dict.fromkeys([*self.words, *python_steps.words(step, called)]))
+        introduced = determinism.undetermined(had, has)
+        if processor.assertion is None:
+            self.note(introduced, processor, step)
+        elif introduced and processor.assertion not in self.assertions:
+            self.assertions = (*self.assertions, processor.assertion)
+        self.assertions = tuple(dict.fromkeys([*self.assertions, *python_steps.step_assertions(step, called)]))
         # An assertion covers only its own processor. Values from before it may still differ.
         if not self._is_open:
             return
-        if CALL in brought:  # a record may be a result, and a dead letter in the replay
+        if CALL in introduced:  # a record may be a result, and a dead letter in the replay
             self._matters(frozenset({CALL}), ANYWHERE)
             return
         if step.operation in ("explode", "map_rows"):
@@ -80,16 +80,16 @@ class LiveDifferences:
 
     def add(self, other: "LiveDifferences") -> None:
         """Add the operations of the other side of a union. Each column depends on those of both sides."""
-        self.drawn = {**other.drawn, **self.drawn}
+        self.varying = {**other.varying, **self.varying}
         found = [each for each in (self.matters, other.matters) if each is not None]
         self.matters = next((each for each in found if each.operations), found[0] if found else None)
-        self.words = tuple(dict.fromkeys([*self.words, *other.words]))
+        self.assertions = tuple(dict.fromkeys([*self.assertions, *other.assertions]))
 
     def note(self, operations: Iterable[str], processor: DeclaredProcessor, step: Step) -> None:
         """Add the operations that a step introduces."""
         for name in operations:
             found = Undetermined(operations=(name,), processor=processor.name, where=step.where)
-            self.drawn.setdefault(name, found)
+            self.varying.setdefault(name, found)
 
     def see_key(self, frame: Frame, keys: Sequence[Any]) -> None:
         """Add the key that decides the partition of results."""
@@ -100,28 +100,28 @@ class LiveDifferences:
 
     def fail(self, operation: str, processor: DeclaredProcessor) -> None:
         """Add an operation on which any result may depend, because its dependents are unknown."""
-        self.drawn[operation] = Undetermined(operations=(operation,), processor=processor.name, where=processor.where)
+        self.varying[operation] = Undetermined(operations=(operation,), processor=processor.name, where=processor.where)
         self._matters(frozenset({operation}), ANYWHERE)
 
-    def drawn_for(self, frame: Frame) -> tuple[str, ...]:
+    def varying_for(self, frame: Frame) -> tuple[str, ...]:
         """Return the differing operations that influence the rows or columns of a frame."""
-        if not self.drawn:
+        if not self.varying:
             return ()
         if self.matters is not None and self.matters.operations:
             return self.matters.operations
         seen = Lineage.of(frame.data).operations([*frame.columns, STAMP], rows=True)
-        return tuple(name for name in self.drawn if name in seen)
+        return tuple(name for name in self.varying if name in seen)
 
     @property
     def _is_open(self) -> bool:
         """Whether there are differing operations, and it is still open whether they matter."""
-        return bool(self.drawn) and (self.matters is None or not self.matters.operations)
+        return bool(self.varying) and (self.matters is None or not self.matters.operations)
 
     def _matters(self, operations: frozenset[str], why: str) -> None:
-        found = sorted(name for name in operations if name in self.drawn)
+        found = sorted(name for name in operations if name in self.varying)
         if found:
-            first = self.drawn[found[0]]
-            mine = tuple(n for n in found if self.drawn[n].processor == first.processor)
+            first = self.varying[found[0]]
+            mine = tuple(n for n in found if self.varying[n].processor == first.processor)
             policy = "" if self.matters is None else self.matters.policy
             self.matters = replace(first, operations=mine, why=why, policy=policy)
 
@@ -129,4 +129,4 @@ class LiveDifferences:
     def harmless(self) -> tuple[Undetermined, ...]:
         """The operations that may differ without any contradiction between results."""
         dependent = set() if self.matters is None else set(self.matters.operations)
-        return tuple(u for name, u in self.drawn.items() if name not in dependent)
+        return tuple(u for name, u in self.varying.items() if name not in dependent)

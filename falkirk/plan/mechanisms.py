@@ -38,7 +38,7 @@ from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED,
 from falkirk.errors.location import SourceLocation
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.draft import Draft
-from falkirk.plan.reasons import Undetermined, seconds
+from falkirk.plan.reasons import Undetermined, duration_text
 from falkirk.plan.region import Region
 
 #: The promises for which tentative results must wait in a held log.
@@ -52,12 +52,12 @@ def governing(policies: Iterable[Policy]) -> Policy:
     return next((policy for policy in policies if not isinstance(policy, Ephemeral)), DEFAULT_POLICY)
 
 
-def is_fenced(app: Application, session: SparkSession) -> bool:
+def fences_outputs(app: Application, session: SparkSession) -> bool:
     """Return whether the broker refuses former writers of an application's outputs: by default, on a cluster."""
     return writes_elsewhere(session) if app.fenced is None else app.fenced
 
 
-def kept(policy: Policy, delivery: Delivery) -> Delivery:
+def kept_promise(policy: Policy, delivery: Delivery) -> Delivery:
     """Return the promise that a region keeps, given the requested one."""
     return Delivery.AT_LEAST_ONCE if isinstance(policy, Acknowledged) else delivery
 
@@ -65,8 +65,8 @@ def kept(policy: Policy, delivery: Delivery) -> Delivery:
 def enter(draft: Draft, processor: DeclaredProcessor) -> None:
     """Begin a processor's steps in a region."""
     draft.processors.append(processor.name)
-    if isinstance(processor.policy, Snapshots) and draft.doubts.matters is None:
-        draft.doubts.matters = Undetermined(
+    if isinstance(processor.policy, Snapshots) and draft.differences.matters is None:
+        draft.differences.matters = Undetermined(
             operations=(), processor=processor.name, where=processor.where, policy="fk.Snapshots"
         )
 
@@ -79,7 +79,7 @@ def leave(draft: Draft, processor: DeclaredProcessor) -> None:
     if isinstance(processor.policy, Acknowledged):
         if draft.frame.keyed:
             raise STATE_UNSAVED.error(where=processor.where, processor=processor.name)
-        draft.doubts.matters, draft.repeated_by = None, processor.name  # readers are not promised equal results
+        draft.differences.matters, draft.repeated_by = None, processor.name  # readers are not promised equal results
 
 
 def is_logged(policy: Policy, draft: Draft, *, shared: bool) -> bool:
@@ -111,7 +111,7 @@ def before_keyed(draft: Draft, processor: DeclaredProcessor) -> str | None:
     return None
 
 
-def check_sink(sink: Output, cause: Undetermined | None, repeated_by: str | None) -> None:
+def check_promise(sink: Output, cause: Undetermined | None, repeated_by: str | None) -> None:
     """Check that a sink's promise is possible with the policies before it.
 
     Args: cause: the cause that makes it tentative. repeated_by: the acknowledged processor upstream, if there is one.
@@ -153,7 +153,7 @@ def check_batch(repeated_by: str | None, where: SourceLocation) -> None:
         )
 
 
-def check_live(processor: DeclaredProcessor, reason: str) -> None:
+def check_live_policy(processor: DeclaredProcessor, reason: str) -> None:
     """Refuse a policy that only live processors can have, on a processor in micro-batches.
 
     Raises: DefinitionError: `POLICY_MISPLACED`, `TWINS_REFUSED`, `OBJECTIVE_REFUSED`.
@@ -187,31 +187,34 @@ def check_twins(region: Region, session: SparkSession) -> None:
         "it reads several topics": bool(region.others),
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
-        f"checkpoints every {seconds(region.interval_s)} leave no time between those of the two queries; the least is "
-        f"{seconds(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S and not region.has_objective,
+        f"checkpoints every {duration_text(region.interval_s)} leave no time between those of the two queries; the "
+        f"least is {duration_text(TWINS_INTERVAL_S)}": region.interval_s < TWINS_INTERVAL_S
+        and not region.has_objective,
     }
     reason = next((text for text, applies in reasons.items() if applies), None)
     if region.twins and reason is not None:
         raise TWINS_REFUSED.error(where=region.where, name=region.name, reason=reason)
 
 
-def is_redrawn(region: Region) -> bool:
+def may_vary(region: Region) -> bool:
     """Return whether results that a region repeats after a failure may differ from the first ones."""
-    return bool(region.drawn) or (region.undetermined is not None and bool(region.undetermined.operations))
+    return bool(region.varying) or (region.undetermined is not None and bool(region.undetermined.operations))
 
 
 def consequence(region: Region) -> str:
     """Return the effects of a region's policy on its results, as sentences."""
     policy, interval_s = region.policy, region.interval_s
     if isinstance(policy, Acknowledged):
-        return f"No result waits. After a failure, results of the last {seconds(interval_s)} may be published again."
+        return (
+            f"No result waits. After a failure, results of the last {duration_text(interval_s)} may be published again."
+        )
     if region.delivery is Delivery.REPEATED:
         text = "After a failure, results since the last checkpoint are published again"
-        text += ", and may differ." if is_redrawn(region) else "."
+        text += ", and may differ." if may_vary(region) else "."
     elif region.delivery is Delivery.AT_MOST_ONCE:
         text = "After any restart, also a planned one, the region skips waiting input."
     elif isinstance(policy, Snapshots):
-        text = f"A result is published when a checkpoint covers it, {seconds(interval_s / 2)} later on average."
+        text = f"A result is published when a checkpoint covers it, {duration_text(interval_s / 2)} later on average."
     elif not region.deterministic and region.hop is not None:
         text = (
             "A replay may write other records to the hop, so exactly-once results that depend on them wait for a "

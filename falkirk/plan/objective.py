@@ -14,9 +14,9 @@ from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.objective import OBJECTIVE_MISSED
 from falkirk.plan.mechanisms import TWINS_INTERVAL_S
 from falkirk.plan.plan import Plan
-from falkirk.plan.reasons import seconds
+from falkirk.plan.reasons import duration_text
 from falkirk.plan.region import Region
-from falkirk.theory.objective import GREATEST_S, LEAST_S, Choice, Measurements, choose
+from falkirk.theory.objective import GREATEST_S, LEAST_S, Choice, Measurements, choose_interval
 
 
 def chosen(region: Region, known: Measurements | None = None, *, standby: bool = False) -> Region:
@@ -29,7 +29,7 @@ def chosen(region: Region, known: Measurements | None = None, *, standby: bool =
     if not isinstance(region.policy, Lazy) or region.policy.goal_s is None:
         return region
     waits = region.undetermined is not None or not region.deterministic
-    choice = choose(
+    choice = choose_interval(
         region.policy.goal_s,
         known or Measurements(),
         standby=standby,
@@ -58,8 +58,8 @@ def missed(region: str, choice: Choice, where: object = None) -> GuaranteeError 
     return OBJECTIVE_MISSED.error(
         where=where,
         region=region,
-        goal=seconds(choice.goal_s),
-        interval=seconds(choice.interval_s),
+        goal=duration_text(choice.goal_s),
+        interval=duration_text(choice.interval_s),
         expected=expected,
         restart=f"{restart}, with a standby" if choice.standby else restart,
         advice="Give it more processors" if choice.standby else "Keep a standby (falkirk run --standby)",
@@ -68,7 +68,7 @@ def missed(region: str, choice: Choice, where: object = None) -> GuaranteeError 
 
 def in_words(region: str, choice: Choice) -> str:
     """Return a sentence about the choice and the numbers from which it was made."""
-    every, goal = seconds(choice.interval_s), seconds(choice.goal_s)
+    every, goal = duration_text(choice.interval_s), duration_text(choice.goal_s)
     standby = ", with a standby" if choice.standby else ""
     return f"{region}: a checkpoint every {every}, to recover within {goal}{standby}. {numbers(choice)}"
 
@@ -86,7 +86,7 @@ def numbers(choice: Choice) -> str:
     return f"{', '.join(parts)}.".capitalize()
 
 
-def as_json(region: Region) -> dict[str, Any] | None:
+def objective_values(region: Region) -> dict[str, Any] | None:
     """Return the choice of a region as plain values, with its explanation, and a warning if it misses the objective."""
     if (choice := region.choice) is None:
         return None
@@ -101,7 +101,8 @@ def previewed(region: Region, known: Mapping[str, Measurements]) -> Iterator[str
     if without is None or with_one is None:
         return
     yield in_words(region.name, without)
-    yield f"{region.name}: with `falkirk run --standby`, every {seconds(with_one.interval_s)}. {numbers(with_one)}"
+    every = duration_text(with_one.interval_s)
+    yield f"{region.name}: with `falkirk run --standby`, every {every}. {numbers(with_one)}"
     for choice in (without, with_one):
         if (warning := missed(region.name, choice, region.where)) is not None:
             yield f"Warning: {warning.condition}: {warning}"

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.analysis import columns, determinism
-from falkirk.analysis.formula import deciding
+from falkirk.analysis.formula import deciding_formulas
 from falkirk.analysis.functions import DATED, ITSELF
 from falkirk.analysis.properties import IntroducedOperations, Properties, of_live
 from falkirk.declare.application import Application
@@ -45,18 +45,18 @@ from falkirk.frames import avro
 from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import kafka_schema, parse, parsing
+from falkirk.frames.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
-from falkirk.plan.draft import Draft, Log, begun
+from falkirk.plan.draft import Draft, Log, begin_draft
 from falkirk.plan.engines import in_engines
 from falkirk.plan.fingerprint import DECIDING, KEYED, fingerprint
 from falkirk.plan.plan import Plan
 from falkirk.plan.recordings import Recordings, begins_at, node_of
-from falkirk.plan.refusals import check_live, check_not_files
+from falkirk.plan.refusals import check_live_step, check_not_files
 from falkirk.plan.region import Hop, Region
 from falkirk.plan.requests import bound, plan_push
 from falkirk.plan.topics import check_declared, dead_letter_topic
@@ -89,7 +89,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         properties=planner.properties | {batch.name: batch.properties for batch in batches},
         state_partitions=app.state_partitions,
         spare_checkpoints=app.spare_checkpoints,
-        fenced=mechanisms.is_fenced(app, session),
+        fenced=mechanisms.fences_outputs(app, session),
     )
 
 
@@ -114,15 +114,15 @@ class _Planner:
         if sink.reads in self.app.processors and self.app.processors[sink.reads].cut is not None:
             self.batches.add(self.app.processors[sink.reads])
             return
-        promises.check_live(sink)
+        promises.check_live_sink(sink)
         draft = self._read(sink.reads, sink.where, direct=True)
-        promises.check_key(sink, draft.frame.columns)
-        draft.doubts.see_key(draft.frame, [F.col(f"`{key}`") for key in sink.topic.keys])
+        promises.check_sink_key(sink, draft.frame.columns)
+        draft.differences.see_key(draft.frame, [F.col(f"`{key}`") for key in sink.topic.keys])
         cause = draft.undetermined
-        mechanisms.check_sink(sink, cause, draft.repeated_by)
+        mechanisms.check_promise(sink, cause, draft.repeated_by)
         promises.check_at_most_once(sink, split=draft.source.topic.topic if draft.split else None, cause=cause)
-        columns.check_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
-        avro.check_sink(sink, draft.frame.data, draft.frame.columns)
+        columns.check_partition_key(draft.frame, [f"`{key}`" for key in sink.topic.keys], sink.where)
+        avro.check_avro(sink, draft.frame.data, draft.frame.columns)
         held = cause is not None and sink.delivery in mechanisms.HELD
         self._close(
             draft,
@@ -168,7 +168,8 @@ class _Planner:
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
         if name in self.app.lists:
-            return unions.listed([self._begin(self.app.sources[part]) for part in sorted(self.app.lists[name])], where)
+            parts = [self._begin(self.app.sources[part]) for part in sorted(self.app.lists[name])]
+            return unions.begin_at_list(parts, where)
         check_not_files(self.app, name, where)
         processor = self.app.processors.get(name)
         if processor is None:
@@ -204,8 +205,8 @@ class _Planner:
         known = source.name, source.topic.topic
         if (frame := self.begun.get(known)) is None:
             rows = no_rows(self.session, kafka_schema())
-            frame = self.begun[known] = parse(rows, parsing(source.topic, planned=True))
-        return begun(source, frame)
+            frame = self.begun[known] = parse_records(rows, parsing(source.topic, planned=True))
+        return begin_draft(source, frame)
 
     def _process(self, processor: DeclaredProcessor) -> Draft:
         node = node_of(self.recordings.first(processor))
@@ -223,48 +224,52 @@ class _Planner:
 
     def _unite(self, processor: DeclaredProcessor, node: Node) -> Draft:
         """Return a draft that begins at all sources of a union."""
-        brought, (union, after) = IntroducedOperations(), unions.divided(node)
+        introduced, (union, after) = IntroducedOperations(), unions.split_at_union(node)
 
         def begin(root: Node) -> Draft:
             name = unions.upstream_of(root, processor, self.app, self.recordings)
             return self._read(name, processor.where, direct=False)
 
-        draft = unions.begun(union, begin, lambda side, step: self._step(side, step, processor, brought), brought)
-        return self._apply(draft, after, processor, brought, every=all_steps_of(node))
+        draft = unions.draft_after_unions(
+            union, begin, lambda side, step: self._step(side, step, processor, introduced), introduced
+        )
+        return self._apply(draft, after, processor, introduced, every=all_steps_of(node))
 
     def _join(self, processor: DeclaredProcessor) -> Draft:
         """Return a draft that begins at both sources of a join."""
-        steps, brought = steps_of(node_of(self.recordings.first(processor))), IntroducedOperations()
+        steps, introduced = steps_of(node_of(self.recordings.first(processor))), IntroducedOperations()
         place = next(i for i, step in enumerate(steps) if step.operation == event_time.JOIN)
         join, sides = steps[place], []
         for node in (join.parent, join.arguments[0].node):
-            side = self._begin(self.app.sources[joins.source_of(node, processor, self.app.sources)])
+            side = self._begin(self.app.sources[joins.side_source(node, processor, self.app.sources)])
             for step in steps_of(node):
-                side = self._step(side, step, processor, brought)
+                side = self._step(side, step, processor, introduced)
             sides.append(side)
-        draft = joins.joined(sides[0], sides[1], join, processor, brought)
-        return self._apply(draft, steps[place + 1 :], processor, brought, every=steps)
+        draft = joins.join_drafts(sides[0], sides[1], join, processor, introduced)
+        return self._apply(draft, steps[place + 1 :], processor, introduced, every=steps)
 
     def _apply(
-        self, draft: Draft, steps: Sequence[Step], processor: DeclaredProcessor, brought: IntroducedOperations,
+        self, draft: Draft, steps: Sequence[Step], processor: DeclaredProcessor, introduced: IntroducedOperations,
         every: Sequence[Step] | None = None,
     ) -> Draft:  # fmt: skip
         """Return the draft after the steps of a processor. Args: every: all of its steps, if these are not all."""
         mechanisms.enter(draft, processor)
         for step in steps:
-            draft = self._step(draft, step, processor, brought)
-        if processor.word is None and DATED in brought.own | brought.logged:
-            draft.doubts.fail(DATED, processor)
+            draft = self._step(draft, step, processor, introduced)
+        if processor.assertion is None and DATED in introduced.own | introduced.logged:
+            draft.differences.fail(DATED, processor)
         if self.recordings.differ(processor):
-            draft.doubts.fail(ITSELF, processor)
-            brought.own.add(ITSELF)
-        self.properties[processor.name] = of_live(every or steps, brought.remaining(draft.frame), processor.word)
+            draft.differences.fail(ITSELF, processor)
+            introduced.own.add(ITSELF)
+        self.properties[processor.name] = of_live(
+            every or steps, introduced.remaining(draft.frame), processor.assertion
+        )
         mechanisms.leave(draft, processor)
         return draft
 
-    def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, brought: IntroducedOperations) -> Draft:
-        """Return the draft with one more step. Args: brought: receives the operations that the step introduces."""
-        python_steps.check(step)
+    def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, introduced: IntroducedOperations) -> Draft:
+        """Return the draft with one more step. Args: introduced: receives the operations that the step introduces."""
+        python_steps.check_options(step)
         if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
@@ -272,41 +277,41 @@ class _Planner:
             keys = columns.plain_keys(draft.frame, grouped)
             reason = draft.needs_sequencer(keys, step.operation) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
-                if not all(isinstance(key, str) for key in keys) and processor.word is None:
+                if not all(isinstance(key, str) for key in keys) and processor.assertion is None:
                     keyed = draft.frame.data.select(*map(frames.key_column, keys))  # the hop's writer computes them too
                     had, has = determinism.operations(draft.frame.data), determinism.operations(keyed)
-                    draft.doubts.note(determinism.undetermined(had, has), processor, step)
-                brought.log(draft.frame)
+                    draft.differences.note(determinism.undetermined(had, has), processor, step)
+                introduced.log(draft.frame)
                 name = self._unused(f"{processor.name}-by-{columns.key_label(keys)}")
                 draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
             draft.note_key(keys)
         before = draft.frame
         if event_time.is_timed(step):
-            grouped = event_time.keys_of(before, step)
-            event_time.check(before, step, processor, draft.needs_sequencer(grouped))
+            grouped = event_time.timed_keys(before, step)
+            event_time.check_keyed_step(before, step, processor, draft.needs_sequencer(grouped))
             draft.note_key(grouped)
         draft.frame = frames.apply(before, step)
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
-            decided = deciding(draft.frame.data, event_time.deciding(step, draft.frame), draft.began)
+            decided = deciding_formulas(draft.frame.data, event_time.deciding_columns(step, draft.frame), draft.began)
             draft.decided = "; ".join([decided, *draft.united])
         had, has = determinism.operations(before.data), determinism.operations(draft.frame.data)
         is_join = joins.is_join(steps_of(node_of(self.recordings.first(processor))))
         called = python_steps.udfs_of(before, draft.frame, step, had, has, is_join=is_join)
         draft.called += called
         draft.keeps_tracebacks |= step.operation in KEYED and bool(draft.called)
-        has = python_steps.operations(step, had, has, called)
-        check_live(before, step, had, has)
-        brought.own |= (has - had).keys()
-        draft.doubts.see(processor, step, before, draft.frame, had, has, called)
+        has = python_steps.operations_after(step, had, has, called)
+        check_live_step(before, step, had, has)
+        introduced.own |= (has - had).keys()
+        draft.differences.see(processor, step, before, draft.frame, had, has, called)
         return draft
 
     def _hop(self, draft: Draft, name: str, keys: tuple[Any, ...], reason: str, where: SourceLocation) -> Log:
         """Close the draft with a new log, partitioned by `keys`, and return that log."""
         topic = self._internal(name)
-        columns.check_key(draft.frame, keys, where)
-        draft.doubts.see_key(draft.frame, keys)
+        columns.check_partition_key(draft.frame, keys, where)
+        draft.differences.see_key(draft.frame, keys)
         ddl = columns.hop_ddl(draft.frame, where)
         names = keys if all(isinstance(key, str) for key in keys) else ()
         self._close(
@@ -347,11 +352,11 @@ class _Planner:
         if any(name == region.name or output.topic == region.output.topic for region in self.regions):
             raise NAME_TAKEN_LOG.error(where=where, name=name)
         joins.check_determined(draft, delivery, where)
-        unions.check(draft, delivery, where)
+        unions.check_delivery(draft, delivery, where)
         if not draft.frame.columns:
             raise COLUMN_MISSING_ALL.error(where=where, name=name)
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
-        is_fenced = mechanisms.is_fenced(self.app, self.session)
+        is_fenced = mechanisms.fences_outputs(self.app, self.session)
         is_internal = hop is not None or released_to is not None
         dead = dead_letter_topic(
             self.app, draft.source, released_to or output, self.dead_letter_topics,
@@ -367,11 +372,11 @@ class _Planner:
             hop=hop,
             released_to=released_to,
             record_bytes=columns.record_bytes(draft.frame),
-            deterministic=draft.doubts.matters is None,
+            deterministic=draft.differences.matters is None,
             undetermined=draft.undetermined,
-            drawn=draft.doubts.harmless,
-            words=draft.doubts.words,
-            delivery=mechanisms.kept(policy, delivery),
+            varying=draft.differences.harmless,
+            assertions=draft.differences.assertions,
+            delivery=mechanisms.kept_promise(policy, delivery),
             interval_s=policy.interval_s,
             policy=policy,
             repeated_by=draft.repeated_by,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from falkirk.analysis.columns import require
+from falkirk.analysis.columns import require_columns
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
@@ -10,18 +10,18 @@ from falkirk.errors.conditions.plan import DERIVATIVES_APART, PRINTED_AGAIN, SIN
 from falkirk.plan.reasons import Undetermined
 
 
-def check_key(sink: Output, columns: Sequence[str]) -> None:
+def check_sink_key(sink: Output, columns: Sequence[str]) -> None:
     """Check that a sink's key columns exist.
 
     Raises: DefinitionError: `COLUMN_MISSING`.
     """
-    require(
+    require_columns(
         sink.to.keys, columns, sink.where,
         lambda key: f"sink {sink.name!r} has key {key!r}, but {sink.reads!r} has no such column.",
     )  # fmt: skip
 
 
-def check_live(sink: Output) -> None:
+def check_live_sink(sink: Output) -> None:
     """Check that a live processor can write a sink.
 
     Raises: DefinitionError: `SINK_NEEDS_BATCH`.

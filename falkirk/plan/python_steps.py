@@ -13,21 +13,21 @@ from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype
 
 from falkirk.analysis import udfs
 from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
-from falkirk.declare.asserting import Word, word_of
+from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.frames.python_steps import START_S, check_types, keys_of, schema_of
+from falkirk.frames.python_steps import START_S, check_types, key_columns, schema_of
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.frames.stamped import Frame
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.event_time import JOIN
 
 #: The steps that call a function of rows.
-STEPS = ("map_rows", "stateful")
+PYTHON_STEPS = ("map_rows", "stateful")
 #: The steps whose columns may have UDFs.
 _WITH_UDFS = ("select", "selectExpr", "where", "withColumns", "explode")
 _BROADCASTS = "uses a broadcast variable, or is larger than 1 MB"
@@ -35,13 +35,13 @@ _BROADCASTS = "uses a broadcast variable, or is larger than 1 MB"
 _LEGACY = "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled"
 
 
-def against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhere: bool) -> str | None:
+def python_against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhere: bool) -> str | None:
     """Return why a processor's Python function can't run live, or None.
 
     Args: steps: upstream first. elsewhere: the tasks run on other machines.
     """
     calls = [(step, udfs.of_values(step.arguments)) for step in steps]
-    calling = [(step, known) for step, known in calls if step.operation in STEPS or known]
+    calling = [(step, known) for step, known in calls if step.operation in PYTHON_STEPS or known]
     if not calling:
         return None
     (step, _), operations = calling[0], {each.operation for each in steps}
@@ -63,7 +63,7 @@ def longest_call_s(steps: Sequence[Step], *, calls_udfs: bool) -> float:
 
     A process that has not answered in time is replaced once (PythonCalls.java), and the next one needs time to start.
     """
-    limits_s = [duration_s(step.arguments[1]["timeout"]) for step in steps if step.operation in STEPS]
+    limits_s = [duration_s(step.arguments[1]["timeout"]) for step in steps if step.operation in PYTHON_STEPS]
     limits_s += [TIMEOUT_S] if calls_udfs else []
     return 2 * max(limits_s) + START_S if limits_s else 0.0
 
@@ -72,18 +72,18 @@ def _undeclared(
     processor: DeclaredProcessor, calling: Sequence[tuple[Step, Sequence[KnownUdf]]]
 ) -> tuple[Step, str] | None:
     """Return the first step with a function that counts as non-deterministic, and the reason; None: there is none."""
-    if processor.word is not None:
+    if processor.assertion is not None:
         return None
     for step, known in calling:
         for function in functions_of(step):
-            if word_of(function) is None:
-                return step, f"{name_of(function)}() is not declared with fk.deterministic"
+            if assertion_of(function) is None:
+                return step, f"{function_name(function)}() is not declared with fk.deterministic"
         for udf in known:
             if udf.is_random:
                 return step, f"{udf.name}() is marked with asNondeterministic()"
             if udf.needs_broadcasts:
                 return step, f"{udf.name}() {_BROADCASTS}"
-            if udf.word is None:
+            if udf.assertion is None:
                 return step, f"{udf.name}() is not declared with fk.deterministic"
     return None
 
@@ -94,26 +94,26 @@ def _must_be_live(processor: DeclaredProcessor, operations: set[str]) -> bool:
     return is_live or bool(operations & {"agg", "count"})
 
 
-def name_of(function: Any) -> str:
+def function_name(function: Any) -> str:
     """Return the name of a function that a step calls."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def declaration(step: Step) -> Word | None:
+def declaration(step: Step) -> DeterminismAssertion | None:
     """Return the user's assertion that the functions of a step are deterministic.
 
     None: the step calls no function of rows, or one without an assertion.
     """
-    words = [word_of(function) for function in functions_of(step)]
-    return words[0] if words and None not in words else None
+    assertions = [assertion_of(function) for function in functions_of(step)]
+    return assertions[0] if assertions and None not in assertions else None
 
 
-def check(step: Step) -> None:
+def check_options(step: Step) -> None:
     """Check the options of a step that calls Python, and that UDFs are in steps that may have them.
 
     Raises: DefinitionError: `SCHEMA_INVALID`, `OPTION_UNKNOWN`, `STEP_INVALID`.
     """
-    if step.operation not in STEPS:
+    if step.operation not in PYTHON_STEPS:
         if step.operation not in _WITH_UDFS and udfs.of_values(step.arguments):
             raise _misplaced(step)
         return
@@ -143,7 +143,7 @@ def udfs_of(
 
     Raises: DefinitionError: `STEP_INVALID`: a live region can't call one of them.
     """
-    if step.operation in STEPS or has[CALL] <= had[CALL]:
+    if step.operation in PYTHON_STEPS or has[CALL] <= had[CALL]:
         return ()
     known = {udf.identity for udf in udfs.of_plan(before.data)}
     found = tuple(udf for udf in udfs.of_plan(after.data) if udf.identity not in known)
@@ -181,26 +181,26 @@ def _unknown_type(udf: KnownUdf) -> str:
 
 def grouped_by(step: Step) -> tuple[Any, ...]:
     """Return the key of a step with a state, as the user wrote it."""
-    return keys_of(step.arguments[1]["key"]) if step.operation == "stateful" else tuple(step.arguments[0])
+    return key_columns(step.arguments[1]["key"]) if step.operation == "stateful" else tuple(step.arguments[0])
 
 
-def operations(step: Step, had: Counter[str], has: Counter[str], called: Sequence[KnownUdf] = ()) -> Counter[str]:
+def operations_after(step: Step, had: Counter[str], has: Counter[str], called: Sequence[KnownUdf] = ()) -> Counter[str]:
     """Return the operations after a step, without functions that the user declares deterministic.
 
     Expressions around a function of rows only pass rows on: the function alone counts.
 
     Args: had: those before it. has: those in its plan. called: the UDFs that it calls.
     """
-    if step.operation in STEPS:
+    if step.operation in PYTHON_STEPS:
         return had if declaration(step) is not None else had + Counter({CALL: 1})
-    if not called or any(udf.word is None for udf in called):
+    if not called or any(udf.assertion is None for udf in called):
         return has
     return Counter({**has, CALL: had[CALL]})
 
 
-def words(step: Step, called: Sequence[KnownUdf]) -> Iterator[Word]:
+def step_assertions(step: Step, called: Sequence[KnownUdf]) -> Iterator[DeterminismAssertion]:
     """Yield the user's assertions about the functions that a step calls."""
     own = functions_of(step) if declaration(step) is not None else ()
-    for word in (*map(word_of, own), *(udf.word for udf in called)):
-        if word is not None:
-            yield word
+    for each in (*map(assertion_of, own), *(udf.assertion for udf in called)):
+        if each is not None:
+            yield each

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from falkirk.analysis.functions import Nature, entry_of, spoken
-from falkirk.declare.asserting import Word
+from falkirk.analysis.functions import Nature, entry_of, operation_name
+from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.errors.location import SourceLocation
 
-Kind = Literal[
+ReasonKind = Literal[
     "deterministic",  # every step gives the same results on replay
     "declared",  # the user declares that a function does
     "independent",  # a value differs on replay, and no two results depend on it
@@ -40,7 +40,7 @@ class Reason:
         where: the user's line.
     """
 
-    kind: Kind
+    kind: ReasonKind
     text: str
     short: str = ""
     processor: str = ""
@@ -80,7 +80,7 @@ class Undetermined:
     policy: str = ""
 
     def __str__(self) -> str:
-        causes = [*map(spoken, self.operations), *([self.policy] if self.policy else [])]
+        causes = [*map(operation_name, self.operations), *([self.policy] if self.policy else [])]
         return f"{', '.join(causes)} in {self.processor!r} ({self.where.place})"
 
 
@@ -126,19 +126,19 @@ def listed(names: "list[str] | tuple[str, ...]", word: str = "and") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
-def of_words(words: Iterable[Word], processor: str) -> Iterator[Reason]:
+def of_assertions(assertions: Iterable[DeterminismAssertion], processor: str) -> Iterator[Reason]:
     """Yield the reasons of a user's assertions of determinism. Args: processor: its name, or several names."""
-    for word in words:
+    for each in assertions:
         yield Reason(
             kind="declared",
             processor=processor,
             short="you declared it deterministic",
-            where=word.where,
-            text=f"{processor}: {word}.",
+            where=each.where,
+            text=f"{processor}: {each}.",
         )
 
 
-def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def distinct_reasons(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     """Return reasons without repetitions. One reason stands for all deterministic processors.
 
     A hop before a keyed step divides a processor. If a value in its first region differs on replay, the processor is
@@ -155,7 +155,7 @@ def merged(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     return (replace(determined[0], processor=", ".join(kept), text=same(kept)), *others) if kept else others
 
 
-def seconds(duration_s: float) -> str:
+def duration_text(duration_s: float) -> str:
     """Return a duration as text: in hours or minutes if these are whole, else in seconds."""
     for unit_s, unit in ((3_600, "h"), (60, "min")):
         if duration_s >= unit_s and duration_s % unit_s == 0:
@@ -174,20 +174,23 @@ def same(names: list[str]) -> str:
 
 def in_place(cause: Undetermined) -> str:
     """Return the value that differs on replay, and its place, in a few words."""
-    what = [*map(spoken, cause.operations), *([f"{cause.policy}()"] if cause.policy and not cause.operations else [])]
+    what = [
+        *map(operation_name, cause.operations),
+        *([f"{cause.policy}()"] if cause.policy and not cause.operations else []),
+    ]
     more = f" and {len(what) - 1} more" if len(what) > 1 else ""
     return f"{what[0]}{more} in {cause.processor}, line {cause.where.line}"
 
 
 def _quoted(operation: str) -> str:
-    name = spoken(operation)
+    name = operation_name(operation)
     return f"`{name}`" if name.endswith(")") else name
 
 
 # -- in a few words ----------------------------------------------------------------------------------------------------
 
 #: The kinds that decide when results are published. The first existing one decides.
-_DECIDES: tuple[Kind, ...] = (
+_DECIDES: tuple[ReasonKind, ...] = (
     "waits",
     "policy",
     "unsaved",

@@ -30,7 +30,7 @@ class Recordings:
 
     def differ(self, processor: DeclaredProcessor) -> bool:
         """Return whether a live processor's function records other steps when it is called again."""
-        if processor.word is not None:
+        if processor.assertion is not None:
             return False
         first, second = node_of(self.first(processor)), node_of(self.second(processor))
         return first is not second and steps_text(first) != steps_text(second)

@@ -16,7 +16,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
-from falkirk.plan.python_steps import STEPS, invalid_step
+from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
@@ -28,13 +28,13 @@ _NOT_LIVE = {
 _BATCH_TIMES = ("CurrentTimestamp", "CurrentDate", "LocalTimestamp")
 
 
-def check_live(before: Frame, step: Step, had: Counter[str], has: Counter[str]) -> None:
+def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[str]) -> None:
     """Check that a step can be part of a live region.
 
     Args: had, has: the operations before the step and after it.
     Raises: DefinitionError: `GENERATOR_IN_SELECT`, `STEP_INVALID`.
     """
-    if step.operation in STEPS:
+    if step.operation in PYTHON_STEPS:
         return  # it calls Python beside Spark
     if has["Generate"] > had["Generate"] and step.operation != "explode":
         raise GENERATOR_IN_SELECT.error(where=step.where, operation=step.operation)

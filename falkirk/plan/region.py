@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from falkirk.analysis.functions import entry_of, spoken
-from falkirk.declare.asserting import Word
+from falkirk.analysis.functions import entry_of, operation_name
+from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
-from falkirk.plan.fingerprint import KEYED, kind_of
+from falkirk.plan.fingerprint import KEYED, keyed_step_kind
 from falkirk.plan.reasons import (
     ANYWHERE,
     IN_STATE,
@@ -19,13 +19,13 @@ from falkirk.plan.reasons import (
     background,
     consequence_of,
     differing,
+    duration_text,
     in_place,
-    of_words,
+    of_assertions,
     same,
-    seconds,
 )
 from falkirk.plan.step_reasons import of_step
-from falkirk.plan.unit import numbered
+from falkirk.plan.unit import numbered_sources
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
@@ -76,7 +76,7 @@ class RegionLogs:
     @property
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return numbered(self.source, self.joined, self.others)
+        return numbered_sources(self.source, self.joined, self.others)
 
     @property
     def stamps_letters(self) -> bool:
@@ -122,8 +122,8 @@ class Region:
         record_bytes: the approximate size of a result, by the types of its columns.
         deterministic: its own steps give the same results in every replay of its input log.
         undetermined: the cause that makes its results tentative, in its own steps or in those of an upstream region.
-        drawn: the operations in its steps that may differ on a replay without any contradiction between results.
-        words: the user's assertions of determinism.
+        varying: the operations in its steps that may differ on a replay without any contradiction between results.
+        assertions: the user's assertions of determinism.
         delivery: its promise; a hop is always exactly-once.
         interval_s: the time between checkpoints.
         stateful: it has a keyed step, and so a shuffle.
@@ -151,8 +151,8 @@ class Region:
     record_bytes: int
     deterministic: bool
     undetermined: Undetermined | None
-    drawn: tuple[Undetermined, ...]
-    words: tuple[Word, ...]
+    varying: tuple[Undetermined, ...]
+    assertions: tuple[DeterminismAssertion, ...]
     delivery: Delivery
     interval_s: float
     stateful: bool
@@ -172,7 +172,7 @@ class Region:
     @property
     def sources(self) -> tuple[SourceNode, ...]:
         """The logs that it reads. The number of a source is its place here."""
-        return numbered(self.source, self.joined, self.others)
+        return numbered_sources(self.source, self.joined, self.others)
 
     @property
     def repeats(self) -> bool:
@@ -207,7 +207,7 @@ class Region:
             where=self.where,
             joined=None if self.joined is None else self.joined.topic.log,
             others=tuple(each.topic.log for each in self.others),
-            keyed_step=kind_of(self.steps()[operations.index(keyed_step)]) if keyed_step else "",
+            keyed_step=keyed_step_kind(self.steps()[operations.index(keyed_step)]) if keyed_step else "",
             keyed_by=self.keyed_by,
             filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
             steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),
@@ -225,13 +225,13 @@ class Region:
     def reasons(self, *, waits: bool) -> Iterator[Reason]:
         """Yield the reasons of one self. Args: waits: the results that depend on it wait for a checkpoint."""
         name = ", ".join(self.processors) or self.name
-        if self.deterministic and not self.drawn and not self.words and self.processors:
+        if self.deterministic and not self.varying and not self.assertions and self.processors:
             yield Reason(
                 kind="deterministic", processor=name, short="deterministic",
                 text=same([name]),
             )  # fmt: skip
-        yield from of_words(self.words, name)
-        for each in self.drawn:
+        yield from of_assertions(self.assertions, name)
+        for each in self.varying:
             yield _of_independent(each, repeats=self.repeats)
         own = None if self.deterministic else self.undetermined
         if own is not None:
@@ -266,7 +266,7 @@ class Region:
         if outside := [each.topic.topic for each in self.sources if not each.is_hop]:
             yield f"input: topic {' and topic '.join(outside)}"
         kept = "state and offsets" if self.stateful else "offsets"
-        yield f"{self.name}: {kept} in the home, every {seconds(self.interval_s)}"
+        yield f"{self.name}: {kept} in the home, every {duration_text(self.interval_s)}"
         if self.hop is not None:
             yield (
                 f"hop {self.hop.topic}, about {self.record_bytes} bytes a record; each record is kept until the "
@@ -288,8 +288,8 @@ class Region:
             yield f"{self.name}: twins take twice the slots and memory, and up to twice the processor time"
             return
         yield (
-            f"{self.name}: every {seconds(self.interval_s)}, a checkpoint delays the records that arrive meanwhile by "
-            "0.2 to 1 s"
+            f"{self.name}: every {duration_text(self.interval_s)}, a checkpoint delays the records that arrive "
+            "meanwhile by 0.2 to 1 s"
         )
 
     def awaited_s(self, spare: int) -> float:
@@ -303,7 +303,7 @@ class Region:
             return
         for name in cause.operations:
             if entry_of(name).instead:
-                yield f"{spoken(name)}: {entry_of(name).instead}."
+                yield f"{operation_name(name)}: {entry_of(name).instead}."
         if cause.why in (IN_STATE, ANYWHERE):
             yield (
                 f"Or give {cause.processor} the policy fk.LogSends(): its values are then written to an internal topic "

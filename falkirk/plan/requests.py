@@ -18,7 +18,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
-from falkirk.push.fits import unsuitable
+from falkirk.push.fits import unchecked_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _check_schema(http: Http, schema: StructType) -> None:
     kinds = {field.name: field.dataType for field in schema.fields}
     if type(kinds.get(http.id)) is not StringType:
         raise ID_INVALID.error(where=http.where, id=http.id, http=http.path)
-    if (kind := unsuitable(schema)) is not None:
+    if (kind := unchecked_type(schema)) is not None:
         raise TYPE_UNSUITABLE_REQUEST.error(where=http.where, type=kind.simpleString(), http=http.path)
 
 

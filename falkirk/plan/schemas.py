@@ -19,7 +19,7 @@ from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 
 #: The file of a home with the schemas and ids of its topics, by subject.
-FILE = "schemas.json"
+SCHEMAS_FILE = "schemas.json"
 _READ, _WRITTEN = "read", "written"
 
 
@@ -73,7 +73,7 @@ class _Schemas:
     """The recorded schemas of a home, and those that are looked up."""
 
     def __init__(self, home: Path | None, use: Use) -> None:
-        self._file, self._use = None if home is None else home / FILE, use
+        self._file, self._use = None if home is None else home / SCHEMAS_FILE, use
         self._known = self._recorded()
         self._before = copy.deepcopy(self._known)
 

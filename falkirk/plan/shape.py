@@ -75,7 +75,7 @@ class Shape:
         write_atomically(home / _FILE, json.dumps(content, indent=1))
 
 
-def shape_of(plan: Plan, topics: Topics) -> Shape:
+def planned_shape(plan: Plan, topics: Topics) -> Shape:
     """Return the shape of a planned application whose topics exist.
 
     Raises: LogError.

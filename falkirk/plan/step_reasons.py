@@ -7,8 +7,8 @@ from falkirk.declare.nodes import Step
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import watermark_of_state
 from falkirk.frames.python_udfs import TIMEOUT_S
-from falkirk.plan.python_steps import name_of
-from falkirk.plan.reasons import Kind, Reason, seconds
+from falkirk.plan.python_steps import function_name
+from falkirk.plan.reasons import Reason, ReasonKind, duration_text
 
 #: The steps with event time. All others that have a reason call Python.
 _TIMED = ("dropDuplicates", "windows", "timedJoin")
@@ -16,7 +16,7 @@ _TIMED = ("dropDuplicates", "windows", "timedJoin")
 
 def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
     """Yield the reason of a live step, if the step itself has one. Args: topic: the source of its region."""
-    kind: Kind = "event-time" if step.operation in _TIMED else "python"
+    kind: ReasonKind = "event-time" if step.operation in _TIMED else "python"
     if (text := _text_of(step, topic)) is not None:
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
 
@@ -38,25 +38,26 @@ def _of_udfs(step: Step, names: Sequence[str]) -> str:
     return (
         f"{step.operation}() runs live: each task has a Python process, which calls {' and '.join(names)} for one "
         f"record after the other, before Spark computes the step. If a process dies, or the calls for a record take "
-        f"longer than {seconds(TIMEOUT_S)}, another process gets the record. If a function fails, the record becomes "
-        f"a dead letter."
+        f"longer than {duration_text(TIMEOUT_S)}, another process gets the record. If a function fails, the record "
+        f"becomes a dead letter."
     )
 
 
 def _of_first(step: Step, topic: str) -> str:
     keys, watermark = step.arguments
-    delay = seconds(watermark.delay_us / 1e6)
+    delay = duration_text(watermark.delay_us / 1e6)
     return (
         f"dropDuplicates() runs live: {topic} is partitioned by its key, so one partition has all records with "
         f"the same {', '.join(f'`{key}`' for key in keys)}. Each partition has its own time: the greatest "
         f"`{watermark.column}` among its records so far, in every replay too. A key is forgotten when that time has "
-        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is late."
+        f"passed the key's first record by {delay}. A record that is more than {delay} older than that time is "
+        "late."
     )
 
 
 def _of_windows(step: Step, topic: str) -> str:
     _, _, mode, watermark = step.arguments
-    delay = seconds(watermark.delay_us / 1e6)
+    delay = duration_text(watermark.delay_us / 1e6)
     gives = "Each record gives an updated result of each of its windows" if mode == "update" else (
         "A window gives one result, when it closes"
     )  # fmt: skip
@@ -78,7 +79,7 @@ def _of_join(step: Step) -> str:
         for name in kept
     )
     delays = " and ".join(
-        f"{seconds(watermark.delay_us / 1e6)} of {name}"
+        f"{duration_text(watermark.delay_us / 1e6)} of {name}"
         for name, watermark in zip(join.names, join.watermarks, strict=True)
     )
     return (
@@ -92,9 +93,9 @@ def _of_join(step: Step) -> str:
 def _of_table(step: Step) -> str:
     join = step.arguments[1]
     stream, table = join.names
-    delay = seconds(join.watermarks[1].delay_us / 1e6)
+    delay = duration_text(join.watermarks[1].delay_us / 1e6)
     key = ", ".join(f"`{name}`" for name in join.on)
-    within = None if join.within_us is None else seconds(join.within_us / 1e6)
+    within = None if join.within_us is None else duration_text(join.within_us / 1e6)
     alone = " gives a result without one" if join.keeps[0] else " gives no result"
     young = "" if within is None else f", and is at most {within} older"
     kept = "The newest version of each key is kept for ever." if within is None else (
@@ -115,15 +116,16 @@ def _of_python(step: Step) -> str:
     if watermark is not None:
         kept = (
             f" Each partition has its own time: the greatest `{watermark.column}` among its records so far, less "
-            f"{seconds(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is late."
+            f"{duration_text(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is "
+            "late."
         )
     if "expiry" in options:
-        after = seconds(options["expiry"].after_us / 1e6)
+        after = duration_text(options["expiry"].after_us / 1e6)
         kept += f" The state of a key is deleted when that time has passed the key's newest record by {after}."
     if "timers" in options:
-        kept += f" {name_of(options['timers'].function)}() is called when that time has reached a key's timer."
-    called = name_of(function)
-    limit = seconds(duration_s(options["timeout"]))
+        kept += f" {function_name(options['timers'].function)}() is called when that time has reached a key's timer."
+    called = function_name(function)
+    limit = duration_text(duration_s(options["timeout"]))
     return (
         f"{step.operation}() runs live: each task has a Python process, which calls {called}() for one record "
         f"after the other. If a process dies, or a call takes longer than {limit}, another process gets the record."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from falkirk.analysis import columns, determinism
-from falkirk.analysis.formula import deciding
+from falkirk.analysis.formula import deciding_formulas
 from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import (
@@ -32,7 +32,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import NOT_A_STREAM_PROCESSOR, TOPICS_READ_LIVE
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.stamped import attempt
-from falkirk.frames.unions import united as frames_united
+from falkirk.frames.unions import union_frames as frames_united
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN, is_timed
 from falkirk.plan.fingerprint import KEYED
@@ -61,29 +61,29 @@ def upstream_of(root: Node, processor: DeclaredProcessor, app: Application, reco
     raise no_stream(processor, recordings)
 
 
-def divided(node: Node) -> tuple[Step, tuple[Step, ...]]:
+def split_at_union(node: Node) -> tuple[Step, tuple[Step, ...]]:
     """Return the last union of the steps that lead to a node, and the steps after it."""
     steps = steps_of(node)
     place = max(i for i, step in enumerate(steps) if step.operation in UNIONS)
     return steps[place], steps[place + 1 :]
 
 
-def begun(
+def draft_after_unions(
     node: Node,
     begin: Callable[[Node], Draft],
     after: Callable[[Draft, Step], Draft],
-    brought: IntroducedOperations,
+    introduced: IntroducedOperations,
 ) -> Draft:
     """Return the draft after a node with unions. Args: begin: returns that at a root. after: that after a step."""
     if not isinstance(node, Step):
         return begin(node)
-    draft = begun(node.parent, begin, after, brought)
+    draft = draft_after_unions(node.parent, begin, after, introduced)
     if node.operation not in UNIONS:
         return after(draft, node)
-    return united(draft, begun(node.arguments[0].node, begin, after, brought), node, brought)
+    return _union_drafts(draft, draft_after_unions(node.arguments[0].node, begin, after, introduced), node, introduced)
 
 
-def against_live(
+def unions_against_live(
     processor: DeclaredProcessor, steps: Sequence[Step], app: Application, recordings: Recordings
 ) -> str | None:
     """Return why a processor that reads several topics does not run live, or None. Args: steps: upstream first."""
@@ -146,17 +146,17 @@ def _logs_of(name: str, app: Application, recordings: Recordings, path: tuple[st
     return [log for read in reads for log in _logs_of(read, app, recordings, (*path, name))]
 
 
-def listed(parts: Sequence[Draft], where: SourceLocation) -> Draft:
+def begin_at_list(parts: Sequence[Draft], where: SourceLocation) -> Draft:
     """Return the draft that begins at all topics of a list. Args: parts: one that begins at each."""
     first, *others = parts
     for each in others:
         step = Step(parent=first.node, operation="unionByName", arguments=(Stream(each.node),), where=where)
-        first = united(first, each, step, IntroducedOperations())
+        first = _union_drafts(first, each, step, IntroducedOperations())
     return first
 
 
-def united(left: Draft, right: Draft, step: Step, brought: IntroducedOperations) -> Draft:
-    """Return the draft after a union. Args: brought: receives the operations that the union introduces.
+def _union_drafts(left: Draft, right: Draft, step: Step, introduced: IntroducedOperations) -> Draft:
+    """Return the draft after a union. Args: introduced: receives the operations that the union introduces.
 
     Raises: DefinitionError: `UNION_INVALID`.
     """
@@ -164,12 +164,12 @@ def united(left: Draft, right: Draft, step: Step, brought: IntroducedOperations)
     is_first = is_right_first(step)
     frame = attempt(left.frame, step, lambda: frames_united(left.frame, right.frame, step, right_first=is_first))
     had = determinism.operations(left.frame.data) + determinism.operations(right.frame.data)
-    brought.own |= (determinism.operations(frame.data) - had).keys()
+    introduced.own |= (determinism.operations(frame.data) - had).keys()
     sides = (right, left) if is_first else (left, right)
     first, *others = sources_of(step)
     ids = columns.expression_ids(frame)
     same = [key for key in left.keys if left.keys.keys() == right.keys.keys() and _are_of_one_list(step)]
-    left.doubts.add(right.doubts)
+    left.differences.add(right.differences)
     return replace(
         left, source=first, others=tuple(others), node=step, frame=frame, reads_hop=left.reads_hop and right.reads_hop,
         split=left.split or right.split, inherited=left.inherited or right.inherited,
@@ -191,11 +191,11 @@ def _are_of_one_list(union: Step) -> bool:
 
 def _formulas(side: Draft) -> list[str]:
     """Return the formulas of a side, with the name of its source, and those of its own sides."""
-    own = deciding(side.frame.data, side.frame.columns, side.began)
+    own = deciding_formulas(side.frame.data, side.frame.columns, side.began)
     return [*side.united, f"{side.source.topic.topic}: {own}"]
 
 
-def check(draft: Draft, delivery: Delivery, where: SourceLocation) -> None:
+def check_delivery(draft: Draft, delivery: Delivery, where: SourceLocation) -> None:
     """Refuse at-most-once for a region with several topics: the record of skipped input has partitions alone.
 
     Raises: DefinitionError: `TOPICS_READ_LIVE`.

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from falkirk.protocol.kept import merged
+from falkirk.protocol.kept import grouped_points
 from falkirk.protocol.layout import Layout, cut
 from falkirk.protocol.ports import Point
 from falkirk.protocol.rollback import Points, cuts_of, saved
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, PointNumber
 from falkirk.theory.metadata import Checkpoints
-from falkirk.theory.rollback import Rollback, settle, solve
+from falkirk.theory.rollback import Rollback, lower_until_stable, solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]
         for name in newest:
             older = bisect_left(made_at_s[name], at_s, hi=places[name])
             del available[name].chain[older - places[name] - 1 :]
-        settle(solution, solution.variables, [v for name in newest for v in solution.variables_of(name)])
+        lower_until_stable(solution, solution.variables, [v for name in newest for v in solution.variables_of(name)])
     return tuple(found)
 
 
@@ -131,7 +131,7 @@ def as_of(found: Sequence[ConsistentCut], at_s: float) -> ConsistentCut | None:
     return next((each for each in found if each.first_at_s <= at_s), None)
 
 
-def numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut | None:
+def cut_numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut | None:
     """Return the cut with a number, or the one that equals it."""
     return next((each for each in found if each.first_number <= number <= each.number), None)
 
@@ -147,7 +147,7 @@ def _made_at_s(points: Sequence[Point]) -> list[float]:
 
 def _groups(points: Sequence[Point]) -> list[int]:
     """Return for each point the number of its group, within which nothing was read and nothing was sent."""
-    return [i for i, group in enumerate(merged(points)) for _ in group]
+    return [i for i, group in enumerate(grouped_points(points)) for _ in group]
 
 
 def _between(first: OffsetFrontier, last: OffsetFrontier) -> int:

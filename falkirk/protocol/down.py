@@ -18,7 +18,7 @@ from falkirk.protocol.ports import RegionPort
 log = logging.getLogger("falkirk")
 
 #: Conditions that concern one processor: its program, or the records that it alone reads or has sent.
-OWN: Mapping[str, str] = {
+PROCESSOR_CONDITIONS: Mapping[str, str] = {
     "EXPRESSION_FAILED": "an expression of the user's fails on a value that somebody wrote into its input",
     "EPOCH_KEEPS_FAILING": "an epoch fails at each try, on what it reads or in the user's function",
     "FUNCTION_FAILED": "a Python function of the user's fails on a row",
@@ -33,11 +33,11 @@ OWN: Mapping[str, str] = {
     "EPOCHS_NOT_KEPT": "its program reads epochs that were made before anything read them",
 }
 #: Those of them that may pass. The processor is tried again after a while.
-PASSING = frozenset(("OUTPUT_UNSETTLED",))
+PASSING_CONDITIONS = frozenset(("OUTPUT_UNSETTLED",))
 RETRY_S = 15.0
 #: Conditions that a processor may fail with and that concern more than it: they end the application, or restart Spark.
 #: A condition that is in neither table has the same effect, because nobody has decided on it.
-SHARED: Mapping[str, str] = {
+APPLICATION_CONDITIONS: Mapping[str, str] = {
     "SESSION_LOST": "the Spark application has to be a new one",
     "WRITER_STILL_RUNNING": "a writer can't be stopped, so the Spark application has to be a new one",
     "RELEASE_FAILED": "a sink does not accept results, and Falkirk tries again",
@@ -67,7 +67,9 @@ def concerns_one(error: FalkirkError) -> bool:
 
     A `DefinitionError` does: the program of the processor raised it, perhaps because of a value that it read.
     """
-    return error.condition in OWN or (isinstance(error, DefinitionError) and error.condition not in SHARED)
+    return error.condition in PROCESSOR_CONDITIONS or (
+        isinstance(error, DefinitionError) and error.condition not in APPLICATION_CONDITIONS
+    )
 
 
 def related(layout: Layout, name: str) -> frozenset[str]:
@@ -121,7 +123,7 @@ class Down:
             raise error
         known = self.errors.pop(name, None)
         self.errors[name] = error
-        passing = error.condition in PASSING
+        passing = error.condition in PASSING_CONDITIONS
         if passing:
             self._again_at_s[name] = self._clock() + RETRY_S
         if known is None or known.condition != error.condition:

@@ -38,12 +38,14 @@ class KeptPoints:
     def _choose(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
         within = [i for i, p in enumerate(points) if self._layout.metadata(name, p).frontier <= watermark]
         older = points[: max(within, default=0) + 1]
-        return tuple(older[i] for i in rule.kept(_moments(older), self._history, now_s=_made_at_s(points[-1])))
+        return tuple(
+            older[i] for i in rule.points_to_keep(_moments(older), self._history, now_s=_made_at_s(points[-1]))
+        )
 
 
-def merged(points: Sequence[Point]) -> tuple[Sequence[Point], ...]:
+def grouped_points(points: Sequence[Point]) -> tuple[Sequence[Point], ...]:
     """Return the points in groups between which nothing was read and nothing was sent, oldest first."""
-    return tuple(points[group.start : group.stop] for group in rule.merged(_moments(points)))
+    return tuple(points[group.start : group.stop] for group in rule.moment_groups(_moments(points)))
 
 
 def _moments(points: Sequence[Point]) -> list[Moment]:

@@ -12,7 +12,7 @@ from typing import Protocol
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber, Positions
 
-Range = tuple[LogId, int, Offset, Offset]
+LogRange = tuple[LogId, int, Offset, Offset]
 """Records of a topic: (topic, partition, first, last exclusive)."""
 
 
@@ -80,7 +80,7 @@ class RegionPort(Protocol):
     def fence(self) -> None:
         """Stop it, and ensure that no record of a former incarnation can still arrive in its output. Idempotent."""
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
         The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its time

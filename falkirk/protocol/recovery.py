@@ -21,7 +21,7 @@ from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Mark, Marks
 from falkirk.protocol.ports import LogsPort, Point, RegionPort
-from falkirk.protocol.rollback import Points, RollbackDecision, contradiction, decide, none_left, refuse_loss
+from falkirk.protocol.rollback import Points, RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
 from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
@@ -31,7 +31,7 @@ from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
-Clock = Callable[[], float]
+_Clock = Callable[[], float]
 
 
 class RecoveryProtocol:
@@ -59,7 +59,7 @@ class RecoveryProtocol:
         regions: Mapping[str, RegionPort],
         logs: LogsPort,
         store: Store,
-        clock: Clock,
+        clock: _Clock,
         *,
         history: History = NO_HISTORY,
         full_history: Collection[str] = (),
@@ -265,7 +265,7 @@ class RecoveryProtocol:
         points = {name: region.points() for name, region in self._regions.items()} if points is None else points
         cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
-            decision = decide(
+            decision = decide_rollback(
                 self.layout, points, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
                 cuts=cuts,
             )  # fmt: skip

@@ -12,7 +12,7 @@ from falkirk.errors.conditions.protocol import (
 )
 from falkirk.protocol.layout import Layout, Stage, cut, sink_name
 from falkirk.protocol.marks import Mark, fixed_by
-from falkirk.protocol.ports import Point, Range
+from falkirk.protocol.ports import LogRange, Point
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
 from falkirk.theory.graph import Graph
 from falkirk.theory.ids import EpochNumber, LogId, PointNumber
@@ -54,7 +54,7 @@ class RollbackDecision:
         return self.solution.chosen[name].frontier
 
 
-def decide(
+def decide_rollback(
     layout: Layout,
     points: Points,
     *,
@@ -124,7 +124,7 @@ def contradiction(topics: tuple[str, ...]) -> GuaranteeError:
     return CONTRADICTS_RELEASED.error(topics=topics)
 
 
-def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[Range]) -> None:
+def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[LogRange]) -> None:
     """Refuse a recovery that would void published results: the regions would publish other results in their place.
 
     Only sinks with a held log promise that this never happens. Any other sink may repeat its results after a recovery.

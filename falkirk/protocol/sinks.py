@@ -7,14 +7,14 @@ has lost results that the home no longer keeps. In both cases it is asked again 
 from collections.abc import Callable, Mapping
 
 from falkirk.errors import FalkirkError
-from falkirk.protocol.down import PASSING, RETRY_S
+from falkirk.protocol.down import PASSING_CONDITIONS, RETRY_S
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import LogsPort
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
 
 #: Conditions that concern one sink.
-_OF_ONE = PASSING | {"SINK_BEHIND"}
+_OF_ONE = PASSING_CONDITIONS | {"SINK_BEHIND"}
 
 
 class Sinks:
@@ -44,7 +44,9 @@ class Sinks:
         """Return how much of a held log is in its sink; None: its results wait. Raises: as the port."""
         sink = self._layout.held[held]
         known = self._waiting.get(held)
-        if known is not None and known[1].condition not in PASSING:  # an answer about its contents mends nothing
+        if (
+            known is not None and known[1].condition not in PASSING_CONDITIONS
+        ):  # an answer about its contents mends nothing
             return self._logs.copied(held, sink)
         return self._ask(held, lambda: self._logs.copied(held, sink))
 

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 #: At most this many requests are sent in one transaction.
 _TOGETHER = 500
-_LOOK_S = 0.1
+_POLL_S = 0.1
 #: How often records that nobody needs any more are deleted from the topic.
 _TRIM_S = 10.0
 _PAUSE_S = 1.0
@@ -110,7 +110,7 @@ class KafkaBridge:
         """Queue a request to be sent soon."""
         self._queue.put((entry, value))
 
-    def take(self, progress: Progress) -> None:
+    def update(self, progress: Progress) -> None:
         """Use the host's newest report."""
         self._progress = progress
 
@@ -212,7 +212,7 @@ class KafkaBridge:
             if reader is not None:
                 self._tell(reader)
             else:
-                self._stopping.wait(_LOOK_S)
+                self._stopping.wait(_POLL_S)
             progress = self._progress
             if progress is not None and claim is None and progress.accepted != posted:
                 posted = progress.accepted
@@ -236,7 +236,7 @@ class KafkaBridge:
 
     def _tell(self, reader: Reader) -> None:
         assert self._answers is not None
-        messages = reader.poll(_LOOK_S)
+        messages = reader.poll(_POLL_S)
         if not messages:
             return
         verifier, answers = self._answers.verifier(), list[tuple[str, bytes, int]]()
@@ -275,7 +275,7 @@ def _taken(queue: "SimpleQueue[tuple[RequestEntry, bytes]]") -> list[tuple[Reque
     """Return the requests that wait to be sent; an empty list if none arrives within a short time."""
     batch: list[tuple[RequestEntry, bytes]] = []
     with contextlib.suppress(Empty):
-        batch.append(queue.get(timeout=_LOOK_S))
+        batch.append(queue.get(timeout=_POLL_S))
         while len(batch) < _TOGETHER:
             batch.append(queue.get_nowait())
     return batch

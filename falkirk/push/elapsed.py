@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from falkirk.kafka.signing import tag_of
 
 #: The header of a request that holds its elapsed time, in milliseconds, and the tag of the request.
-HEADER = "falkirk-elapsed-ms"
+ELAPSED_HEADER = "falkirk-elapsed-ms"
 #: A tag covers this instead of a partition, which is not known when a request is signed.
 _ANY_PARTITION = -1
 #: Milliseconds since 1970 have at most this many digits for thousands of years.
@@ -45,7 +45,7 @@ def elapsed_of(
     """
     for name, header in headers or ():
         digits, _, tag = (header or b"").partition(b"/")
-        if name != HEADER or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        if name != ELAPSED_HEADER or not digits.isdigit() or len(digits) > _DIGITS_MAX:
             continue
         if hmac.compare_digest(tag_of(key, digits + b"/", _ANY_PARTITION, request_id, value).encode(), tag):
             return int(digits)
@@ -55,4 +55,4 @@ def elapsed_of(
 def header_of(elapsed_ms: int, key: bytes, request_id: bytes, value: bytes) -> tuple[str, bytes]:
     """Return the header for a request's elapsed time. Args: as of `elapsed_of`."""
     text = f"{elapsed_ms}/"
-    return HEADER, (text + tag_of(key, text.encode(), _ANY_PARTITION, request_id, value)).encode()
+    return ELAPSED_HEADER, (text + tag_of(key, text.encode(), _ANY_PARTITION, request_id, value)).encode()

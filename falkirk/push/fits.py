@@ -58,19 +58,19 @@ _TEXTS: dict[type[DataType], Callable[[str], object]] = {
 }
 
 
-def unsuitable(schema: DataType) -> DataType | None:
+def unchecked_type(schema: DataType) -> DataType | None:
     """Return a type within the schema for which values in a body can't be checked, or None."""
     if isinstance(schema, StructType):
-        return next((u for f in schema.fields if (u := unsuitable(f.dataType)) is not None), None)
+        return next((u for f in schema.fields if (u := unchecked_type(f.dataType)) is not None), None)
     if isinstance(schema, ArrayType):
-        return unsuitable(schema.elementType)
+        return unchecked_type(schema.elementType)
     if isinstance(schema, MapType):
-        return unsuitable(schema.valueType) if type(schema.keyType) is StringType else schema.keyType
+        return unchecked_type(schema.valueType) if type(schema.keyType) is StringType else schema.keyType
     known = (BooleanType, FloatType, DoubleType, *_BITS, *_TEXTS)
     return None if type(schema) in known else schema
 
 
-def parse(body: bytes) -> dict[str, Any]:
+def parse_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object in a body.
 
     Raises: RequestError: `BODY_INVALID`.

@@ -43,7 +43,7 @@ class Preferences:
     wait_s: float
 
 
-def application(counters: Mapping[str, Counter], token: str, busy: set[object] | None = None) -> web.Application:
+def web_application(counters: Mapping[str, Counter], token: str, busy: set[object] | None = None) -> web.Application:
     """Return the web application that serves these sources by path.
 
     Args: busy: receives the connections on which a request is being served.
@@ -80,7 +80,7 @@ async def _serve(
     if request.method != "POST":
         extra["Allow"] = "POST"
         raise RequestError("METHOD_UNKNOWN", f"the method is {request.method}; only POST is allowed.", status=405)
-    value = fits.parse(await _body(request))
+    value = fits.parse_body(await _body(request))
     if counter.schema is None:
         raise passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
     request_id = extra[ID_HEADER] = _identify(request, value, counter.http.id)

@@ -19,7 +19,7 @@ from falkirk.theory.ids import LogId, LogKind, Offset
 
 Origin = tuple[LogId, int, Offset]
 """The place of an input: topic, partition, offset."""
-Kind = Literal["input", "result", "file", "row", "foreign", "unknown"]
+LetterKind = Literal["input", "result", "file", "row", "foreign", "unknown"]
 #: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
 #: The length of the stamp of a record that is an input itself: source, partition, offset.
@@ -45,7 +45,7 @@ class Letter:
     """
 
     region: str
-    kind: Kind
+    kind: LetterKind
     origin: Origin | None = None
     key: bytes | None = None
     value: str | None = None
@@ -84,7 +84,7 @@ def read_letters(
         found = verifier.verify_message(message)
         letter = Letter(region=region, kind="foreign")
         if not isinstance(found, RejectedHeader):
-            letter = letter_of(region, message.key(), message.value(), sources)
+            letter = parse_letter(region, message.key(), message.value(), sources)
             if stamped and letter.kind == "input" and letter.is_of_time:
                 letter = _of_time(letter, found, added)
             if letter.origin is not None and letter.origin[0] not in ends:
@@ -109,7 +109,7 @@ def _can_be(
     return header.signed or not stamped or header.numbers[1:3] == (partition, offset)
 
 
-def letter_of(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, LogId]) -> Letter:
+def parse_letter(region: str, key: bytes | None, value: bytes | None, sources: Mapping[str, LogId]) -> Letter:
     """Return the letter in a record of the dead letters."""
     try:
         content = parse_json(value or b"")

@@ -21,19 +21,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from falkirk.errors.conditions.redrive import REDRIVE_TAKEN_OVER, REDRIVE_TIMED_OUT
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, away, fault, is_away, quiet_options
+from falkirk.kafka.faults import ClientErrors, away, fault, is_broker_away, quiet_options
 from falkirk.kafka.header import HEADER_KEY, Header
 from falkirk.kafka.internal import KEEP, internal_topic
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHeader, Verifier, tag_of
-from falkirk.redrive.letters import Kind, Letter, Origin
+from falkirk.redrive.letters import Letter, LetterKind, Origin
 from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 
 #: The header of a record that was sent again: the dead letter's origin, ``topic/partition/offset``.
-HEADER = "falkirk-redriven"
+ORIGIN_HEADER = "falkirk-redriven"
 #: The incarnation with which notes are signed.
 _WRITER = Incarnation(0)
 _STAMP = Stamp(source=0, partition=0, offset=Offset(0))
@@ -84,7 +84,7 @@ class Notes:
             # Notes of earlier versions have no header.
             is_old = reason is NO_HEADER and verifier.is_old(message.partition(), message.offset())
             is_ours = is_old or not isinstance(reason, RejectedHeader)
-            origins = noted(message.value()) if is_ours else None
+            origins = parse_note(message.value()) if is_ours else None
             if origins is None:
                 why = reason if isinstance(reason, RejectedHeader) else NO_HEADER
                 foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=why))
@@ -112,7 +112,7 @@ class Notes:
         return value, [(HEADER_KEY, self._header + tag.encode())]
 
 
-def noted(value: bytes | None) -> set[Origin] | None:
+def parse_note(value: bytes | None) -> set[Origin] | None:
     """Return the inputs that a note names; None if the value is not a note."""
     try:
         places = [(topic, partition, offset) for topic, partition, offset in parse_json(value or b"[]")]
@@ -158,10 +158,13 @@ class Originals:
         self._place = TopicPartition(topic, partition, offset + 1)
         headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
         return Original(
-            origin=origin, key=message.key(), value=message.value(), headers=tuple(h for h in headers if h[0] != HEADER)
+            origin=origin,
+            key=message.key(),
+            value=message.value(),
+            headers=tuple(h for h in headers if h[0] != ORIGIN_HEADER),
         )
 
-    def _next(self, topic: str, partition: int, offset: int) -> Message | None:
+    def _next(self, topic: str, partition: int, offset: Offset) -> Message | None:
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
             message = self._consumer.poll(0.1)
@@ -175,7 +178,7 @@ class Originals:
                     return message if found == offset else None
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._PARTITION_EOF):
                 return None
-            elif not is_away(error):
+            elif not is_broker_away(error):
                 raise fault(error, "reading a record", self._connection, self._errors, topic)
         raise away("reading a record", self._connection, topic, "STALLED", self._errors)
 
@@ -259,7 +262,7 @@ class RedriveSender:
             topic, partition, offset = record.origin
             self._producer.produce(
                 topic, partition=partition, key=record.key, value=record.value,
-                headers=[*record.headers, (HEADER, f"{topic}/{partition}/{offset}".encode())],
+                headers=[*record.headers, (ORIGIN_HEADER, f"{topic}/{partition}/{offset}".encode())],
                 on_delivery=partial(self._note, record.origin),
             )  # fmt: skip
         note, headers = self._notes.note([r.origin for r in records])
@@ -285,7 +288,7 @@ class RedriveSender:
             raise fault(reason, "sending dead letters again", self._connection, self._errors) from error
 
 
-def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
+def letters_to_send(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
     """Return the inputs to send, each once, by their places. Of several letters about one input, take a whole one."""
     found: dict[Origin, Letter] = {}
     for letter in letters:
@@ -296,9 +299,9 @@ def waiting(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:
     return [found[origin] for origin in sorted(found)]
 
 
-def counted(letters: Iterable[Letter]) -> Mapping[str, int]:
+def count_by_kind(letters: Iterable[Letter]) -> Mapping[str, int]:
     """Return the number of letters of each kind."""
-    found = dict.fromkeys(get_args(Kind), 0)
+    found = dict.fromkeys(get_args(LetterKind), 0)
     for letter in letters:
         found[letter.kind] += 1
     return found

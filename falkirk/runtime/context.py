@@ -199,7 +199,9 @@ class Context(Storage):
             # already asked for the next records. If there are none, that would take half a second.
             "kafka.fetch.max.wait.ms": "10",
         }
-        return reads.read(session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=consumers)
+        return reads.spark_records(
+            session, self.kafka_options(), topic, first=begin, last=last, headers=headers, more=consumers
+        )
 
     def kafka_options(self) -> dict[str, str]:
         """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""

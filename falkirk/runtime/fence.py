@@ -22,7 +22,7 @@ from falkirk.theory.ids import Incarnation
 #: The longest time for which a task of a stopped region may still write.
 WRITING_S = 60.0
 #: The time between two checks whether it still writes.
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 #: The guarantee depends on these: a record batch that expires would leave a gap below a published stamp.
 _PRODUCER = {
@@ -72,4 +72,4 @@ def await_end(is_used: Callable[[], bool]) -> None:
     while is_used():
         if time.monotonic() > deadline:
             raise WRITER_STILL_RUNNING_TASK.error()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)

@@ -68,7 +68,7 @@ class HeldAge:
         return self._clock() - self._seen[0][0]
 
 
-def noted(raw: DataFrame, context: Context, region: str, source: int) -> DataFrame:
+def note_timestamps(raw: DataFrame, context: Context, region: str, source: int) -> DataFrame:
     """Return Kafka records of a region's source; when one is read, Java's `Figures` notes its timestamp.
 
     On a cluster the writers are in other JVMs than the readers, so nothing is noted there.
@@ -80,7 +80,7 @@ def noted(raw: DataFrame, context: Context, region: str, source: int) -> DataFra
     jvm: Any = context.session._jvm
     catalyst, types = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.types
     bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    name, read = F.lit(lanes.key(context.home.identity, region)), ("partition", "offset", "timestamp")
+    name, read = F.lit(lanes.lanes_key(context.home.identity, region)), ("partition", "offset", "timestamp")
     arguments = [bridge.expression(_java(c)) for c in (name, F.lit(source), *map(F.col, read))]
     figures = jvm.org.apache.spark.util.Utils.classForName("org.falkirk.Figures", True, False)  # also of spark.jars
     sequence, nothing = jvm.PythonUtils.toSeq(arguments), jvm.PythonUtils.toSeq([])
@@ -90,13 +90,13 @@ def noted(raw: DataFrame, context: Context, region: str, source: int) -> DataFra
     return raw.withColumn("offset", ClassicColumn(bridge.column(call)))
 
 
-def reached(context: Context, region: str) -> dict[SourcePartition, Offset]:
+def read_ends(context: Context, region: str) -> dict[SourcePartition, Offset]:
     """Return the end of the records that a region has read since its query began, of each partition with any.
 
     It is empty on a cluster: see `noted`.
     """
     try:
-        name = lanes.key(context.home.identity, region)
+        name = lanes.lanes_key(context.home.identity, region)
         found = json.loads(str(context.session._jvm.org.falkirk.Figures.reached(name)))  # type: ignore[union-attr]
     except JVM_ERRORS:  # the JVM is dead, and the next poll reports it
         return {}
@@ -113,7 +113,7 @@ def published(context: Context) -> dict[str, dict[str, dict[str, Any]]]:
 
     Each has `records`, and as `Histogram.describe` the latencies of those whose source record is known.
     """
-    prefix = lanes.key(context.home.identity, "")
+    prefix = lanes.lanes_key(context.home.identity, "")
     try:
         found = json.loads(str(context.session._jvm.org.falkirk.Figures.describe(prefix)))  # type: ignore[union-attr]
     except JVM_ERRORS:  # the JVM is dead, and the next poll reports it

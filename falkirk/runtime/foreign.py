@@ -3,7 +3,7 @@
 A start reads the tails of outputs, and finds the records of others there. Between two starts nobody reads them. So a
 thread looks at the newest records of each topic from time to time. It reads at most a sample, because an output may
 have more records than one reader can follow: a writer of one record is found by chance, and one that keeps writing is
-found soon. Internal logs and requests are looked at as well: there, the records of others count as input.
+found soon. Internal logs and requests are checked as well: there, the records of others count as input.
 """
 
 import logging
@@ -23,14 +23,14 @@ from falkirk.theory.ids import LogId, Offset, Offsets
 log = logging.getLogger("falkirk")
 
 #: The time between two looks.
-LOOK_S = 30.0
+_POLL_S = 30.0
 #: The largest number of records of a partition that one look reads.
 SAMPLE = 500
-Judge = Callable[[Message], RejectedHeader | None]
+_Judge = Callable[[Message], RejectedHeader | None]
 """Returns why a message is not this home's own; None: it is."""
 
 
-def judges_of(plan: Plan, place: Storage) -> dict[str, Judge]:
+def judges_of(plan: Plan, place: Storage) -> dict[str, _Judge]:
     """Return how the records of each topic that an application writes are judged."""
     requests = {source.topic.topic for source in plan.push}
     written: set[str] = {internal_topic(place.home.application, place.home.identity, "redriven")}
@@ -39,7 +39,7 @@ def judges_of(plan: Plan, place: Storage) -> dict[str, Judge]:
     return judges | {topic: _by_time(place.signing_key.of(topic, "requests")) for topic in sorted(requests)}
 
 
-def _by_header(verifier: Verifier) -> Judge:
+def _by_header(verifier: Verifier) -> _Judge:
     def judge(message: Message) -> RejectedHeader | None:
         if verifier.is_old(message.partition(), message.offset()):
             return None
@@ -49,7 +49,7 @@ def _by_header(verifier: Verifier) -> Judge:
     return judge
 
 
-def _by_time(key: bytes) -> Judge:
+def _by_time(key: bytes) -> _Judge:
     def judge(message: Message) -> RejectedHeader | None:
         at_ms = elapsed_of(message.headers(), key, message.key(), message.value())
         return UNSIGNED_REQUEST if at_ms is None else None
@@ -60,37 +60,37 @@ def _by_time(key: bytes) -> Judge:
 class ForeignWatch:
     """Looks at the topics of one application. Args: judges: as of `judges_of`."""
 
-    def __init__(self, place: Storage, judges: Mapping[str, Judge]) -> None:
+    def __init__(self, place: Storage, judges: Mapping[str, _Judge]) -> None:
         self._place, self._judges = place, judges
-        #: Up to where each topic was looked at.
+        #: Up to where each topic was checked.
         self._seen: dict[str, Offsets] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, name="falkirk-foreign", daemon=True)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to check."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop. A look that waits for a broker may take a while longer, and changes nothing."""
+        """Stop. A check that waits for a broker may take a while longer, and changes nothing."""
         self._stopping.set()
 
     def _work(self) -> None:
         while not self._stopping.is_set():
-            self.look()
-            self._stopping.wait(LOOK_S)
+            self.check()
+            self._stopping.wait(_POLL_S)
 
-    def look(self) -> None:
-        """Look once at the newest records of each topic."""
+    def check(self) -> None:
+        """Check the newest records of each topic."""
         for topic in self._judges:
             if self._stopping.is_set():
                 return
             try:
-                self._look_at(LogId(topic))
-            except FalkirkError as error:  # the next look may succeed; the reader that needs the topic reports it
-                log.debug("%s was not looked at: %s", topic, error.message)
+                self._check(LogId(topic))
+            except FalkirkError as error:  # the next check may succeed; the reader that needs the topic reports it
+                log.debug("%s was not checked: %s", topic, error.message)
 
-    def _look_at(self, topic: LogId) -> None:
+    def _check(self, topic: LogId) -> None:
         if topic not in self._seen and not self._place.topics.exists(topic):
             return
         ends = self._place.topics.end_positions(topic)
@@ -102,7 +102,7 @@ class ForeignWatch:
             found = self._judged(topic, read_messages(self._place.connection, topic, first, ends, stall_s=10.0))
             if found is not None:
                 self._place.note_foreign(topic, found, refuse=False)
-        self._seen[topic] = ends  # not before: if the broker stalls, the next look reads these records
+        self._seen[topic] = ends  # not before: if the broker stalls, the next check reads these records
 
     def _judged(self, topic: LogId, messages: Iterable[Message]) -> ForeignTally | None:
         """Return the tally of a topic with the foreign ones among these messages; None: none is foreign."""

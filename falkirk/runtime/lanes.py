@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import GATE_CONTENDED
 from falkirk.errors.spark import first_line
-from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take
+from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take_ids
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Storage
@@ -44,7 +44,7 @@ _FENCED = {
 _TRIES = 5
 
 
-def is_fenced(place: Storage, region: str) -> bool:
+def has_lanes(place: Storage, region: str) -> bool:
     """Return whether an incarnation of a region may have written in lanes."""
     return place.home.store.newest_decision(LANES, region) is not None
 
@@ -77,8 +77,8 @@ def fence(place: Storage, region: str, lanes: int = 0) -> None:
 
     Args: lanes: their least number, if it is known. A copy of a home may lack the record of the last incarnation.
     """
-    if is_fenced(place, region):
-        take(place.connection, [_gate(place, region)])
+    if has_lanes(place, region):
+        take_ids(place.connection, [_gate(place, region)])
         _take_lanes(place, region, lanes)
 
 
@@ -116,7 +116,7 @@ def _taken(context: Context, region: str, gate: Any) -> str:
     """
     for _ in range(_TRIES):
         before = str(gate.token())
-        take(context.connection, [_gate(context, region)])
+        take_ids(context.connection, [_gate(context, region)])
         token = str(gate.token())
         if token == _next(before) or (not before and token.endswith("/0")):
             return token
@@ -132,7 +132,7 @@ def _next(token: str) -> str | None:
 
 def _take_lanes(place: Storage, region: str, lanes: int) -> None:
     count = max([lanes, *(int(decided.content["lanes"]) for decided in place.home.store.decisions(LANES, region))])
-    take(place.connection, [f"{_prefix(place, region)}{n}" for n in range(count)])
+    take_ids(place.connection, [f"{_prefix(place, region)}{n}" for n in range(count)])
 
 
 def _gate(place: Storage, region: str) -> str:
@@ -149,7 +149,7 @@ def writer(
     """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
     properties = _properties(context, options if token is None else {**options, **_FENCED})
     made = _jvm(context).org.falkirk.KafkaWriter(
-        key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
+        lanes_key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
     )
     if token is None:
         return made
@@ -164,7 +164,7 @@ def job_options(
     A task commits when it ends, so a transaction need not be short.
     """
     made = {
-        "region": key(context.home.identity, region),
+        "region": lanes_key(context.home.identity, region),
         "incarnation": str(incarnation),
         "lanes": str(lanes),
         "headerKey": HEADER_KEY,
@@ -177,17 +177,17 @@ def job_options(
     return {**made, **fenced, **ids, "token": token, "commitMs": str(JOB_COMMIT_MS)}
 
 
-def key(identity: str, region: str) -> str:
+def lanes_key(identity: str, region: str) -> str:
     """Return the name of a region of a home among all regions that a JVM may write for."""
     return f"{identity}-{region}"
 
 
 def are_used(context: Context, region: str) -> bool:
     """Return whether a task of this JVM uses a lane of a region."""
-    return bool(_jvm(context).org.falkirk.Lanes.inUse(key(context.home.identity, region)))
+    return bool(_jvm(context).org.falkirk.Lanes.inUse(lanes_key(context.home.identity, region)))
 
 
-def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], Offset]]:
+def sent_ends(context: Context, region: str) -> tuple[int, dict[tuple[int, int], Offset]]:
     """Return what the twins of a region have sent since its start, in its lanes and in those for its dead letters.
 
     Returns: the number of results that one of them dropped because the other had sent them; by (source, partition), the
@@ -195,7 +195,7 @@ def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], O
     """
     dropped, found = 0, dict[tuple[int, int], Offset]()
     for name in (region, of_letters(region)):
-        answer = str(_jvm(context).org.falkirk.Lanes.reached(key(context.home.identity, name)))
+        answer = str(_jvm(context).org.falkirk.Lanes.reached(lanes_key(context.home.identity, name)))
         count, *numbers = map(int, answer.split())
         dropped += count
         for s, p, o in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
@@ -205,12 +205,12 @@ def reached(context: Context, region: str) -> tuple[int, dict[tuple[int, int], O
 
 def refuse_before(context: Context, region: str, incarnation: Incarnation) -> None:
     """Refuse tasks of older incarnations in this JVM. After that, `are_used` reports all that have a lane."""
-    _jvm(context).org.falkirk.Lanes.refuseBefore(key(context.home.identity, region), incarnation)
+    _jvm(context).org.falkirk.Lanes.refuseBefore(lanes_key(context.home.identity, region), incarnation)
 
 
-def close(context: Context, region: str) -> None:
+def close_lanes(context: Context, region: str) -> None:
     """Send all records in the lanes of a region in this JVM, and close them. Blocks while the broker is unreachable."""
-    _jvm(context).org.falkirk.Lanes.close(key(context.home.identity, region))
+    _jvm(context).org.falkirk.Lanes.close(lanes_key(context.home.identity, region))
 
 
 def _jvm(context: Context) -> Any:

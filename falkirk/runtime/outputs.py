@@ -25,13 +25,13 @@ from falkirk.kafka.tail import OwnRecord, OwnRecords, Tail, tail_of
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Storage
-from falkirk.runtime.lanes import fenced_incarnations, is_fenced, of_jobs, of_letters
+from falkirk.runtime.lanes import fenced_incarnations, has_lanes, of_jobs, of_letters
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
 from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
 from falkirk.theory.offsets import offsets_from_json, offsets_to_json, within
-from falkirk.theory.positions import TailPosition, choose
+from falkirk.theory.positions import TailPosition, choose_position
 from falkirk.theory.stamp import Stamp
 
 log = logging.getLogger("falkirk")
@@ -157,7 +157,7 @@ def last_records(place: Storage, topic: str, ends: Offsets) -> Iterator[tuple[in
     Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
     """
     begin = _beginning(place, topic, ends)
-    found, foreign = last_own(place, topic, begin, ends, committed=is_fenced(place, of_jobs(topic)))
+    found, foreign = last_own(place, topic, begin, ends, committed=has_lanes(place, of_jobs(topic)))
     place.note_foreign(topic, foreign)
     for partition, (_, header) in found.items():
         yield partition, stamp_of(header.numbers)
@@ -193,7 +193,7 @@ def own_back_to(
     """
     verifier, begin, last, step = place.verifier(topic), _beginning(place, topic, ends), dict(ends), 10
     found: dict[int, list[Stamp]] = {p: [] for p in ends}
-    committed = is_fenced(place, of_jobs(topic))
+    committed = has_lanes(place, of_jobs(topic))
     while any(last[p] > begin[p] for p in last):
         first = {p: Offset(max(begin[p], o - step)) for p, o in last.items()}
         behind: dict[int, list[Stamp]] = {p: [] for p in ends}
@@ -270,7 +270,9 @@ def refuse_truncated(
 def newest_serving(tails: Iterable[TailRecord], restored: BatchId) -> TailRecord:
     """Return the newest recorded position from which a restore of this checkpoint can read. Raises: as `choose`."""
     by_commit = {t.valid_from_commit: t for t in tails}
-    return by_commit[choose([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit]
+    return by_commit[
+        choose_position([TailPosition(valid_from_commit=v) for v in by_commit], restored).valid_from_commit
+    ]
 
 
 class Outputs:

@@ -24,7 +24,7 @@ from falkirk.theory.ids import LogId, Offset
 log = logging.getLogger("falkirk")
 
 #: How long to wait for the brokers.
-TIMEOUT_S = 10
+_TIMEOUT_S = 10
 
 #: Kafka's errors of reads and requests, which don't affect sent records. After any other error, the accepted records
 #: need not be a prefix of the sent ones.
@@ -71,7 +71,7 @@ def _epochs(session: SparkSession, options: Mapping[str, str], wanted: Sequence[
         listed = jvm.java.util.ArrayList()
         for place in places:
             listed.add(place)
-        found = admin.describeProducers(listed).all().get(TIMEOUT_S, jvm.java.util.concurrent.TimeUnit.SECONDS)
+        found = admin.describeProducers(listed).all().get(_TIMEOUT_S, jvm.java.util.concurrent.TimeUnit.SECONDS)
         return [[int(p.producerEpoch()) for p in found.get(place).activeProducers()] for place in places]
     finally:
         admin.close(jvm.java.time.Duration.ofSeconds(0))

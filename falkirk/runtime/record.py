@@ -18,7 +18,7 @@ from falkirk.errors.conditions.runtime import (
     PARTITIONS_CHANGED,
 )
 from falkirk.kafka.topics import Topics
-from falkirk.plan.batch import SENDS, STATE
+from falkirk.plan.batch import SENDS, STATE_PART
 from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
 from falkirk.plan.unit import Unit
@@ -33,7 +33,7 @@ log = logging.getLogger("falkirk")
 _LOOKED_BACK = 100
 
 
-def record_of(region: Region, context: Context, output: Mapping[LogId, OutputTopic], folder: Path) -> RegionRecord:
+def region_record(region: Region, context: Context, output: Mapping[LogId, OutputTopic], folder: Path) -> RegionRecord:
     """Return the record of a region; make it before the first start, and compare it at each later start."""
     store, topics = context.home.store, context.topics
     sources = [each.topic for each in region.sources]
@@ -125,8 +125,9 @@ _COMPUTED_AT_LOAD = (
 #: The kind of decision with the parts of a fingerprint that were not recorded when the home was made.
 _PARTS = "fingerprint"
 
-#: The digest of an iteration's program as earlier versions recorded it. It missed changes.
-_EARLIER_PROGRAM = re.compile(r"; program [0-9a-f]{16}(?=;|$)")
+#: The digest of an iteration's program as earlier versions recorded it. The first one missed changes, and the second
+#: one named the files of its loops otherwise.
+_EARLIER_PROGRAM = re.compile(r"; program (2:)?[0-9a-f]{16}(?=;|$)")
 
 
 def _refuse_earlier_program(region: Unit, record: RegionRecord) -> None:
@@ -134,8 +135,8 @@ def _refuse_earlier_program(region: Unit, record: RegionRecord) -> None:
 
     Raises: HomeError: `HOME_VERSION`.
     """
-    if _EARLIER_PROGRAM.search(record.fingerprint.get(STATE, "")):
-        raise HOME_VERSION_ITERATION.error(where=region.where, found=1, processor=region.name)
+    if _EARLIER_PROGRAM.search(record.fingerprint.get(STATE_PART, "")):
+        raise HOME_VERSION_ITERATION.error(where=region.where, processor=region.name)
 
 
 def _fits(name: str, before: str | None, now: str) -> bool:

@@ -117,7 +117,7 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
         "*",
         value.alias("__value"),
         *([text.alias("__text")] if _text_of(region) == "__text" else []),
-        key_of(() if region.hop is not None else region.output.keys).cast("binary").alias("__key"),
+        record_key(() if region.hop is not None else region.output.keys).cast("binary").alias("__key"),
         _partition(region, release).alias("__partition"),
         state.alias("__state"),
     )
@@ -164,7 +164,7 @@ def encoded(columns: Sequence[str], to: Kafka) -> tuple[Column, Column, Column]:
     return wire.prefixed(value, to), text, F.concat(F.lit(NOT_WRITTEN), reason)
 
 
-def key_of(keys: Sequence[str]) -> Column:
+def record_key(keys: Sequence[str]) -> Column:
     """Return a record's key as text: the value of its only key column, or several as JSON; null without any."""
     if not keys:
         return F.lit(None).cast("string")
@@ -172,7 +172,7 @@ def key_of(keys: Sequence[str]) -> Column:
     return parts[0].cast("string") if len(parts) == 1 else F.to_json(F.struct(*parts), JSON_OPTIONS)
 
 
-def partition_of(parts: Sequence[Column], partitions: int) -> Column:
+def record_partition(parts: Sequence[Column], partitions: int) -> Column:
     """Return the partition of a record from the columns that decide it, such as its key."""
     return F.pmod(F.hash(*parts), F.lit(partitions))
 
@@ -191,7 +191,7 @@ def _partition(region: Region, release: IncarnationConstants) -> Column:
     """Return the output partition. It is a function of the record, so that a replay uses the same channel."""
     keys = [key_column(key) for key in region.hop.keys] if region.hop else [F.col(f"`{k}`") for k in region.output.keys]
     if keys:
-        return partition_of(keys, release.main.partitions)
+        return record_partition(keys, release.main.partitions)
     place = F.spark_partition_id() if region.stateful else F.col(f"{STAMP}.partition")
     return F.pmod(place, F.lit(release.main.partitions))
 

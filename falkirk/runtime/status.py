@@ -4,7 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from falkirk.errors import FalkirkError
+from falkirk.theory.ids import Incarnation
 
+#: The incarnation of a region that has not started.
+NO_INCARNATION = Incarnation(0)
 #: The environment variable with the file descriptor of the pipe that leads to the coordinator's terminal.
 CONSOLE = "FALKIRK_CONSOLE"
 #: How the detail of a processor begins that waits for a broker or a store. The name of either follows, and a colon.
@@ -28,7 +31,7 @@ class RegionStatus:
 
     name: str
     state: str = "starting"
-    incarnation: int = 0
+    incarnation: Incarnation = NO_INCARNATION
     restarts: int = 0
     suppressed: int = 0
     dead_letters: int = 0

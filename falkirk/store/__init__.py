@@ -28,7 +28,6 @@ from falkirk.store.values import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
-    LowWatermark,
     Recovery,
     RecoveryState,
     RegionRecord,
@@ -37,7 +36,6 @@ from falkirk.store.values import (
     RequestState,
     TailRecord,
     VoidedRange,
-    WatermarkKind,
 )
 
 __all__ = [
@@ -46,7 +44,6 @@ __all__ = [
     "Decision",
     "ForgottenEpochs",
     "Lease",
-    "LowWatermark",
     "Recovery",
     "RecoveryState",
     "RegionRecord",
@@ -57,7 +54,6 @@ __all__ = [
     "TailRecord",
     "VoidedRange",
     "Waiting",
-    "WatermarkKind",
 ]
 
 

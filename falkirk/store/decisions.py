@@ -11,9 +11,9 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.store import DECISION_CONTRADICTED
 from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
-from falkirk.store.tables import checkpoints, decisions, regions, voids, watermarks
-from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, LowWatermark, WatermarkKind, dump, load
-from falkirk.theory.ids import EpochNumber, LogId
+from falkirk.store.tables import checkpoints, decisions, regions, retained, voids
+from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, dump, load
+from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -155,24 +155,17 @@ class DecisionStore(Part):
         known = self.decision(_FORGOTTEN, name, 0)
         return None if known is None else ForgottenEpochs(**known.content)
 
-    def set_watermark(self, processor: str, kind: WatermarkKind, frontier: object) -> None:
-        """Record the present low watermark of a processor, and delete the previous one."""
-        text = dump(frontier)
-        same = (watermarks.c.processor == processor) & (watermarks.c.kind == kind)
+    def retain_from(self, processor: str, point: PointNumber) -> None:
+        """Record the oldest checkpoint of a processor that is kept, in place of the former record."""
         with self._writing() as db:
-            db.execute(watermarks.delete().where(same))
-            db.execute(
-                watermarks.insert().values(processor=processor, kind=kind, frontier=text, at_s=self._clock()),
-            )
+            db.execute(retained.delete().where(retained.c.processor == processor))
+            db.execute(retained.insert().values(processor=processor, point=point))
 
-    def watermarks(self) -> tuple[LowWatermark, ...]:
-        """Return the last watermarks of all processors, sorted by processor and kind."""
+    def retained_from(self, processor: str) -> PointNumber | None:
+        """Return what `retain_from` has recorded; None: nothing was collected yet."""
         with self._reading() as db:
-            found = [
-                LowWatermark(processor=row.processor, kind=row.kind, frontier=load(row.frontier), at_s=row.at_s)
-                for row in db.execute(sql.select(watermarks))
-            ]
-        return tuple(sorted(found, key=lambda watermark: (watermark.processor, watermark.kind)))
+            found = db.execute(sql.select(retained.c.point).where(retained.c.processor == processor)).scalar()
+        return None if found is None else PointNumber(found)
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
         return DECISION_CONTRADICTED.error(

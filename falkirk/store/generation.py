@@ -26,7 +26,7 @@ def take_next(db: sql.Connection, holder: str) -> int:
     return number
 
 
-def require(db: sql.Connection, generation: int, where: object) -> None:
+def check_generation(db: sql.Connection, generation: int, where: object) -> None:
     """Refuse an owner whose generation is not the present one.
 
     Raises: StoreError: `HOME_TAKEN_OVER`, with the `generation` of the caller, the `present` one and its `holder`.

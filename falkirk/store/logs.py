@@ -7,6 +7,7 @@ from falkirk.store.part import Part
 from falkirk.store.tables import decisions, incarnations, releases, voids
 from falkirk.store.values import Release, VoidedRange, dump_positions, load_positions
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, Positions
+from falkirk.theory.offsets import merged_ranges
 
 #: The kind of decision with the ends of a topic after the last release to it.
 _END = "end"
@@ -22,7 +23,7 @@ class LogStore(Part):
             lambda: sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic),
             lambda row: (int(row[0]), Offset(row[1]), Offset(row[2])),
         )
-        return _merged(sorted(rows))
+        return tuple(VoidedRange(partition=p, first=f, last_exclusive=e) for p, f, e in merged_ranges(rows))
 
     def fences(self, topic: LogId) -> tuple[tuple[Incarnation, Offsets], ...]:
         """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
@@ -76,7 +77,6 @@ class LogStore(Part):
         with self._reading() as db:
             found = [
                 Release(
-                    sink=row.sink,
                     topic=LogId(row.topic),
                     partition=row.partition,
                     released_exclusive=Offset(row.released_exclusive),
@@ -110,13 +110,3 @@ def record_void(
     same = sql.and_(*[voids.c[name] == value for name, value in row.items()])
     if first < last_exclusive and db.execute(sql.select(voids).where(same)).first() is None:
         db.execute(voids.insert().values(**row, recovery=recovery))
-
-
-def _merged(ranges: list[tuple[int, Offset, Offset]]) -> tuple[VoidedRange, ...]:
-    merged: list[tuple[int, Offset, Offset]] = []
-    for partition, first, last in ranges:
-        if merged and merged[-1][0] == partition and first <= merged[-1][2]:
-            merged[-1] = (partition, merged[-1][1], max(merged[-1][2], last))
-        else:
-            merged.append((partition, first, last))
-    return tuple(VoidedRange(partition=p, first=f, last_exclusive=e) for p, f, e in merged)

@@ -58,8 +58,21 @@ _VERSION_2 = (
         state VARCHAR NOT NULL, answer VARCHAR, PRIMARY KEY (request))""",
     "UPDATE meta SET value = '2' WHERE name = 'schema'",
 )
+_VERSION_3 = (
+    "CREATE TABLE retained (processor VARCHAR NOT NULL, point BIGINT NOT NULL, PRIMARY KEY (processor))",
+    "INSERT INTO retained (processor, point) SELECT processor, CAST(frontier AS BIGINT) FROM watermarks",
+    "DROP TABLE watermarks",
+    "ALTER TABLE requests RENAME TO requests_2",
+    """CREATE TABLE requests (
+        request BIGINT NOT NULL, kind VARCHAR NOT NULL, arguments VARCHAR NOT NULL, state VARCHAR NOT NULL,
+        answer VARCHAR, PRIMARY KEY (request))""",
+    """INSERT INTO requests (request, kind, arguments, state, answer)
+        SELECT request, kind, arguments, state, answer FROM requests_2""",
+    "DROP TABLE requests_2",
+    "UPDATE meta SET value = '3' WHERE name = 'schema'",
+)
 #: The statements that turn version n into version n + 1, for n = 0 (no tables), 1, …
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def open_store(database: Database, *, must_exist: bool) -> None:

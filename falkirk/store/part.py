@@ -9,7 +9,7 @@ import sqlalchemy as sql
 from falkirk.store import generation
 from falkirk.store.engine import Database
 
-Value = TypeVar("Value")
+_Value = TypeVar("_Value")
 
 
 class Part:
@@ -28,8 +28,8 @@ class Part:
         return self._database.transaction(writes=False)
 
     def _rows(
-        self, question: Hashable, query: Callable[[], sql.Select[Any]], made: Callable[[Any], Value]
-    ) -> tuple[Value, ...]:
+        self, question: Hashable, query: Callable[[], sql.Select[Any]], made: Callable[[Any], _Value]
+    ) -> tuple[_Value, ...]:
         """Return the rows of a query as values, from memory if nobody has committed anything since it was last asked.
 
         Every batch asks the same questions many times a second, and almost always nothing has changed.
@@ -58,7 +58,7 @@ class Part:
         """
         with self._database.transaction(writes=True) as db:
             if self.generation is not None:
-                generation.require(db, self.generation, self._database.where)
+                generation.check_generation(db, self.generation, self._database.where)
             yield db
 
     def await_writers(self) -> None:
@@ -91,4 +91,4 @@ class Part:
         """
         if self.generation is not None:
             with self._reading() as db:
-                generation.require(db, self.generation, self._database.where)
+                generation.check_generation(db, self.generation, self._database.where)

@@ -21,11 +21,7 @@ class RequestStore(Part):
         text = dump(arguments)
         with self._writing() as db:
             number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
-            db.execute(
-                requests.insert().values(
-                    request=number, kind=kind, arguments=text, made_at_s=self._clock(), state="open"
-                )
-            )
+            db.execute(requests.insert().values(request=number, kind=kind, arguments=text, state="open"))
         return number
 
     def take_request(self, kind: str) -> Request | None:
@@ -85,7 +81,6 @@ def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:
         request=row.request,
         kind=row.kind,
         arguments=load(row.arguments),
-        made_at_s=row.made_at_s,
         state=state,  # type: ignore[arg-type]  # only these methods write it
         answer=None if row.answer is None else load(row.answer),
     )

@@ -7,7 +7,7 @@ Kafka's offsets do. A PostgreSQL store has these tables in a schema of the appli
 import sqlalchemy as sql
 
 #: Version of the tables below. An older store is migrated, a newer one refused.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 metadata = sql.MetaData()
 
@@ -99,13 +99,11 @@ recoveries = sql.Table(
     _time("begun_at_s"),
     _time("ended_at_s", optional=True),
 )
-watermarks = sql.Table(
-    "watermarks",
+retained = sql.Table(
+    "retained",
     metadata,
     _text("processor", key=True),
-    _text("kind", key=True),
-    _text("frontier"),
-    _time("at_s"),
+    _number("point"),
 )
 releases = sql.Table(
     "releases",
@@ -121,7 +119,6 @@ requests = sql.Table(
     _number("request", key=True),
     _text("kind"),
     _text("arguments"),
-    _time("made_at_s"),
     _text("state"),
     _text("answer", optional=True),
 )

@@ -13,7 +13,6 @@ from falkirk.theory.offsets import positions_from_json, positions_to_json
 Marked = tuple[Positions, Positions]
 """How much of its inputs a region had read, and how much it had sent by then."""
 RecoveryState = Literal["decided", "restored", "done"]
-WatermarkKind = Literal["retained"]
 RequestState = Literal["open", "taken", "done", "failed"]
 
 
@@ -166,20 +165,9 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LowWatermark:
-    """The last low watermark of a processor: `retained`, up to which is collected."""
-
-    processor: str
-    kind: WatermarkKind
-    frontier: Any
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """How far a held log's partition has been copied out to a sink."""
+    """How far a held log's partition has been copied out to its sink."""
 
-    sink: str
     topic: LogId
     partition: int
     released_exclusive: Offset
@@ -192,6 +180,5 @@ class Request:
     request: int
     kind: str
     arguments: Any
-    made_at_s: float
     state: RequestState
     answer: Any

@@ -72,7 +72,7 @@ def write_atomically(file: Path, text: str) -> None:
     sync_folder(file.parent)
 
 
-def check(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
+def check_files(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:
     """Check that the files of a manifest are unchanged. Args: contents: check checksums too, not only sizes.
 
     Raises: HomeError: `STATE_DAMAGED`, with the file.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from falkirk.system.data import DataPath, Manifest, is_hidden
-from falkirk.system.durable import check, make_folder, sync, write_atomically
+from falkirk.system.durable import check_files, make_folder, sync, write_atomically
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -75,7 +75,7 @@ class LocalData(DataPath):
 
     def check(self, manifest: Manifest, *, contents: bool = True) -> "LocalData":
         """See DataPath."""
-        check(self.local, manifest, contents=contents)
+        check_files(self.local, manifest, contents=contents)
         return self
 
     def arrow(self) -> "tuple[FileSystem, list[str]]":

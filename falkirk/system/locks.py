@@ -18,7 +18,7 @@ OWNER, HOST = "lock", "host.lock"
 _VISITS = " visits"
 _SAID_BYTES = 1_000
 #: `is_held` shares a lock for an instant, so a lock counts as held only if it can't be taken for this long.
-_LOOK_S, _LOOKS = 0.02, 10
+_POLL_S, _POLLS = 0.02, 10
 
 
 def hold(home: Path, name: str, says: str) -> int:
@@ -33,7 +33,7 @@ def hold(home: Path, name: str, says: str) -> int:
                 holder = said(lock).removesuffix(_VISITS)
                 raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
             if is_present(lock, home, name):
-                note(lock, says)
+                write_holder(lock, says)
                 return lock
         except BaseException:
             os.close(lock)
@@ -51,7 +51,7 @@ def open_lock(home: Path, name: str) -> int:
     return os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def take(lock: int) -> bool:
+def try_lock(lock: int) -> bool:
     """Take a lock unless another process holds it; return whether it was taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +60,7 @@ def take(lock: int) -> bool:
     return True
 
 
-def note(lock: int, says: str) -> None:
+def write_holder(lock: int, says: str) -> None:
     """Write the holder of a lock into its file."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, says.encode(), 0)
@@ -89,7 +89,7 @@ def replace(home: Path, name: str, says: str) -> int:
     lock, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=home)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        note(lock, says)
+        write_holder(lock, says)
         os.replace(temporary, home / name)
     except BaseException:
         os.close(lock)
@@ -100,11 +100,11 @@ def replace(home: Path, name: str, says: str) -> int:
 
 def take_soon(lock: int) -> bool:
     """Take a lock, if necessary after processes that only test it; return whether this process has it now."""
-    for _ in range(_LOOKS):
-        if take(lock):
+    for _ in range(_POLLS):
+        if try_lock(lock):
             return True
-        time.sleep(_LOOK_S)
-    return take(lock)
+        time.sleep(_POLL_S)
+    return try_lock(lock)
 
 
 def is_held(home: Path, name: str) -> bool:

@@ -27,7 +27,7 @@ from falkirk.system.durable import END_BYTES, damaged
 from falkirk.system.stored import parse_json
 
 #: The file with the manifest of a complete folder, and the file in which a Spark job names the files that it wrote.
-COMPLETE, WRITTEN = "_complete.json", "_written.json"
+COMPLETE_FILE, WRITTEN = "_complete.json", "_written.json"
 #: The pauses between the tries of a request.
 _PAUSES_S = (0.1, 0.5)
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class ObjectData(DataPath):
 
     def exists(self) -> bool:
         """See DataPath. A folder without its manifest is not complete."""
-        found = self._ask(lambda: self._system.get_file_info([self.key, f"{self.key}/{COMPLETE}"]))
+        found = self._ask(lambda: self._system.get_file_info([self.key, f"{self.key}/{COMPLETE_FILE}"]))
         return any(each.type is FileType.File for each in found)
 
     def make(self) -> None:
@@ -138,9 +138,9 @@ class ObjectData(DataPath):
 
     def sync(self) -> Manifest:
         """See DataPath. The objects are durable already. Raises: HomeError: `STATE_DAMAGED`: one is missing."""
-        known = {n: s for n, s in self.files().items() if n.rpartition("/")[2] not in (COMPLETE, WRITTEN)}
+        known = {n: s for n, s in self.files().items() if n.rpartition("/")[2] not in (COMPLETE_FILE, WRITTEN)}
         found = {name: [size, self._checksum(name, size)] for name, size in known.items()}
-        (self / COMPLETE).write_text(json.dumps({"files": found}))
+        (self / COMPLETE_FILE).write_text(json.dumps({"files": found}))
         return found
 
     def check(self, manifest: Manifest, *, contents: bool = True) -> "ObjectData":
@@ -167,8 +167,8 @@ class ObjectData(DataPath):
 
     def remove(self) -> None:
         """See DataPath. The manifest goes first, so that a reader finds a complete folder or none."""
-        known = {*self.files(), *self._manifest()} - {COMPLETE}
-        self._delete(COMPLETE)
+        known = {*self.files(), *self._manifest()} - {COMPLETE_FILE}
+        self._delete(COMPLETE_FILE)
         for name in sorted(known - set(self._listed())):  # a listing that lags does not show them
             self._delete(name)
         with suppress(FileNotFoundError):
@@ -180,7 +180,7 @@ class ObjectData(DataPath):
 
     def _manifest(self) -> list[str]:
         try:
-            return [str(name) for name in parse_json((self / COMPLETE).read_text())["files"]]
+            return [str(name) for name in parse_json((self / COMPLETE_FILE).read_text())["files"]]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return []
 

@@ -61,7 +61,7 @@ def require_ours(path: Path) -> os.stat_result:
     raise FOLDER_NOT_OURS.error(where=path, path=str(path), owner=found.st_uid, user=user)
 
 
-def publish(path: Path) -> None:
+def make_readable(path: Path) -> None:
     """Give a file, or a folder and its content, the permissions of the shell's umask, so that others can read it."""
     given = os.environ.get(UMASK_VARIABLE, "")
     if not given or set(given) - set("01234567"):

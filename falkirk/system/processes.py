@@ -23,7 +23,7 @@ def began(pid: int) -> str:
         return repr(psutil.Process(pid).create_time())
 
 
-def find(pid: int, since: str) -> psutil.Process | None:
+def find_process(pid: int, since: str) -> psutil.Process | None:
     """Return a process if it is alive and started at this time, otherwise None. Args: since: from `began`."""
     if not isinstance(pid, int) or not 0 < pid < 1 << 31:  # a damaged file may contain such a number
         return None

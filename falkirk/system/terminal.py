@@ -21,7 +21,7 @@ from rich.text import Text
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Return text without control characters except line ends and tabs; lone surrogates become `?`."""
     if text.isascii() and text.isprintable():
         return text
@@ -31,7 +31,7 @@ def plain(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Return text on one line, cleaned as by `plain`: line ends and tabs become `\\n` and `\\t`."""
-    return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+    return plain_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def stderr_is_terminal() -> bool:
@@ -46,7 +46,7 @@ class _TextFormatter(logging.Formatter):
     """Formats a log record as text alone."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return plain(super().format(record))
+        return plain_text(super().format(record))
 
 
 def log_as_text() -> None:
@@ -65,7 +65,7 @@ class Terminal(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return the segments to show; all printed output passes this method."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+            yield segment if segment.control else Segment(plain_text(segment.text), segment.style)
 
     def status(self, status: RenderableType, **options: Any) -> "_Status":
         """Return a status line, for use as a context manager."""

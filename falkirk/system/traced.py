@@ -24,7 +24,7 @@ from typing import Any
 
 from falkirk.errors import FalkirkError
 
-Value = str | int | float | bool
+_Value = str | int | float | bool
 #: A host publishes a span for this time, and at most so many at once.
 KEPT_S, KEPT_MAX = 10.0, 200
 #: A span has at most so many steps. Further ones are not recorded.
@@ -41,11 +41,11 @@ class Span:
     began_s: float
     took_s: float = 0.0
     error: str = ""
-    attributes: dict[str, Value] = field(default_factory=dict)
+    attributes: dict[str, _Value] = field(default_factory=dict)
     steps: list["Span"] = field(default_factory=list)
     began_at_s: float = field(default_factory=time.monotonic)
 
-    def note(self, **attributes: Value) -> None:
+    def note(self, **attributes: _Value) -> None:
         """Add attributes."""
         self.attributes |= {k: v[:_TEXT_MAX] if isinstance(v, str) else v for k, v in attributes.items()}
 
@@ -67,7 +67,7 @@ class _NoSpan(Span):
 
     __slots__ = ()
 
-    def note(self, **attributes: Value) -> None:
+    def note(self, **attributes: _Value) -> None:
         """See Span."""
 
 
@@ -101,7 +101,7 @@ def _recorded(span: Span) -> Iterator[Span]:
         _current.reset(token)
 
 
-def step(name: str, **attributes: Value) -> contextlib.AbstractContextManager[Span]:
+def step(name: str, **attributes: _Value) -> contextlib.AbstractContextManager[Span]:
     """Record a part of the span that this thread records. Without one, do nothing."""
     whole = _current.get()
     if whole is None or len(whole.steps) >= STEPS_MAX:
@@ -112,7 +112,7 @@ def step(name: str, **attributes: Value) -> contextlib.AbstractContextManager[Sp
     return _recorded(part)
 
 
-def note(**attributes: Value) -> None:
+def add_attributes(**attributes: _Value) -> None:
     """Add attributes to the span that this thread records. Without one, do nothing."""
     if (span := _current.get()) is not None:
         span.note(**attributes)
@@ -133,7 +133,7 @@ class Recorder:
         self._count = 0
 
     def span(
-        self, name: str, *, began_s: float | None = None, **attributes: Value
+        self, name: str, *, began_s: float | None = None, **attributes: _Value
     ) -> contextlib.AbstractContextManager[Span]:
         """Record a span. If this thread records one already, it becomes a step of it.
 
@@ -144,7 +144,7 @@ class Recorder:
         return self._span(name, time.time() if began_s is None else began_s, attributes)
 
     @contextlib.contextmanager
-    def _span(self, name: str, began_s: float, attributes: dict[str, Value]) -> Iterator[Span]:
+    def _span(self, name: str, began_s: float, attributes: dict[str, _Value]) -> Iterator[Span]:
         if _current.get() is not None:
             with step(name, **attributes) as part:
                 yield part

@@ -11,9 +11,8 @@ from falkirk.theory.metadata import Metadata
 
 
 class Constraint(IntEnum):
-    """The constraints; their numbers follow THEORY's restatement of §3.5."""
+    """The constraints that the solver asks for. Constraint 1 (f is complete) is not one: checkpoints keep it."""
 
-    COMPLETE = 1
     DISCARDED = 2
     DELIVERED = 3
     NOTIFIED = 4

@@ -55,20 +55,20 @@ class Moment:
     content: Hashable
 
 
-def merged(moments: Sequence[Moment]) -> tuple[range, ...]:
+def moment_groups(moments: Sequence[Moment]) -> tuple[range, ...]:
     """Return the groups of points with nothing in between, oldest first, as ranges of indexes."""
     starts = [i for i, m in enumerate(moments) if i == 0 or m.content != moments[i - 1].content]
     return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(moments)], strict=True))
 
 
-def kept(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
+def points_to_keep(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
     """Return the indexes of the points to keep, ascending. The newest is always one of them.
 
     Of each group the first and the last point stay: they say since when and until when nothing happened.
 
     Args: moments: oldest first. now_s: the time of the newest point there is, by default the last one of these.
     """
-    groups = merged(moments)
+    groups = moment_groups(moments)
     if not groups:
         return ()
     newest = len(moments) - 1

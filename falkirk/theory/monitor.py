@@ -22,7 +22,7 @@ from falkirk.errors.conditions.theory import NO_CHECKPOINTS, NO_MARKS
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.graph import Edge, Graph
 from falkirk.theory.metadata import Anywhere, Available, Metadata
-from falkirk.theory.rollback import Refusal, Variable, settle, solve
+from falkirk.theory.rollback import Refusal, Variable, lower_until_stable, solve
 
 
 class Monitor:
@@ -110,7 +110,7 @@ class Monitor:
         before = {v.processor: solution.frontier(v) for v in free if not v.notification}
         for variable in free:
             solution.start(variable)
-        settle(solution, free)
+        lower_until_stable(solution, free)
         return tuple(name for name, frontier in before.items() if self.low_watermark(name) != frontier)
 
     def _drop(self, roots: list[Refusal]) -> dict[Variable, None]:

@@ -165,7 +165,7 @@ class Choice:
         }
 
 
-def choose(
+def choose_interval(
     goal_s: float, known: Measurements, *, standby: bool, least_s: float = LEAST_S, greatest_s: float = GREATEST_S
 ) -> Choice:
     """Return the interval for an objective. Args: standby: one is kept. least_s, greatest_s: bounds of the interval."""

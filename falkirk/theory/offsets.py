@@ -6,11 +6,16 @@ A frontier says the same of a whole application: `OffsetFrontier.before` and `Of
     {'pages': {0: 7}}
     >>> within({0: Offset(2), 1: Offset(9)}, oldest={0: Offset(3), 1: Offset(0)}, ends={0: Offset(8), 1: Offset(5)})
     {0: 3, 1: 5}
+    >>> merged_ranges([(0, Offset(7), Offset(9)), (0, Offset(2), Offset(7)), (1, Offset(9), Offset(10))])
+    [(0, 2, 9), (1, 9, 10)]
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from falkirk.theory.ids import LogId, Offset, Offsets, Positions
+
+PartitionRange = tuple[int, Offset, Offset]
+"""Records of a partition: (partition, first, last exclusive)."""
 
 
 def within(first: Mapping[int, Offset], oldest: Mapping[int, Offset], ends: Mapping[int, Offset]) -> Offsets:
@@ -20,6 +25,17 @@ def within(first: Mapping[int, Offset], oldest: Mapping[int, Offset], ends: Mapp
     """
     start = Offset(0)
     return {p: min(max(first.get(p, start), oldest.get(p, start)), end) for p, end in ends.items()}
+
+
+def merged_ranges(ranges: Iterable[PartitionRange], *, gap: int = 0) -> list[PartitionRange]:
+    """Return the ranges in order. Ranges that overlap, touch, or have at most `gap` records between them become one."""
+    merged: list[PartitionRange] = []
+    for partition, first, last in sorted(ranges):
+        if merged and merged[-1][0] == partition and first <= merged[-1][2] + gap:
+            merged[-1] = (partition, merged[-1][1], max(merged[-1][2], last))
+        else:
+            merged.append((partition, first, last))
+    return merged
 
 
 def offsets_to_json(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -93,7 +93,7 @@ class Reached(Generic[T]):
         return None
 
 
-def choose(positions: Iterable[TailPosition], restored_commit: BatchId) -> TailPosition:
+def choose_position(positions: Iterable[TailPosition], restored_commit: BatchId) -> TailPosition:
     """Return the newest position that serves a restore to `restored_commit` (-1: from the beginning).
 
     Raises: UnrecoverableError: `TAIL_POSITION_MISSING`.

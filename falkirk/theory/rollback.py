@@ -312,7 +312,9 @@ class Rollback:
             older.therefore.add(refusal)
 
 
-def settle(rollback: Rollback, variables: Iterable[Variable], first: Iterable[Variable] | None = None) -> None:
+def lower_until_stable(
+    rollback: Rollback, variables: Iterable[Variable], first: Iterable[Variable] | None = None
+) -> None:
     """Lower these variables, and those among them that a change affects, until nothing changes. Others stay.
 
     Args: first: those for which less is available than before. None: any of them may have to go back.
@@ -339,7 +341,7 @@ def solve(graph: Graph, available: Mapping[str, Available]) -> Rollback:
         rollback = Rollback(graph, available)
         for variable in rollback.variables:
             rollback.start(variable)
-        settle(rollback, rollback.variables)
+        lower_until_stable(rollback, rollback.variables)
         return rollback
 
 

@@ -33,7 +33,7 @@ spark.io.encryption.enabled true
 
 def spark_class() -> list[str]:
     """Return the command of `spark-class`, with our class archive, and without the JVM that makes up the command."""
-    java, classes = find_java(), os.pathsep.join(map(str, archive.class_path("spark")))
+    java, classes = find_java(), os.pathsep.join(map(str, archive.archive_class_path("spark")))
     return [java.command, *_JVM, *archive.options("spark", java), "-cp", classes]
 
 

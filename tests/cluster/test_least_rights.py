@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from falkirk.check import Guarantee, bounds_now, read_topic
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.commands.redrive import send_again
@@ -228,7 +228,7 @@ def test_peek_and_why(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPa
         place = Storage(home=past.home, connection=connection)
         records = TopicRecords(place)
         assert len(records.last(past.counts, 2)) == 2
-        origins = Origins(past.app, shape_of(past.home.path), place, records, limit=5, look=5)
+        origins = Origins(past.app, recorded_shape(past.home.path), place, records, limit=5, look=5)
         (read,) = origins.explain(EpochPlace(batch="batch", epoch=EpochNumber(1)))["origin"]["reads"]
         assert read["records"], "input records"
 

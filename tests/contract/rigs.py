@@ -13,7 +13,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shape import shape_of
+from falkirk.plan.shape import planned_shape
 from falkirk.plan.topics import prepare_topics
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import LogsPort, RegionPort
@@ -114,7 +114,7 @@ class LiveRig:
         self.store = context.home.store
         self.source, self.output = plan.regions[0].source.topic.topic, plan.regions[0].output.topic
         self.sink = wire.topic("outside")
-        shape = shape_of(plan, context.topics)
+        shape = planned_shape(plan, context.topics)
         self.layout = Layout(
             stages=shape.layout.stages,
             partitions={**shape.layout.partitions, self.sink: 2},

@@ -28,7 +28,7 @@ def keep_contract(out: Place, spark: "SparkSession", monkeypatch: pytest.MonkeyP
         assert target.delivered() == (None if is_topic else number), "the sink says which epochs it has"
 
     has(out.make(), 0)
-    assert out.make().seen() == 0
+    assert out.make().visible() == 0
 
     # The sink has an epoch once, even if it is delivered again.
     first = out.make()
@@ -47,7 +47,7 @@ def keep_contract(out: Place, spark: "SparkSession", monkeypatch: pytest.MonkeyP
     again.deliver(1, epoch(spark, 1))
     has(again, 2)
     assert sorted(out.read()) == ids(0, 1), "the next try makes an epoch whole"
-    assert out.make().seen() == 2
+    assert out.make().visible() == 2
 
     # Epoch 2 was cancelled, and epoch 4 has no rows.
     out.make().deliver(3, epoch(spark, 3))

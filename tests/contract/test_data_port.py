@@ -14,7 +14,7 @@ from falkirk.store import Store
 from falkirk.system import object_data
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
-from falkirk.system.object_data import COMPLETE, WRITTEN, ObjectData
+from falkirk.system.object_data import COMPLETE_FILE, WRITTEN, ObjectData
 from falkirk.theory.ids import LogId, Offset
 from tests.objects import BUCKET, ObjectStore
 from tests.support import outcome
@@ -253,5 +253,5 @@ def test_a_folder_without_its_manifest_is_not_complete(remote: ObjectData) -> No
     job(remote / "0-aa", "part-0.parquet")
     assert not (remote / "0-aa").exists()
     (remote / "0-aa").sync()
-    assert (remote / "0-aa" / COMPLETE).exists()
+    assert (remote / "0-aa" / COMPLETE_FILE).exists()
     assert (remote / "0-aa").exists()

@@ -21,7 +21,7 @@ from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.single_task import ALONE_MAX
-from falkirk.differential.state import State
+from falkirk.differential.state import LoopState
 
 Row = tuple[Any, ...]
 Edge = tuple[int, int]
@@ -114,7 +114,7 @@ class Changing:
         self.session, self._folder, self._program = session, folder, program
         self._partitions, self._numbers = partitions, count()
         self._likes = {name: session.createDataFrame([], ddl) for name, ddl in sources.items()}
-        self.state = State()
+        self.state = LoopState()
         self.put: dict[str, Rows] = {name: Counter() for name in sources}
         self.result: Rows = Counter()
         self.flow = self.fresh()

@@ -71,7 +71,7 @@ class Gate:
     def progress(self, *, acknowledged: bool = False) -> None:
         """Say that all is accepted that is in the topic now."""
         ends = self.wire.topics.end_positions(self.requests)
-        self.line.take(Progress(accepted=ends, acknowledged=ends if acknowledged else {}))
+        self.line.update(Progress(accepted=ends, acknowledged=ends if acknowledged else {}))
 
     def close(self) -> None:
         if self._loop.is_closed():

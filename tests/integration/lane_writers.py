@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.check import TopicRecord, read_topic
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.fencing import take
+from falkirk.kafka.fencing import take_ids
 from falkirk.kafka.header import Header
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
@@ -74,8 +74,8 @@ def records(wire: Wire, topic: str) -> list[TopicRecord]:
     return list(read_topic({"bootstrap.servers": wire.bootstrap}, topic))
 
 
-def take_ids(wire: Wire, *names: str) -> None:
-    take(Connection.of(wire.bootstrap), [f"{wire.tag}.{name}" for name in names])
+def replace_writers(wire: Wire, *names: str) -> None:
+    take_ids(Connection.of(wire.bootstrap), [f"{wire.tag}.{name}" for name in names])
 
 
 def token_of(spark: SparkSession, wire: Wire, gate: str = "gate") -> str:
@@ -99,7 +99,7 @@ def texts(wire: Wire, topic: str) -> list[str]:
 
 def fence_lane(spark: SparkSession, wire: Wire) -> str:
     """Fence former writers, and return the token of the next incarnation."""
-    take_ids(wire, "gate")
+    replace_writers(wire, "gate")
     token = token_of(spark, wire)
-    take_ids(wire, "lane-0")
+    replace_writers(wire, "lane-0")
     return token

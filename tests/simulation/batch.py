@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from falkirk.protocol.layout import Stage
-from falkirk.protocol.ports import Health, Point, Range
+from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.elements import Element, compute, is_stateless
@@ -209,7 +209,7 @@ class SimBatch:
         self.die()
         self.world.call()
 
-    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: int, upto: Frontier) -> tuple[LogRange, ...]:
         self.world.call()
         assert isinstance(upto, StructuredFrontier)
         last = max((bound[0] for bound in upto.maxima), default=-1)

@@ -293,7 +293,7 @@ def epochs_are_numbered_from_one_in_their_log(patch: Patch) -> None:
 
 def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
     """The results that any region had sent at a lost checkpoint count as fixed, as if all would send the same again."""
-    take_in, saved, decide = Marks.take_in, rollback.saved, rollback.decide
+    take_in, saved, decide = Marks.take_in, rollback.saved, rollback.decide_rollback
     sent: dict[str, OffsetFrontier] = {}
     is_asked = [False]
 
@@ -315,7 +315,7 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
 
     patch.setattr(Marks, "take_in", remember)
     patch.setattr(rollback, "saved", as_remembered)
-    patch.setattr(recovery, "decide", note)
+    patch.setattr(recovery, "decide_rollback", note)
 
 
 def voided_beyond_the_checkpoint(patch: Patch) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from falkirk.store import Recovery, RecoveryState, Release, VoidedRange
-from falkirk.store.logs import _merged
 from falkirk.store.values import Marked
+from falkirk.theory.ids import Offset
+from falkirk.theory.offsets import merged_ranges
 
 _STATES: tuple[RecoveryState, ...] = ("decided", "restored", "done")
 
@@ -45,7 +46,8 @@ class MemoryStore:
         return None if newest is None or newest.state == "done" else newest
 
     def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
-        return _merged(sorted(self._voids.get(topic, ())))
+        ranges = ((p, Offset(first), Offset(last)) for p, first, last in self._voids.get(topic, ()))
+        return tuple(VoidedRange(partition=p, first=f, last_exclusive=e) for p, f, e in merged_ranges(ranges))
 
     def record_release(
         self, sink: str, topic: str, partition: int, released_exclusive: int, *, ends: object = None
@@ -56,7 +58,7 @@ class MemoryStore:
 
     def releases(self, sink: str) -> tuple[Release, ...]:
         return tuple(
-            Release(sink=to, topic=topic, partition=partition, released_exclusive=upto)
+            Release(topic=topic, partition=partition, released_exclusive=upto)
             for (to, topic, partition), upto in sorted(self._releases.items())
             if to == sink
         )

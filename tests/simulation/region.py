@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from falkirk.protocol.layout import Stage
-from falkirk.protocol.ports import Health, Point, Range
+from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.elements import Element, compute, partition_of
@@ -190,7 +190,7 @@ class SimRegion:
     def cuts(self, after: int) -> tuple[tuple[int, OffsetFrontier], ...]:
         return ()
 
-    def beyond(self, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: int, upto: Frontier) -> tuple[LogRange, ...]:
         self.world.call()
         assert isinstance(upto, OffsetFrontier)
         saved, found, void = self.saved[number], [], self.world.voided(self.stage.output)

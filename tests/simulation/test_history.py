@@ -66,7 +66,7 @@ def test_with_points_counted_one_by_one_the_older_ones_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mechanism is off: nothing is merged."""
-    monkeypatch.setattr(rule, "merged", lambda moments: tuple(range(i, i + 1) for i in range(len(moments))))
+    monkeypatch.setattr(rule, "moment_groups", lambda moments: tuple(range(i, i + 1) for i in range(len(moments))))
     bench = Idle(tmp_path, TEN)
     bench.work(5)
     before = bench.numbers("counted")[-2]

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falkirk.theory import history as rule
-from falkirk.theory.history import LEVELS, History, Moment, kept, merged
+from falkirk.theory.history import LEVELS, History, Moment, moment_groups, points_to_keep
 
 SMALL = ((5.0, 2.0), (20.0, 10.0), (60.0, 30.0))
 #: (seconds since the point before, whether anything came in between)
@@ -25,7 +25,7 @@ def moments(made: list[tuple[float, bool]]) -> list[Moment]:
 
 
 def chosen(points: list[Moment], history: History, now_s: float | None = None) -> list[Moment]:
-    return [points[i] for i in kept(points, history, now_s)]
+    return [points[i] for i in points_to_keep(points, history, now_s)]
 
 
 def test_equal_points_of_an_idle_processor_push_out_no_others() -> None:
@@ -45,8 +45,8 @@ def test_two_days_keep_all_of_the_last_minutes_and_some_of_the_last_hours() -> N
 
 def test_the_first_and_the_last_of_equal_points_stay() -> None:
     points = [Moment(made_at_s=float(i), content=i // 10) for i in range(30)]
-    assert kept(points, History(points=2)) == (0, 9, 10, 19, 20, 29)
-    assert kept(points, History()) == (29,)
+    assert points_to_keep(points, History(points=2)) == (0, 9, 10, 19, 20, 29)
+    assert points_to_keep(points, History()) == (29,)
 
 
 def test_slots_nest() -> None:
@@ -58,11 +58,11 @@ def test_slots_nest() -> None:
 @given(steps, histories)
 def test_the_newest_is_never_lost_and_equal_ones_are_one(made: list[tuple[float, bool]], history: History) -> None:
     points = moments(made)
-    found = kept(points, history)
+    found = points_to_keep(points, history)
     assert found[-1] == len(points) - 1
     assert list(found) == sorted(set(found))
     if history.span_s is None:
-        assert len({points[i].content for i in found}) == min(history.points + 1, len(merged(points)))
+        assert len({points[i].content for i in found}) == min(history.points + 1, len(moment_groups(points)))
 
 
 @given(steps, histories)

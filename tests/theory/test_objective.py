@@ -13,7 +13,7 @@ from falkirk.theory.objective import (
     STEP_S,
     Measurements,
     RecoveryRates,
-    choose,
+    choose_interval,
     longest_interval_s,
     recovery_s,
 )
@@ -72,7 +72,7 @@ def test_the_longest_interval_uses_all_of_the_time_and_no_more(goal_s: float, ra
 def test_a_choice_is_within_its_bounds_and_says_truly_whether_it_suffices(
     goal_s: float, known: Measurements, standby: bool, least_s: float, greatest_s: float
 ) -> None:
-    choice = choose(goal_s, known, standby=standby, least_s=least_s, greatest_s=greatest_s)
+    choice = choose_interval(goal_s, known, standby=standby, least_s=least_s, greatest_s=greatest_s)
     assert least_s <= choice.interval_s <= greatest_s
     assert choice.is_met == (recovery_s(choice.interval_s, choice.rates) <= goal_s + 1e-9)
     if not choice.is_met:
@@ -88,7 +88,7 @@ def test_a_worse_number_never_makes_the_interval_longer(goal_s: float, rates: Re
             "restart_s": rates.restart_s, "replay_per_s": rates.replay_per_s,
             "input_per_s": rates.input_per_s, "checkpoint_s": rates.checkpoint_s,
         }  # fmt: skip
-        return choose(goal_s, Measurements(**(values | worse)), standby=False).interval_s
+        return choose_interval(goal_s, Measurements(**(values | worse)), standby=False).interval_s
 
     before_s = interval_s()
     assert interval_s(restart_s=rates.restart_s * by) <= before_s
@@ -98,17 +98,19 @@ def test_a_worse_number_never_makes_the_interval_longer(goal_s: float, rates: Re
 
 
 def test_guesses_stand_in_for_each_number_that_is_not_measured() -> None:
-    cold, warm = (choose(30.0, Measurements(), standby=standby) for standby in (False, True))
+    cold, warm = (choose_interval(30.0, Measurements(), standby=standby) for standby in (False, True))
     assert (cold.rates, cold.measured) == (GUESSES, frozenset())
     assert (warm.rates.restart_s, warm.rates.replay_per_s) == (STANDBY_RESTART_S, GUESSES.replay_per_s)
     assert (cold.interval_s, cold.is_met) == (59.0, True), "18 s × 5 − 30 s − 1 s"
     known = Measurements(restart_s=9.0, replay_per_s=40.0)
-    assert choose(5.0, known, standby=False).measured == {"restart_s", "replay_per_s"}
-    assert choose(5.0, known, standby=True).measured == {"replay_per_s"}, "the restart of another kind says nothing"
+    assert choose_interval(5.0, known, standby=False).measured == {"restart_s", "replay_per_s"}
+    assert choose_interval(5.0, known, standby=True).measured == {"replay_per_s"}, (
+        "the restart of another kind says nothing"
+    )
 
 
 def test_without_enough_speed_nothing_helps() -> None:
-    slow = choose(600.0, Measurements(restart_s=1.0, replay_per_s=10.0, input_per_s=10.0), standby=False)
+    slow = choose_interval(600.0, Measurements(restart_s=1.0, replay_per_s=10.0, input_per_s=10.0), standby=False)
     assert (slow.interval_s, slow.is_met, slow.as_json()["expected_s"]) == (LEAST_S, False, None)
     assert slow.as_json()["rates"]["replay_per_s"] == {"value": 10.0, "measured": True}
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk.errors import UnrecoverableError
-from falkirk.theory.positions import TailPosition, choose, is_caught_up, surviving
+from falkirk.theory.positions import TailPosition, choose_position, is_caught_up, surviving
 
 PLACE = (0, 0)
 
@@ -27,7 +27,7 @@ class Timeline:
         self._open(-1)
 
     def _open(self, restored: int) -> None:
-        first = self._positions[choose(map(_position, self._positions), restored).valid_from_commit]
+        first = self._positions[choose_position(map(_position, self._positions), restored).valid_from_commit]
         #: Outputs before the position that the replay would publish again.
         self.overlooked = [o for o in self.log[:first] if o >= self.covered[restored]]
         self.released = frozenset(self.log[first:])
@@ -124,9 +124,9 @@ def test_observing_before_having_caught_up_overlooks_outputs() -> None:
 def test_the_newest_that_serves_is_chosen_or_it_is_said(positions: list[TailPosition], restored: int) -> None:
     fitting = surviving(positions, restored)
     if fitting:
-        assert choose(positions, restored) == max(fitting, key=lambda p: p.valid_from_commit)
+        assert choose_position(positions, restored) == max(fitting, key=lambda p: p.valid_from_commit)
     else:
         with pytest.raises(UnrecoverableError) as error:
-            choose(positions, restored)
+            choose_position(positions, restored)
         assert error.value.condition == "TAIL_POSITION_MISSING"
         assert error.value.parameters["missing"] == ("tail position",)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk.theory.ids import BatchId, Offset
-from falkirk.theory.positions import Reached, TailPosition, choose, is_caught_up, surviving
+from falkirk.theory.positions import Reached, TailPosition, choose_position, is_caught_up, surviving
 
 PLACE = (0, 0)
 
@@ -27,7 +27,7 @@ class Timeline:
         self._open(-1)
 
     def _open(self, restored: int) -> None:
-        first = self._positions[choose(map(_position, self._positions), BatchId(restored)).valid_from_commit]
+        first = self._positions[choose_position(map(_position, self._positions), BatchId(restored)).valid_from_commit]
         #: Outputs before the position that the replay would publish again.
         self.overlooked = [o for o in self.log[:first] if o >= self.covered[restored]]
         self.released = frozenset(self.log[first:])

@@ -18,7 +18,7 @@ def region_under(name: str, policy: Policy, *, waits: bool = False) -> Region:
     cause = Undetermined(operations=("Uuid",), processor=name, where=WHERE) if waits else None
     return Region(
         name=name, processors=(name,), source=source, reads_hop=False, node=source, output=Kafka("out"), hop=None,
-        released_to=None, record_bytes=1, deterministic=not waits, undetermined=cause, drawn=(), words=(),
+        released_to=None, record_bytes=1, deterministic=not waits, undetermined=cause, varying=(), assertions=(),
         delivery=Delivery.EXACTLY_ONCE, interval_s=policy.interval_s, stateful=True, where=WHERE,
         dead_letter_topic=LogId("dead"), fingerprint={}, policy=policy,
     )  # fmt: skip

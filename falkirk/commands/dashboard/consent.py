@@ -12,7 +12,7 @@ from falkirk.commands.offline.application import Preview
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED
 
 #: A consent must come within this time after its preview.
-SHOWN_S = 120.0
+CONSENT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +43,8 @@ class Consented:
             shown, found = self.outside.get(topic, 0), now.outside.get(topic, 0)
             if found < shown or (found and not shown):
                 return f"it makes {found:,} published results in {topic} invalid, and not {shown:,}"
-        if self.outside and not 0 <= now_s - self.at_s <= SHOWN_S:
-            return f"the number of published results is more than {SHOWN_S:.0f} s old"
+        if self.outside and not 0 <= now_s - self.at_s <= CONSENT_S:
+            return f"the number of published results is more than {CONSENT_S:.0f} s old"
         return None
 
 

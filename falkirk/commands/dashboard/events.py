@@ -10,7 +10,7 @@ from falkirk.system.terminal import one_line
 
 #: The greatest number of kept events, and of checkpoints among them.
 EVENTS_MAX, CHECKPOINTS_MAX = 200, 60
-TEXT_MAX = 500
+_TEXT_MAX = 500
 
 
 class Events:
@@ -31,12 +31,12 @@ class Events:
         """Note an event."""
         self._number += 1
         shown = one_line(text)
-        shown = shown if len(shown) <= TEXT_MAX else shown[:TEXT_MAX] + "…"
+        shown = shown if len(shown) <= _TEXT_MAX else shown[:_TEXT_MAX] + "…"
         at_s = self._clock() if at_s is None else at_s
         event = {"n": self._number, "at_s": at_s, "kind": kind, "unit": unit, "text": shown}
         (self._checkpoints if kind == "checkpoint" else self._events).append(event)
 
-    def take(self, status: Mapping[str, Any]) -> None:
+    def update(self, status: Mapping[str, Any]) -> None:
         """Take in a status of the host."""
         if (pid := status.get("pid")) != self._pid:
             if self._pid is not None:
@@ -71,7 +71,7 @@ class Events:
             self.note(f"{dropped:,} replayed results were already published and were dropped", "replay", name)
 
     def _note_once(self, text: str, kind: str) -> None:
-        if not self._events or self._events[-1]["text"][:TEXT_MAX] != one_line(text)[:TEXT_MAX]:
+        if not self._events or self._events[-1]["text"][:_TEXT_MAX] != one_line(text)[:_TEXT_MAX]:
             self.note(text, kind)
 
     def take_recovery(self, recovery: Recovery | None) -> None:

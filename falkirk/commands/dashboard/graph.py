@@ -11,10 +11,10 @@ from typing import Any
 from falkirk.protocol.layout import Layout
 from falkirk.theory.ids import LogId, LogKind
 
-Values = Mapping[str, Any]
+_Values = Mapping[str, Any]
 
 
-def graph_of(plan: Values, layout: Layout) -> dict[str, Any]:
+def graph_of(plan: _Values, layout: Layout) -> dict[str, Any]:
     """Return the graph of an application. Args: plan: as in `plan.json` of its home. layout: as in its shape."""
     units = {u["name"]: u for u in (*plan["regions"], *plan["batches"])}
     processors = {name: _processors(unit) for name, unit in units.items()}
@@ -55,7 +55,7 @@ def graph_of(plan: Values, layout: Layout) -> dict[str, Any]:
     }
 
 
-def _processors(unit: Values) -> tuple[str, ...]:
+def _processors(unit: _Values) -> tuple[str, ...]:
     return tuple(unit.get("processors", (unit["name"],))) or ("copies",)
 
 
@@ -63,7 +63,7 @@ def _step(unit: str, processor: str) -> str:
     return f"step:{unit}/{processor}"
 
 
-def _input(plan: Values, log: LogId) -> str:
+def _input(plan: _Values, log: LogId) -> str:
     if log.kind is LogKind.FILES:
         return f"files {next((r['name'] for b in plan['batches'] for r in b['reads'] if r['log'] == log), log)}"
     posted = next((push["path"] for push in plan["push"] if push["source"] in log), None)
@@ -74,7 +74,7 @@ def _counted(log: LogId) -> str:
     return "epochs" if log.kind is LogKind.EPOCHS else "records"
 
 
-def _output(plan: Values, layout: Layout, sink: Values) -> dict[str, Any]:
+def _output(plan: _Values, layout: Layout, sink: _Values) -> dict[str, Any]:
     to = str(sink["to"])
     return {
         "name": sink["sink"], "to": to, "unit": _writer(plan, layout, sink), "promise": sink["promise"],
@@ -84,7 +84,7 @@ def _output(plan: Values, layout: Layout, sink: Values) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _writer(plan: Values, layout: Layout, sink: Values) -> str | None:
+def _writer(plan: _Values, layout: Layout, sink: _Values) -> str | None:
     """Return the unit that writes an output."""
     topic = str(sink["to"]).removeprefix("topic ")
     for region in plan["regions"]:
@@ -96,7 +96,7 @@ def _writer(plan: Values, layout: Layout, sink: Values) -> str | None:
     return None
 
 
-def _unit(plan: Values, unit: Values, processors: Iterable[str]) -> dict[str, Any]:
+def _unit(plan: _Values, unit: _Values, processors: Iterable[str]) -> dict[str, Any]:
     is_live = "policy" in unit
     facts: list[tuple[str, str]] = []
     if is_live:
@@ -119,5 +119,5 @@ def _unit(plan: Values, unit: Values, processors: Iterable[str]) -> dict[str, An
     return {"name": unit["name"], "kind": kind, "facts": facts, "every": _every(unit, is_live)}
 
 
-def _every(unit: Values, is_live: bool) -> str:
+def _every(unit: _Values, is_live: bool) -> str:
     return f"live, every {unit['interval_s']:g} s" if is_live else f"batch, {unit['cut'].partition(',')[0]}"

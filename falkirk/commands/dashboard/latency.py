@@ -10,10 +10,10 @@ from falkirk.runtime.status import LATENCY_BOUNDS_S
 #: Quantiles are of the results of this time.
 WINDOW_S = 20.0
 #: The time between two values of the series, and their number.
-STEP_S = 2.0
+_STEP_S = 2.0
 SERIES_MAX = 450
 
-Counts = tuple[float, object, float, tuple[float, ...]]
+_Counts = tuple[float, object, float, tuple[float, ...]]
 """The time, the host's process, the number of results, and the counts of their latencies by bucket."""
 
 
@@ -21,12 +21,12 @@ class Latencies:
     """The latencies of all outputs of an application."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, deque[Counts]] = {}
+        self._seen: dict[str, deque[_Counts]] = {}
         #: By output: times, p50, p99.
         self._series: dict[str, deque[tuple[float, float | None, float | None]]] = {}
         self._stepped_at_s = 0.0
 
-    def take(self, status: Mapping[str, Any]) -> bool:
+    def update(self, status: Mapping[str, Any]) -> bool:
         """Take in a status of the host; return whether the series have grown."""
         at_s, pid = float(status.get("at_s", 0.0)), status.get("pid")
         for output, found in _outputs(status):
@@ -39,7 +39,7 @@ class Latencies:
                 seen.append((at_s, pid, records, tuple(map(float, counts))))
             while len(seen) > 2 and seen[1][0] < at_s - WINDOW_S:
                 seen.popleft()
-        if at_s - self._stepped_at_s < STEP_S:
+        if at_s - self._stepped_at_s < _STEP_S:
             return False
         self._stepped_at_s = at_s
         for output in self._seen:

@@ -8,7 +8,7 @@ from falkirk.kafka.signing import RejectedHeader
 from falkirk.plan.shape import Shape
 from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
-from falkirk.system.terminal import plain
+from falkirk.system.terminal import plain_text
 from falkirk.theory.ids import LogId, Offset
 
 #: The number of letters that are shown, and of characters of a reason and a payload.
@@ -41,10 +41,10 @@ def _of_topic(place: Storage, unit: str, topic: LogId) -> Iterator[dict[str, Any
         rejected = isinstance(header, RejectedHeader)
         incarnation = None if isinstance(header, RejectedHeader) else header.incarnation
         if not void.has(message.partition(), message.offset(), incarnation):
-            yield shown(unit, topic, message, is_ours=not rejected)
+            yield letter_values(unit, topic, message, is_ours=not rejected)
 
 
-def shown(unit: str, topic: str, message: Message, *, is_ours: bool) -> dict[str, Any]:
+def letter_values(unit: str, topic: str, message: Message, *, is_ours: bool) -> dict[str, Any]:
     """Return a letter as plain values of bounded length. Args: is_ours: this home has written it."""
     content: Mapping[str, Any] = {}
     raw = message.value() or b""
@@ -71,5 +71,5 @@ def shown(unit: str, topic: str, message: Message, *, is_ours: bool) -> dict[str
 
 
 def _cut(text: str, most: int) -> str:
-    shown = plain(text[:most])  # cut first: a letter may be as long as a record
+    shown = plain_text(text[:most])  # cut first: a letter may be as long as a record
     return shown if len(text) <= most else f"{shown}…"

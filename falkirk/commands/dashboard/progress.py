@@ -1,6 +1,6 @@
 """Progress: how far each edge of the graph is computed, published and saved, and what a failure now would cost.
 
-Everything here is computed from one look at the home and the logs. The decision after a failure is the solver's.
+Everything here is computed from one snapshot of the home and the logs. The decision after a failure is the solver's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, cut
 from falkirk.protocol.marks import Mark
-from falkirk.protocol.rollback import Points, decide
+from falkirk.protocol.rollback import Points, decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, LogKind
 from falkirk.theory.projection import Cuts
@@ -20,8 +20,8 @@ EpochEnds = Sequence[tuple[EpochNumber, OffsetFrontier]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """The findings of one look at an application.
+class Snapshot:
+    """The state of an application at one moment.
 
     Args: ends: where each log ends. released: up to where each held log is published. cuts: where the epochs of each
         batch end in its inputs. lags: for each region and input, the records that were there and not read. repeats: the
@@ -56,12 +56,12 @@ class Look:
         return saved if lag is None else max(saved, length(self.ends[log], self.layout, log) - lag)
 
 
-def look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Look:
+def take_snapshot(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Snapshot:
     """Look at an application. Raises: LogError, StoreError, HomeError."""
     return visit.unchanged(lambda: _look_at(visit, lags))
 
 
-def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Look:
+def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Snapshot:
     layout, logs = visit.shape.layout, visit.logs
     points = visit.points()
     # Released first: a result is in its log before it is released.
@@ -73,57 +73,57 @@ def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> 
         if log.kind is LogKind.FILES:  # it ends where the newest epoch has read it
             reads = [read for n, s in layout.stages.items() if log in s.inputs for _, read in cuts.get(n, ())[-1:]]
             ends[log] = cut(reads[-1], layout, log) if reads else EMPTY
-    return Look(
+    return Snapshot(
         layout=layout, points=points, ends=ends, released=released, cuts=cuts, marks=visit.recovery.marks, lags=lags,
         repeats=frozenset(r.name for r in visit.shape.regions if r.repeats),
     )  # fmt: skip
 
 
-def frontiers(look: Look) -> dict[str, dict[str, int]]:
+def frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the frontiers of each edge that has a log, as `graph_of` names the edges of inputs and `outputs`.
 
     there: the length of the log. computed: the part of it that is computed. out: its results are published, or given to
     the next region. saved: it is in a checkpoint, and is not read again after a failure.
     """
-    layout, found = look.layout, dict[str, dict[str, int]]()
+    layout, found = snapshot.layout, dict[str, dict[str, int]]()
     for name, stage in layout.stages.items():
-        newest = look.points[name][-1]
+        newest = snapshot.points[name][-1]
         for log in stage.inputs:
-            there = length(look.ends[log], layout, log)
-            computed = min(there, look.computed(stage, log))
+            there = length(snapshot.ends[log], layout, log)
+            computed = min(there, snapshot.computed(stage, log))
             found[layout.edge(log, name)] = {
                 "there": there,
                 "computed": computed,
-                "out": min(computed, _out(look, stage, log, computed)),
+                "out": min(computed, _out(snapshot, stage, log, computed)),
                 "saved": min(there, length(newest.read, layout, log)),
             }
     return found
 
 
-def outputs(look: Look) -> dict[str, dict[str, int]]:
+def output_frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the frontiers of the results of each region whose results leave the application, by region."""
-    layout, found = look.layout, dict[str, dict[str, int]]()
+    layout, found = snapshot.layout, dict[str, dict[str, int]]()
     for name, stage in layout.stages.items():
         if stage.output in layout.held or stage.output in layout.sinks:
-            there = length(look.ends[stage.output], layout, stage.output)
+            there = length(snapshot.ends[stage.output], layout, stage.output)
             found[name] = {
                 "there": there,
                 "computed": there,
-                "out": min(there, length(look.published(stage), layout, stage.output)),
-                "saved": min(there, length(look.points[name][-1].sent, layout, stage.output)),
+                "out": min(there, length(snapshot.published(stage), layout, stage.output)),
+                "saved": min(there, length(snapshot.points[name][-1].sent, layout, stage.output)),
             }
     return found
 
 
-def _out(look: Look, stage: Stage, log: LogId, computed: int) -> int:
+def _out(snapshot: Snapshot, stage: Stage, log: LogId, computed: int) -> int:
     """Return how much of an input has all its results published."""
-    released = look.released.get(stage.output)
-    if released is None or look.ends[stage.output] <= released:
+    released = snapshot.released.get(stage.output)
+    if released is None or snapshot.ends[stage.output] <= released:
         return computed
     if stage.is_cut:
-        return length(_within(look.cuts.get(stage.name, ()), released), look.layout, log)
-    covered = [p.read for p in look.points[stage.name] if p.sent <= released]
-    return length(covered[-1], look.layout, log) if covered else 0
+        return length(_within(snapshot.cuts.get(stage.name, ()), released), snapshot.layout, log)
+    covered = [p.read for p in snapshot.points[stage.name] if p.sent <= released]
+    return length(covered[-1], snapshot.layout, log) if covered else 0
 
 
 def _within(cuts: EpochEnds, epochs: OffsetFrontier) -> OffsetFrontier:
@@ -140,32 +140,32 @@ def length(frontier: OffsetFrontier, layout: Layout, log: LogId) -> int:
 # -- a failure --------------------------------------------------------------------------------------------------------
 
 
-def failure(look: Look, failed: frozenset[str]) -> dict[str, Any]:
+def failure(snapshot: Snapshot, failed: frozenset[str]) -> dict[str, Any]:
     """Return the effects if these regions died now: the regions that roll back, their checkpoints, and the records that
     are computed again.
 
     The result has `error` if the application could not recover.
     """
-    layout = look.layout
+    layout = snapshot.layout
     try:
-        cuts = {name: Cuts.of(look.cuts.get(name, ())) for name in layout.batches}
-        decision = decide(
-            layout, look.points, failed=failed, outside=look.outside, marks=look.marks, cuts=cuts
+        cuts = {name: Cuts.of(snapshot.cuts.get(name, ())) for name in layout.batches}
+        decision = decide_rollback(
+            layout, snapshot.points, failed=failed, outside=snapshot.outside, marks=snapshot.marks, cuts=cuts
         )  # fmt: skip
     except UnrecoverableError as error:
         return {"failed": sorted(failed), "error": str(error), "goes": [], "stays": [], "again": 0, "repeated": []}
     goes, repeated = [], dict.fromkeys(decision.contradicts)
     for name, number in decision.goes.items():
-        stage, points = layout.stages[name], look.points[name]
+        stage, points = layout.stages[name], snapshot.points[name]
         to = next(p for p in points if p.number == number)
         again: dict[str, int] = {"records": 0, "epochs": 0}
         for log in stage.inputs:
             unit = "epochs" if LogId(log).kind is LogKind.EPOCHS else "records"
             if log not in stage.views:
-                again[unit] += max(0, look.computed(stage, log) - length(to.read, layout, log))
-        end = length(look.ends[stage.output], layout, stage.output)
+                again[unit] += max(0, snapshot.computed(stage, log) - length(to.read, layout, log))
+        end = length(snapshot.ends[stage.output], layout, stage.output)
         settled = decision.settled.get(name)
-        if name in look.repeats and end > length(to.sent, layout, stage.output):
+        if name in snapshot.repeats and end > length(to.sent, layout, stage.output):
             repeated[str(stage.output)] = None
         goes.append({
             "unit": name, "to": number, "newest": points[-1].number, "made_at_s": to.made_at_s, **again,

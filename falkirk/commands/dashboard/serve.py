@@ -16,7 +16,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.system.terminal import stderr_is_terminal
 
 #: The address if none is named. If another process uses its port, any free one.
-DEFAULT = "127.0.0.1:8350"
+_DEFAULT = "127.0.0.1:8350"
 
 
 def serve_dashboard(
@@ -39,7 +39,7 @@ def serve_dashboard(
         names. sites: others that are served at the same address.
     Raises: DefinitionError: `ADDRESS_INVALID`. MachineError: `ADDRESS_TAKEN`, `FOLDER_NOT_OURS`. HomeError.
     """
-    where = as_dashboard_address(address or DEFAULT)
+    where = as_dashboard_address(address or _DEFAULT)
     board = Board()
     watch = DashboardWatch(app, home, connection, board)
     site = DashboardSite(watch, board, "")

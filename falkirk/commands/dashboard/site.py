@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
-from falkirk.commands.dashboard.watch import DashboardWatch, as_json
+from falkirk.commands.dashboard.watch import DashboardWatch, json_bytes
 from falkirk.errors import FalkirkError
 from falkirk.host.web import Answer, HttpRequest, Site
 
@@ -95,7 +95,7 @@ class DashboardSite(Site):
             return serve(request)
         except FalkirkError as error:
             content = {"condition": error.condition, "message": error.message, "hint": error.hint}
-            return Answer(status=HTTPStatus.CONFLICT, kind=_JSON, body=as_json(content))
+            return Answer(status=HTTPStatus.CONFLICT, kind=_JSON, body=json_bytes(content))
 
     def _refusal(self, request: HttpRequest) -> Answer | None:
         """Return the refusal of a request for data; None: it may pass."""
@@ -179,8 +179,8 @@ def _is_of_the_page(request: HttpRequest, host: str) -> bool:
 
 
 def _json(content: object) -> Answer:
-    return Answer(kind=_JSON, body=as_json(content))
+    return Answer(kind=_JSON, body=json_bytes(content))
 
 
 def _refused(status: int, text: str, **headers: str) -> Answer:
-    return Answer(status=status, kind=_JSON, body=as_json({"message": text}), headers=headers)
+    return Answer(status=status, kind=_JSON, body=json_bytes({"message": text}), headers=headers)

@@ -20,9 +20,9 @@ from falkirk.commands.dashboard.events import Events
 from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.latency import Latencies
 from falkirk.commands.dashboard.letters import newest_letters
-from falkirk.commands.dashboard.progress import Look, failure, frontiers, look_at, outputs
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers, take_snapshot
 from falkirk.commands.offline.application import OfflineApplication, PastCut
-from falkirk.commands.offline.targets import RollbackTarget, target_of
+from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
@@ -42,12 +42,12 @@ log = logging.getLogger("falkirk")
 
 #: The time between two readings of the status.
 STATUS_S = 0.5
-#: The least time between two looks at the home and the logs, and its least ratio to the time of a look.
-LOOK_S, LOOK_SHARE = 1.0, 5.0
+#: The least time between two snapshots of the home and the logs, and its least ratio to the time that one takes.
+_POLL_S, _POLL_SHARE = 1.0, 5.0
 #: The number of cuts on the page.
 CUTS_MAX = 300
 #: At its end, a watch waits so long for a request that uses the home.
-CLOSE_S = 5.0
+_CLOSE_S = 5.0
 
 
 class DashboardWatch:
@@ -69,7 +69,7 @@ class DashboardWatch:
         self._status: Mapping[str, Any] = {}
         self._planned: tuple[float, ...] = ()
         self._graph: dict[str, Any] = {}
-        self._look: Look | None = None
+        self._look: Snapshot | None = None
         self._cuts_of: Points | None = None
         self._next_look_s = 0.0
         #: The last start that was measured, and since when some region has not run.
@@ -88,7 +88,7 @@ class DashboardWatch:
         self._stopping.set()
         self._board.close()
         self._thread.join(timeout=10)
-        if not self._lock.acquire(timeout=CLOSE_S):
+        if not self._lock.acquire(timeout=_CLOSE_S):
             log.warning("a request of the dashboard still reads %s", self._path)
             return
         try:
@@ -116,8 +116,8 @@ class DashboardWatch:
         if status is not None and status.get("at_s") != self._status.get("at_s"):
             self._status = status
             self._start = status.get("start") or self._start
-            self.events.take(status)
-            if self._latencies.take(status):
+            self.events.update(status)
+            if self._latencies.update(status):
                 self._board.publish("latency", self._latencies.series(), quiet=True)
         self._publish_plan()
         self._board.publish("now", self._now())
@@ -125,8 +125,8 @@ class DashboardWatch:
             began_s = time.monotonic()
             try:
                 self._publish_look()
-            finally:  # a look that fails must not be repeated sooner
-                self._next_look_s = time.monotonic() + max(LOOK_S, LOOK_SHARE * (time.monotonic() - began_s))
+            finally:  # a snapshot that fails must not be repeated sooner
+                self._next_look_s = time.monotonic() + max(_POLL_S, _POLL_SHARE * (time.monotonic() - began_s))
         self._board.publish("events", self.events.shown())
 
     # -- from the status ----------------------------------------------------------------------------------------------
@@ -190,46 +190,46 @@ class DashboardWatch:
     def _publish_look(self) -> None:
         try:
             with self._visit() as visit:
-                look = self._look = look_at(visit, self._lags())
+                snapshot = self._look = take_snapshot(visit, self._lags())
                 recovery = self._home.store.newest_recovery() if self._home is not None else None
         except FalkirkError as error:
             self._board.publish("look", {"error": f"{error.condition}: {error.message}"})
             return
         self.events.take_recovery(recovery)
-        found: dict[str, Any] = frontiers(look)
-        by_unit = outputs(look)
+        found: dict[str, Any] = frontiers(snapshot)
+        by_unit = output_frontiers(snapshot)
         found |= {
             f"output {o['name']}": by_unit[o["unit"]] for o in self._graph.get("outputs", ()) if o["unit"] in by_unit
         }
         self._board.publish("look", {"at_s": self._clock(), "edges": found})
-        self._board.publish("failure", self.failure_of(look, frozenset(look.layout.stages)))
-        if look.points != self._cuts_of:
-            self._cuts_of = look.points
-            self._board.publish("history", self._history(look))
+        self._board.publish("failure", self.failure_of(snapshot, frozenset(snapshot.layout.stages)))
+        if snapshot.points != self._cuts_of:
+            self._cuts_of = snapshot.points
+            self._board.publish("history", self._history(snapshot))
 
-    def _history(self, look: Look) -> list[dict[str, Any]]:
-        cuts = consistent_cuts(look.layout, look.points)
+    def _history(self, snapshot: Snapshot) -> list[dict[str, Any]]:
+        cuts = consistent_cuts(snapshot.layout, snapshot.points)
         kept = cuts if len(cuts) <= CUTS_MAX else (*cuts[: CUTS_MAX - 1], cuts[-1])
         return [
             cut_json(
                 PastCut(
                     cut=each,
-                    again=each.read_again(look.points),
-                    outside=each.contradicts(look.layout, look.outside),
+                    again=each.read_again(snapshot.points),
+                    outside=each.contradicts(snapshot.layout, snapshot.outside),
                 )
             )
             for each in kept
         ]
 
-    def failure_of(self, look: Look, failed: frozenset[str]) -> dict[str, Any]:
+    def failure_of(self, snapshot: Snapshot, failed: frozenset[str]) -> dict[str, Any]:
         """Return the cost of a failure of these regions now.
 
         If all of them died, they would be back after the time that the last start took. The start of one region alone
         is not measured.
         """
-        is_whole = failed >= set(look.layout.stages)
+        is_whole = failed >= set(snapshot.layout.stages)
         back_s = self._start.get("took_s") if is_whole else None
-        return {**failure(look, failed), "back_s": back_s, "by_standby": bool(self._start.get("standby"))}
+        return {**failure(snapshot, failed), "back_s": back_s, "by_standby": bool(self._start.get("standby"))}
 
     def _lags(self) -> dict[tuple[str, str], int]:
         return {
@@ -274,10 +274,10 @@ class DashboardWatch:
 
     def failure(self, unit: str) -> dict[str, Any] | None:
         """Return the cost of a failure of one unit now; None: nothing is known yet, or there is no such unit."""
-        look = self._look
-        if look is None or unit not in look.layout.stages:
+        snapshot = self._look
+        if snapshot is None or unit not in snapshot.layout.stages:
             return None
-        return self.failure_of(look, frozenset({unit}))
+        return self.failure_of(snapshot, frozenset({unit}))
 
     def preview(self, cut: str) -> dict[str, Any]:
         """Return the effect of a rollback to a cut, without performing it. Raises: FalkirkError."""
@@ -286,7 +286,7 @@ class DashboardWatch:
             return {**preview_json(target, visit.preview(target.asked)), "at_s": self._clock()}
 
     def _target(self, visit: OfflineApplication, cut: str) -> RollbackTarget:
-        return target_of(visit, cut, self._clock())
+        return rollback_target(visit, cut, self._clock())
 
     def roll_back(self, cut: str, *, force: bool, shown: Consented) -> dict[str, Any]:
         """Ask the running application to roll back to a cut, and wait until it has.
@@ -315,6 +315,6 @@ class DashboardWatch:
             self._asking.release()
 
 
-def as_json(content: object) -> bytes:
+def json_bytes(content: object) -> bytes:
     """Return plain values as JSON."""
     return json.dumps(content, default=str).encode() + b"\n"

@@ -17,7 +17,7 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
-from falkirk.protocol.kept import NO_HISTORY, merged
+from falkirk.protocol.kept import NO_HISTORY, grouped_points
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Point
 from falkirk.protocol.recovery import RecoveryProtocol
@@ -116,7 +116,7 @@ class OfflineApplication:
         history: History = NO_HISTORY,
         place: Storage | None = None,
     ) -> None:
-        self.shape = shape = shape_of(home.path)
+        self.shape = shape = recorded_shape(home.path)
         self._runs, self._store = runs, home.store
         place = self._place = Storage(home=home, connection=connection) if place is None else place
 
@@ -243,7 +243,7 @@ class OfflineApplication:
                 continue
             output, points = layout.stages[name].output, region.points()
             end = self.logs.ends(output).total()  # after the points: a running region sends more meanwhile
-            for equal in merged(points):
+            for equal in grouped_points(points):
                 point = equal[-1]
                 since = end - cut(point.sent, layout, output).total()
                 outside = output in layout.sinks
@@ -275,7 +275,7 @@ class OfflineApplication:
         return self.recovery.open(asked=asked, force=force)
 
 
-def shape_of(home: Path) -> Shape:
+def recorded_shape(home: Path) -> Shape:
     """Return the shape of the application that has run in a home. Raises: HomeError: `NEVER_RAN`, as `read_shape`."""
     shape = read_shape(home)
     if shape is None:

@@ -8,7 +8,7 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, POINT_INVALID_STATE
-from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, numbered
+from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, cut_numbered
 from falkirk.system.times import when
 from falkirk.theory.ids import PointNumber
 
@@ -25,7 +25,7 @@ class RollbackTarget:
     cut: ConsistentCut | None = None
 
 
-def target_of(visit: OfflineApplication, text: str, now_s: float) -> RollbackTarget:
+def rollback_target(visit: OfflineApplication, text: str, now_s: float) -> RollbackTarget:
     """Return the state that a text names: TIME, CUT or PROCESSOR@POINT.
 
     Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
@@ -43,7 +43,7 @@ def target_of(visit: OfflineApplication, text: str, now_s: float) -> RollbackTar
 
 
 def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
-    cut = numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
+    cut = cut_numbered(cuts, int(text)) if len(text) <= _DIGITS_MAX else None
     if cut is None:
         raise CUT_UNKNOWN.error(
             cut=text,
@@ -60,7 +60,7 @@ def _cut_as_of(cuts: tuple[ConsistentCut, ...], text: str, at_s: float) -> Consi
     if cut is None:
         raise CUT_TOO_OLD.error(
             text=text,
-            advice=f"The oldest is {shown(cuts[-1])}: choose it or a later one. To keep older, increase `history=`."
+            advice=f"The oldest is {cut_text(cuts[-1])}: choose it or a later one. To keep older, increase `history=`."
             if cuts
             else _NONE_LEFT,
         )
@@ -81,7 +81,7 @@ def time_s(text: str, now_s: float) -> float | None:
         return None
 
 
-def shown(cut: ConsistentCut) -> str:
+def cut_text(cut: ConsistentCut) -> str:
     """Return a cut's number and time."""
     made_at_s = cut.made_at_s
     return f"{cut.number} (the start)" if made_at_s is None else f"{cut.number} of {when(made_at_s)}"

@@ -241,8 +241,7 @@ APPLICATION_CHANGED_PROGRAM = Condition(
 HOME_VERSION_ITERATION = Condition(
     "HOME_VERSION",
     HomeError,
-    "an earlier version of Falkirk made the state of iteration {processor!r}. Its record of the program misses "
-    "changes, so Falkirk can't tell if the program is still the same.",
+    "an earlier version of Falkirk made the state of iteration {processor!r}, in a form that this version can't read.",
     hint="Use the version of Falkirk that made the home, or begin with a new home and new outputs.",
 )
 APPLICATION_CHANGED_PARTS = Condition(

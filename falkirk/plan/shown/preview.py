@@ -6,7 +6,7 @@ from pathlib import Path
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.home.folder import attach_home
-from falkirk.home.identity import FILE, identity_of
+from falkirk.home.identity import IDENTITY_FILE, identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
@@ -65,7 +65,7 @@ def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str,
     Nothing is measured before the first run. This takes no lock, so the application may run.
     """
     names = [region.name for region in plan.regions if region.has_objective]
-    if not names or not all((home / name).exists() for name in (FILE, locks.OWNER)):
+    if not names or not all((home / name).exists() for name in (IDENTITY_FILE, locks.OWNER)):
         return {}, ()
     try:
         with attach_home(home, app.name, app.store) as held:

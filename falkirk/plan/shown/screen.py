@@ -14,12 +14,12 @@ from falkirk.errors.conditions.plan import OUTPUT_UNKNOWN
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import Promise, epochs, promises_of
 from falkirk.plan.plan import Plan
-from falkirk.plan.reasons import seconds
+from falkirk.plan.reasons import duration_text
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import table, wrapped
 from falkirk.plan.shown.mermaid import mermaid
-from falkirk.plan.shown.values import as_json
-from falkirk.plan.shown.why import read_by, short_topic, why, with_steps
+from falkirk.plan.shown.values import plan_values
+from falkirk.plan.shown.why import output_details, read_by, short_topic, with_steps
 from falkirk.plan.slots import RegionSlots
 
 #: The widest that the overview becomes.
@@ -58,7 +58,7 @@ class Shown:
         promises = {promise.sink: promise for promise in promises_of(self.plan)}
         if output not in promises:
             raise OUTPUT_UNKNOWN.error(output=output, outputs=tuple(promises), application=self.plan.application)
-        return why(self.plan, promises[output], width)
+        return output_details(self.plan, promises[output], width)
 
     def mermaid(self) -> str:
         """Return the graph as mermaid text."""
@@ -66,7 +66,7 @@ class Shown:
 
     def as_json(self) -> dict[str, object]:
         """Return it as plain values."""
-        return as_json(self.plan, self.slots, self.available)
+        return plan_values(self.plan, self.slots, self.available)
 
 
 def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
@@ -110,7 +110,7 @@ def _output(promise: Promise) -> str:
 
 def _how(region: Region) -> str:
     kind = f"live{', transactional' if region.fenced else ''}{', two queries' if region.twins else ''}"
-    return f"{kind}, checkpoint every {seconds(region.interval_s)}"
+    return f"{kind}, checkpoint every {duration_text(region.interval_s)}"
 
 
 def _source(region: Region) -> str:
@@ -151,9 +151,9 @@ def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
             f"{needed} at the same time: use more cores, or --master local[{needed}]."
         )
     for promise in promises:
-        if promise.redrawn:
+        if promise.may_vary:
             yield f"Warning: {promise.sink}: a result that is repeated after a failure may differ from the first one."
-    declared = sorted({word.name for known in shown.plan.properties.values() for word in known.words})
+    declared = sorted({word.name for known in shown.plan.properties.values() for word in known.assertions})
     if declared:
         yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with `falkirk verify determinism`."
     printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if not sink.to.remembers]

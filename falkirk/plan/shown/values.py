@@ -9,7 +9,7 @@ from falkirk.plan.region import Hop, Region
 from falkirk.plan.slots import RegionSlots
 
 
-def as_json(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[str, object]:
+def plan_values(plan: Plan, slots: tuple[RegionSlots, ...], available: int) -> dict[str, object]:
     """Return the plan as plain values for ``falkirk plan --json``."""
     return {
         "application": plan.application,
@@ -72,7 +72,7 @@ def _region(plan: Plan, region: Region, slots: RegionSlots) -> dict[str, object]
         "consequence": mechanisms.consequence(region),
         "repeated_by": region.repeated_by,
         "interval_s": region.interval_s,
-        "objective": objective.as_json(region),
+        "objective": objective.objective_values(region),
         "twins": region.twins,
         "stateful": region.stateful,
         "hop": None if region.hop is None else _hop_json(region.hop, region.record_bytes),

@@ -20,7 +20,7 @@ _INDENT = 2
 _LABEL = 11
 
 
-def why(plan: Plan, promise: Promise, width: int | None) -> RenderableType:
+def output_details(plan: Plan, promise: Promise, width: int | None) -> RenderableType:
     """Return the details of one output. Args: width: see `wrapped`."""
     lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
     before = ""
@@ -102,7 +102,7 @@ def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[st
     if known is None:
         return
     if not known.differs:
-        yield f"{'You declared' if known.words else 'Falkirk inferred'} that {name} is deterministic."
+        yield f"{'You declared' if known.assertions else 'Falkirk inferred'} that {name} is deterministic."
     yield from (f"{name} is not deterministic, because {_because(reason)}." for reason in known.differs)
     if is_live:
         for reason in known.ordered:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.ports import Health, Point, Range
+from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -89,13 +89,13 @@ class BatchAtRest:
         return OffsetFrontier.before(positions | {view: {0: Offset(number)} for view, number in views.items()})
 
     def _kept_from(self) -> EpochNumber:
-        kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
-        return EpochNumber(int(kept[0].frontier) if kept else -1)
+        point = self._store.retained_from(self.logs.name)
+        return EpochNumber(-1 if point is None else point)
 
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort: the epochs decided after `upto`, complete or not. Their input is cut into epochs again.
 
         Epochs between `number` and `upto` stay as they are: complete, or to be computed with the recorded cut.
@@ -113,7 +113,7 @@ class BatchAtRest:
         """See RegionPort."""
         kept = [EpochNumber(number) for number in numbers]
         if kept[0] > self._kept_from():
-            self._store.set_watermark(self.logs.name, "retained", kept[0])
+            self._store.retain_from(self.logs.name, PointNumber(kept[0]))
             self.epochs.drop_states_below(kept[0])
         self.epochs.forget_states(kept)
 

@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import KnownLeaves, structure_of
 from falkirk.frames.stamped import plan_text
-from falkirk.operators.in_epoch import State
+from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime.epochs.inputs import Bad
 from falkirk.theory.ids import LogId, Offset, Positions
 
 #: The slot of a batch's own state. Its operators have other slots.
-OWN = "own"
+OWN_STATE = "own"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,18 +35,19 @@ class Computed:
 
     Args: given: its inputs by name. kept: the state after it, by slot; without the batch's own if that is the result.
         bad: the inputs that may have records that do not fit. letters: the dead letters of operators and of refused
-        files. refused: these files, see `Epoch`. marks: the marks of the previous epoch. told: numbers to record with
-        this epoch. ran: the plans of jobs that have already run for it, as text. clean: deletes its temporary data.
+        files. refused: these files, see `Epoch`. marks: the marks of the previous epoch. reported: numbers to record
+        with this epoch. ran: the plans of jobs that have already run for it, as text.
+        clean: deletes its temporary data.
     """
 
     given: Mapping[str, DataFrame]
     result: DataFrame
-    kept: State
+    kept: BatchState
     bad: list[Bad]
     letters: list[DataFrame]
     ran: list[str]
     marks: Mapping[str, int]
-    told: Mapping[str, int]
+    reported: Mapping[str, int]
     clean: Callable[[], None]
     refused: Mapping[LogId, Sequence[Offset]] = field(default_factory=dict)
 

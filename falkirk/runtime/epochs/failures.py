@@ -3,7 +3,7 @@
 from pyspark.errors import PySparkException
 
 from falkirk.differential.rows import TOO_MANY
-from falkirk.differential.runs import DAMAGED
+from falkirk.differential.runs import UNREADABLE_STATE
 from falkirk.errors import FalkirkError, is_away
 from falkirk.errors.conditions.runtime import (
     FUNCTION_FAILED,
@@ -41,8 +41,8 @@ def raise_final(error: BaseException, batch: Batch, files: DataPath, epoch: Epoc
         raise FUNCTION_FAILED.error(
             where=batch.where, processor=batch.name, epoch=epoch, poison=_poison(text)
         ) from error
-    if DAMAGED in text:
-        raise damaged(f"{batch.name}: {DAMAGED}.", files, processor=batch.name, epoch=epoch) from error
+    if UNREADABLE_STATE in text:
+        raise damaged(f"{batch.name}: {UNREADABLE_STATE}.", files, processor=batch.name, epoch=epoch) from error
     if TOO_MANY in text:
         raise NUMBER_TOO_LARGE.error(where=batch.where, processor=batch.name, epoch=epoch, too_many=TOO_MANY) from error
 
@@ -75,7 +75,7 @@ def waits_for(error: BaseException) -> str:
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
-def told(error: BaseException, epoch: EpochNumber) -> str:
+def retry_text(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
     if is_lost(error) or registry_away(error) is not None:
         return f"epoch {epoch} failed, {waits_for(error)}"

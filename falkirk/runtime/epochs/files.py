@@ -43,7 +43,7 @@ log = logging.getLogger("falkirk")
 
 _KIND, _REFUSED = "files", "refused file"
 #: A folder is not listed more often than this; a replay does not depend on it.
-LOOK_S = 0.5
+_POLL_S = 0.5
 _PARQUET = b"PAR1"
 #: A line of the status names at most this many files.
 NAMED_MAX = 3
@@ -83,7 +83,7 @@ class FileLog:
         self._lock = threading.Lock()
         self._numbered: list[NumberedFile] | None = None
         self._names: frozenset[str] | None = None
-        self._listed_at_s = -LOOK_S
+        self._listed_at_s = -_POLL_S
         #: Why the last listing failed, if it did.
         self._unlisted = ""
         #: The files that the last listing skipped, by name, with the reasons.
@@ -136,7 +136,7 @@ class FileLog:
     def present_end(self) -> Offset:
         """Return the end as `end`, from a listing of its own. Raises: LogError: `FOLDER_MISSING`. StoreError."""
         with self._lock:
-            self._listed_at_s = -LOOK_S
+            self._listed_at_s = -_POLL_S
         end = self.end()
         if self._names is None:
             raise FOLDER_MISSING_UNLISTED.error(
@@ -268,7 +268,7 @@ class FileLog:
 
     def _list(self) -> None:
         """List the folder, unless the last listing is recent."""
-        if time.monotonic() - self._listed_at_s < LOOK_S:
+        if time.monotonic() - self._listed_at_s < _POLL_S:
             return
         try:
             self._names = frozenset(n for n in os.listdir(self.folder) if not n.startswith(("_", ".")))

@@ -11,10 +11,10 @@ from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
 from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
 from falkirk.frames import stamped as frames
-from falkirk.frames.files import rows_of
+from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD, STAMP
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import Parsing, dead_letter, parse
+from falkirk.frames.topics import Parsing, dead_letter, parse_records
 from falkirk.kafka.void import Void
 from falkirk.operators.in_epoch import empty
 from falkirk.plan.batch import STAMP_TYPE, Batch, BatchInput, stamp_column
@@ -135,7 +135,7 @@ class Inputs:
             headers=bool(void.fences) or given.topic.reads_headers,
         )
         records = without(records, void)
-        frame = parse(records.coalesce(1) if self._few else records, self._parsings[given.log])
+        frame = parse_records(records.coalesce(1) if self._few else records, self._parsings[given.log])
         length = sum(offset - first.get(partition, 0) for partition, offset in last.items())
         return self._good(given, frame, F.lit(0), may_fail=not given.reads_hop, length=length)
 
@@ -147,7 +147,7 @@ class Inputs:
         paths = self._files[given.log].paths(first, last, without=out, reader=self._name)
         if not paths:
             return empty(self._session, given.schema)
-        frame = rows_of(self._session, folder, paths)
+        frame = file_rows(self._session, folder, paths)
         # Spark divides a file in the same way each time.
         return self._good(given, frame, F.monotonically_increasing_id(), may_fail=True, length=None)
 

@@ -11,19 +11,19 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from falkirk.declare.cut import ByTime, Cut, waiting
+from falkirk.declare.cut import ByTime, Cut, records_between
 from falkirk.frames.names import STAMP
 from falkirk.frames.topics import parsing
 from falkirk.local.partitions import limit_partitions
 from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing
 from falkirk.operators.call import EpochContext
-from falkirk.operators.in_epoch import InEpoch, State, empty
+from falkirk.operators.in_epoch import BatchState, InEpoch, empty
 from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter
 from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.computed import OWN, Computed, EpochCut, cast_to
+from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut, cast_to
 from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.inputs import Inputs, read_folders
@@ -94,14 +94,14 @@ class EpochJobs:
             return False
         if isinstance(self.batch.cut, ByTime):
             return self._nothing_due_at is not None
-        return waiting(epoch.last, self.ends(epoch.then)) == 0
+        return records_between(epoch.last, self.ends(epoch.then)) == 0
 
     @property
     def nothing_due_at(self) -> Positions:
         """The ends of the inputs at which a batch that is cut by event time had no epoch due; nothing for others."""
         return self._nothing_due_at or {}
 
-    def look_again(self) -> None:
+    def forget_ends(self) -> None:
         """Forget that no epoch was due, because a rollback may have voided epochs that are due again."""
         self._nothing_due_at = None
 
@@ -164,10 +164,10 @@ class EpochJobs:
 
         Epochs that no checkpoint covers yet do not count, because they wait for further epochs.
         """
-        behind = 0 if self._releaser is None else self._releaser.behind()
-        if behind < epochs_max:
+        backlog = 0 if self._releaser is None else self._releaser.backlog()
+        if backlog < epochs_max:
             return False
-        self.waits_for = f"{behind} epochs wait for their sinks, and input for them"
+        self.waits_for = f"{backlog} epochs wait for their sinks, and input for them"
         return True
 
     def first_of_next(self, epochs: tuple[Epoch, ...]) -> Positions:
@@ -202,7 +202,7 @@ class EpochJobs:
             refused=refused,
         )  # fmt: skip
 
-    def compute(self, epoch: Epoch, state: State, group: str, taken: Inputs | None = None) -> Computed:
+    def compute(self, epoch: Epoch, state: BatchState, group: str, taken: Inputs | None = None) -> Computed:
         """Call the batch's function for an epoch and return its results, most of them not yet computed.
 
         Only DataFrames that the function computes once have run by then.
@@ -213,7 +213,7 @@ class EpochJobs:
         batch, inputs = self.batch, self._inputs(epoch) if taken is None else taken
         given = by_parameter(batch.inputs, inputs.frames)
         if batch.state is not None:
-            own = state.get(OWN)
+            own = state.get(OWN_STATE)
             given[batch.name] = own if isinstance(own, DataFrame) else empty(self.session, batch.state)
         views = {i.name: epoch.views[i.log] for i in batch.inputs if i.view}
         begins = ends = None
@@ -235,11 +235,12 @@ class EpochJobs:
         after: dict[str, DataFrame | str] = {s: cast_to(frame, batch.slots[s]) for s, frame in call.kept.items()}
         after |= call.notes
         if kept is not None and kept is not result and batch.state is not None:
-            after[OWN] = cast_to(kept, batch.state)
+            after[OWN_STATE] = cast_to(kept, batch.state)
         return Computed(
             given=given, result=cast_to(result, batch.schema), kept=after, bad=inputs.bad,
-            letters=[*self.reads.letters(inputs.refused), *call.letters], ran=call.ran, marks=marks, told=call.told,
-            clean=call.clean, refused={log: sorted(files) for log, files in inputs.refused.items() if files},
+            letters=[*self.reads.letters(inputs.refused), *call.letters], ran=call.ran, marks=marks,
+            reported=call.reported, clean=call.clean,
+            refused={log: sorted(files) for log, files in inputs.refused.items() if files},
         )  # fmt: skip
 
     def write(self, epoch: Epoch, name: str, computed: Computed, *, direct: bool) -> Written:

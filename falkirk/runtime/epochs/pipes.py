@@ -16,13 +16,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 #: The time between two looks, and before the first one. Most epochs are over by then.
-LOOK_S = 2.0
+_POLL_S = 2.0
 #: A pipe holds this many bytes by default.
 _LINES = b"\n" * (64 << 10)
 
 
 @contextlib.contextmanager
-def ended_pipes(paths: Collection[Path], *, look_s: float = LOOK_S) -> Iterator[None]:
+def ended_pipes(paths: Collection[Path], *, look_s: float = _POLL_S) -> Iterator[None]:
     """End the waiting of tasks for pipes at these paths, until the end of the block."""
     if not paths:
         yield

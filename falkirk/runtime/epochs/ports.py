@@ -24,7 +24,7 @@ class ReleaserPort(Protocol):
     def has_taken(self) -> str:
         """Return the name of a sink that already has epochs; "" if none has."""
 
-    def behind(self) -> int:
+    def backlog(self) -> int:
         """Return how many epochs may be released, but are not yet."""
 
     def released(self) -> EpochNumber:

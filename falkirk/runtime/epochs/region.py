@@ -27,7 +27,7 @@ from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
-from falkirk.runtime.lanes import is_fenced, of_jobs
+from falkirk.runtime.lanes import has_lanes, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -37,7 +37,7 @@ log = logging.getLogger("falkirk")
 
 #: A job is cancelled within this time. Python code of a user's function can't be cancelled. It is left to run, and its
 #: results are not recorded. (Functions with direct results run no such code: `BatchRegion.fence`.)
-STOP_S = 10.0
+_STOP_S = 10.0
 #: A job that sends straight to a topic has this long to finish.
 DRAIN_S = 5.0
 #: At a stop, a state has this long to be saved.
@@ -114,7 +114,7 @@ class BatchRegion(BatchAtRest):
         self.prepare()
         self._store.open_incarnation(self.batch.name, number)
         self.epochs.folder.make()
-        self.jobs.look_again()
+        self.jobs.forget_ends()
         self._run = self._begun(EpochNumber(number))
 
     def _begun(self, number: EpochNumber) -> RunPort:
@@ -146,7 +146,7 @@ class BatchRegion(BatchAtRest):
             first = {partition: tail.positions.get(topic, {}).get(partition, Offset(0)) for partition in ends}
             if ends == first:
                 return 0, True
-            transactional = is_fenced(self._context, of_jobs(topic))
+            transactional = has_lanes(self._context, of_jobs(topic))
             self._dead_letters = DeadLetters(self._context.connection, topic, first, transactional=transactional)
         return self._dead_letters.count(ends), self._dead_letters.has_read(ends)
 
@@ -168,7 +168,7 @@ class BatchRegion(BatchAtRest):
             self._dead_letters.close()
             self._dead_letters = None
         run, self._run = self._run, None
-        stopped = run is None or run.stop(STOP_S)
+        stopped = run is None or run.stop(_STOP_S)
         if not stopped:
             log.warning("%s: a running epoch does not stop; its results will not count", self.batch.name)
         return stopped

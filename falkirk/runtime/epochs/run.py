@@ -12,7 +12,7 @@ from falkirk.declare.cut import ByTime, OnArrival
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.plan.batch import Batch
-from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, told, waits_for
+from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, retry_text, waits_for
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch
@@ -23,9 +23,9 @@ from falkirk.theory.ids import EpochNumber
 log = logging.getLogger("falkirk")
 
 #: The time between two checks for new input.
-LOOK_S = 0.1
+_POLL_S = 0.1
 #: How many epochs run at the same time, if they do not depend on each other.
-AT_ONCE = 2
+_EPOCHS_AT_ONCE = 2
 #: The time between two checks whether a lost file is back.
 LOST_PAUSE_S = 1.0
 
@@ -47,7 +47,7 @@ class Run:
         # once would both be later. A batch that sorts by time needs the marks of the previous epoch. A topic receives
         # one epoch after the other.
         one_by_one = self._batch.is_stateful or self._batch.is_direct or isinstance(self._batch.cut, OnArrival)
-        self._at_once = at_once = 1 if one_by_one else AT_ONCE
+        self._at_once = at_once = 1 if one_by_one else _EPOCHS_AT_ONCE
         self._pool = ThreadPoolExecutor(at_once, thread_name_prefix=f"falkirk-{self._batch.name}")
         # While an epoch runs its rounds, the next epoch is decided and its inputs are read.
         takes_in = self._batch.iteration is not None and not isinstance(self._batch.cut, OnArrival | ByTime)
@@ -101,7 +101,7 @@ class Run:
         while running and time.monotonic() < deadline:
             for number in running:
                 self._jobs.cancel(self._runner.group_of(number))
-            wait_for(running.values(), timeout=LOOK_S)
+            wait_for(running.values(), timeout=_POLL_S)
             running = {n: future for n, future in running.items() if not future.done()}
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._intake.shutdown(wait=False, cancel_futures=True)
@@ -132,7 +132,7 @@ class Run:
 
     def _wait(self) -> bool:
         """Wait until there may be work; return whether to stop."""
-        self._wake.wait(LOOK_S)
+        self._wake.wait(_POLL_S)
         self._wake.clear()
         return self._stopping.is_set()
 
@@ -240,7 +240,7 @@ class Run:
             raise error
         elif self._runner.has_unsaved and may_have_lost_state(error):
             self._runner.lose(number, error)
-        self._failing[number] = told(error, number)
+        self._failing[number] = retry_text(error, number)
         self._not_before_s[number] = self._clock.monotonic() + pause_s(tries)
 
 

@@ -13,16 +13,16 @@ from falkirk.declare.cut import ByTime
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.operators.in_epoch import State
+from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime.context import Clock
-from falkirk.runtime.epochs.computed import OWN, Computed, EpochCut
+from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut
 from falkirk.runtime.epochs.failures import raise_final
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
-from falkirk.system.traced import note, step
+from falkirk.system.traced import add_attributes, step
 from falkirk.theory.ids import EpochNumber, LogId
 
 log = logging.getLogger("falkirk")
@@ -45,7 +45,7 @@ class EpochRunner:
     def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: Clock = time) -> None:
         self.jobs = jobs
         self.term, self.clock, self._number, self._batch = term, clock, number, jobs.batch
-        self.states: dict[EpochNumber, State] = {}
+        self.states: dict[EpochNumber, BatchState] = {}
         self.has_unsaved = self.is_restored = False
         self._restore_fails = 0
         #: The folders of attempts of which the store did not say whether it has recorded them.
@@ -132,7 +132,7 @@ class EpochRunner:
             return found is not None and self._record_cut(found, views, self.clock.time())
         first = self.jobs.first_of_next(epochs)
         ends = self.jobs.ends(first)
-        last = cut.take(first, ends, now_s=self.clock.time(), last_at_s=last_at_s)
+        last = cut.end_of_epoch(first, ends, now_s=self.clock.time(), last_at_s=last_at_s)
         # Input that a cut has left is due at the same time as before.
         at_s = self.clock.time() if last == ends else last_at_s
         return last is not None and self._record_cut(EpochCut(first=first, last=last), views, at_s)
@@ -169,12 +169,12 @@ class EpochRunner:
             computed.clean()
         record = partial(
             self.jobs.epochs.record, epoch.number, folder=folder, rows=written.rows, dead=written.dead, state=state,
-            saved=saves, marks={**computed.told, **marks}, direct=direct, refused=computed.refused,
+            saved=saves, marks={**computed.reported, **marks}, direct=direct, refused=computed.refused,
         )  # fmt: skip
         with step("record"):
             recorded = self._adopt(record, epoch.number, folder, state)
         outcome = "complete" if recorded else "not recorded"
-        note(outcome=outcome, results=written.rows, dead_letters=written.dead, direct=direct)
+        add_attributes(outcome=outcome, results=written.rows, dead_letters=written.dead, direct=direct)
         if recorded and self._batch.notes:
             self.jobs.states.sweep(self.states.values())
         if recorded:
@@ -183,7 +183,7 @@ class EpochRunner:
         if saves:
             self._saved_at_s = self.clock.monotonic()
 
-    def _before(self, number: EpochNumber) -> State:
+    def _before(self, number: EpochNumber) -> BatchState:
         """Return the state that an epoch begins with."""
         earlier = [n for n in self.states if n < number]
         return self.states[max(earlier)] if earlier else {}
@@ -196,7 +196,7 @@ class EpochRunner:
         if self._batch.state is not None and not kept:
             state, after = folder, self.jobs.states.read(folder, is_result=True)
         elif saves:
-            own = self._batch.state is not None and OWN not in kept  # then the result just written is the state
+            own = self._batch.state is not None and OWN_STATE not in kept  # then the result just written is the state
             whole = {**kept, **self.jobs.states.read(folder, is_result=True)} if own else kept
             state = self.jobs.states.write(epoch, whole)
             after = self.jobs.states.read(state, is_result=False)

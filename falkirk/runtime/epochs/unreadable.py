@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
-from falkirk.frames.files import rows_of
-from falkirk.operators.call import LETTER
+from falkirk.frames.files import file_rows
+from falkirk.operators.call import LETTER_SCHEMA
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch
@@ -27,7 +27,7 @@ from falkirk.system.disk import is_full
 from falkirk.theory.ids import LogId, Offset
 
 #: The time between the two attempts to read a file, in which a temporary fault may pass.
-PAUSE_S = 1.0
+_PAUSE_S = 1.0
 Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
 """Refused files by log and number."""
 
@@ -64,7 +64,7 @@ class BatchFiles:
             for log, files in sorted(refused.items())
             for number, file in sorted(files.items())
         ]
-        return [self._session.createDataFrame(rows, LETTER)] if rows else []
+        return [self._session.createDataFrame(rows, LETTER_SCHEMA)] if rows else []
 
     def check(self, epoch: Epoch, refused: Mapping[LogId, Sequence[Offset]]) -> None:
         """Check that the files that were read have not changed, so that a replay reads the same. Raises: LogError."""
@@ -84,7 +84,7 @@ class BatchFiles:
         Raises: LogError: a file was changed or removed. A Spark error: Spark can't read any file.
         """
         suspects = [(given, n) for given, n in self._read_by(epoch) if (given.log, n) not in self._readable]
-        if not (once := self._failing(suspects)) or stopping.wait(PAUSE_S):
+        if not (once := self._failing(suspects)) or stopping.wait(_PAUSE_S):
             return {}
         twice = self._failing([(given, n) for given, n in suspects if (given.log, n) in once])
         return {} if stopping.is_set() else twice
@@ -124,7 +124,7 @@ class BatchFiles:
         files = self._files[given.log]
         paths = files.paths(number, Offset(number + 1), reader=self._name)
         try:
-            _read_all(rows_of(self._session, given.folder, paths).data)
+            _read_all(file_rows(self._session, given.folder, paths).data)
             return None
         except SPARK_ERRORS as error:
             if is_full(error):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from falkirk.errors import SparkError
 from falkirk.kafka.tail import Tail
 from falkirk.plan.region import RegionLogs
-from falkirk.protocol.ports import Health, Point, Range
+from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live import checkpoint
@@ -19,7 +19,7 @@ from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber, Positions
-from falkirk.theory.offsets import within
+from falkirk.theory.offsets import merged_ranges, within
 from falkirk.theory.times import Natural
 
 log = logging.getLogger("falkirk")
@@ -60,7 +60,7 @@ class RegionAtRest:
             try:
                 return self._read_points()
             except (FileNotFoundError, SparkError):
-                self._kept.look()
+                self._kept.refresh()
                 if self._there() == before:
                     raise
 
@@ -93,8 +93,8 @@ class RegionAtRest:
 
     def _has_start(self, oldest: BatchId) -> bool:
         """Return whether the initial state is kept. In a home of an earlier version, its oldest checkpoint shows it."""
-        kept = [w for w in self._store.watermarks() if w.processor == self.logs.name and w.kind == "retained"]
-        return int(kept[0].frontier) < 0 if kept else oldest == 0
+        point = self._store.retained_from(self.logs.name)
+        return oldest == 0 if point is None else point < 0
 
     def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Point, ...]:
         """Return the points of these checkpoints. `read` has the end of the input of each one."""
@@ -120,7 +120,7 @@ class RegionAtRest:
 
     def _is_there(self, batch: BatchId) -> bool:
         """Return whether nobody has deleted a checkpoint meanwhile."""
-        self._kept.look()
+        self._kept.refresh()
         return batch in self._committed()
 
     def _start_offsets(self) -> Positions:
@@ -150,7 +150,7 @@ class RegionAtRest:
         batches = tuple(BatchId(number) for number in numbers)
         if batches != self._only:
             if not self._only or self._only[0] != batches[0]:
-                self._store.set_watermark(self.logs.name, "retained", batches[0])
+                self._store.retain_from(self.logs.name, PointNumber(batches[0]))
             checkpoint.keep_only(self._checkpoint, batches)
             self._kept.delete({n for n in self._kept.numbers if n < batches[-1] and n not in batches})
             self._store.keep_tails(self.logs.name, batches)
@@ -181,7 +181,7 @@ class RegionAtRest:
         """See RegionPort: a live region counts in offsets."""
         return ()
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         assert self._ends is not None, "`fence` must be called before `beyond`"
@@ -190,10 +190,10 @@ class RegionAtRest:
             (number, p): max(o, upto.length_of(self.logs.sources[number], p))
             for (number, p), o in self._numbered(self._read(batch)).items()
         }
-        found: list[Range] = []
+        found: list[LogRange] = []
         for topic in self._outputs.names:
-            later = sorted(self._sent_after(topic, batch, covered, self._ends))
-            found += [(topic, *r) for r in _runs(later)]
+            later = self._sent_after(topic, batch, covered, self._ends)
+            found += [(topic, *r) for r in merged_ranges((p, o, Offset(o + 1)) for p, o in later)]
         return tuple(found)
 
     def boundary(self, number: BatchId, ends: Positions) -> Positions:
@@ -218,14 +218,3 @@ class RegionAtRest:
         """Return whether one of the input records of a stamp is not covered."""
         is_joined = self.logs.joined is not None
         return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joined=is_joined))
-
-
-def _runs(places: list[tuple[int, Offset]]) -> Iterable[tuple[int, Offset, Offset]]:
-    """Return sorted places as ranges (partition, first, last exclusive); adjacent places become one range."""
-    runs: list[tuple[int, Offset, Offset]] = []
-    for partition, offset in places:
-        if runs and runs[-1][0] == partition and runs[-1][2] == offset:
-            runs[-1] = (partition, runs[-1][1], Offset(offset + 1))
-        else:
-            runs.append((partition, offset, Offset(offset + 1)))
-    return runs

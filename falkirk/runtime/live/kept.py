@@ -36,10 +36,10 @@ class KeptCheckpoints:
         self._spark, self._folder, self._topics = folder, folder / "kept", topics
         self.numbers: set[BatchId] = set()
         self._lost: set[BatchId] = set()
-        self.look()
+        self.refresh()
 
-    def look(self) -> None:
-        """Look again which checkpoints are set aside. A command does while the application runs."""
+    def refresh(self) -> None:
+        """Find the checkpoints that are set aside. A command may set some aside while the application runs."""
         names = (path.name for path in self._folder.iterdir()) if self._folder.is_dir() else ()
         self.numbers = {BatchId(int(name)) for name in names if name.isdigit()}
 

@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from falkirk.local.spark import MissingSetting, unsuitable
+from falkirk.local.spark import MissingSetting, unsuitable_session
 from falkirk.theory.ids import BatchId, Positions
 
 #: The error text of a batch that begins after a loss.
@@ -37,7 +37,9 @@ def refuse_repeats(session: SparkSession) -> None:
         name = "spark.task.maxFailures"
         reason = "a second attempt of a task may begin too late to notice the results of the first"
         missing = MissingSetting(name=name, wanted="1", found=attempts, reason=reason)
-        raise unsuitable((missing,), f"Start the application with {name}=1, on one machine with a master local[n].")
+        raise unsuitable_session(
+            (missing,), f"Start the application with {name}=1, on one machine with a master local[n]."
+        )
 
 
 class Losses:

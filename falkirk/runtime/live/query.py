@@ -12,20 +12,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.declare.nodes import SourceNode, Step, steps_of
 from falkirk.frames import reads
 from falkirk.frames import stamped as frames
-from falkirk.frames.joins import joined
+from falkirk.frames.joins import join_frames
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import parse, parsing
-from falkirk.frames.unions import after, numbered
-from falkirk.kafka.void import Range, Void
+from falkirk.frames.topics import parse_records, parsing
+from falkirk.frames.unions import after, number_source
+from falkirk.kafka.void import Void
 from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
 from falkirk.runtime import fence, rows
 from falkirk.runtime.context import Context
-from falkirk.runtime.figures import noted
+from falkirk.runtime.figures import note_timestamps
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.rows import IncarnationConstants, without
 from falkirk.theory.ids import Positions
+from falkirk.theory.offsets import PartitionRange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class LiveQuery:
         """The number of its tasks that write."""
         return self.release.state_partitions if self.region.stateful else sum(self.release.source_partitions)
 
-    def start(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> StreamingQuery:
+    def start(self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...]) -> StreamingQuery:
         """Start it.
 
         Args: begin: the input that the first incarnation starts with. restored: the input that this one resumes with.
@@ -68,12 +69,12 @@ class LiveQuery:
             conf.set(RETAIN, kept)
 
     def start_twin(
-        self, begin: Positions, restored: Positions, skips: tuple[Range, ...], checkpoint: Path
+        self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...], checkpoint: Path
     ) -> StreamingQuery:
         """Start another query of the same incarnation. Args: checkpoint: its folder. See `start`, twin.py."""
         return replace(self, checkpoint=checkpoint, retain=SPARE_BATCHES, role=".twin").start(begin, restored, skips)
 
-    def _rows(self, begin: Positions, restored: Positions, skips: tuple[Range, ...]) -> DataFrame:
+    def _rows(self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
         for number, each in enumerate(region.sources):
             topic, source = each.topic, each.topic.log
@@ -81,14 +82,14 @@ class LiveQuery:
             void = Void((*skips, *late.ranges), late.fences).within(restored[source])
             headers = bool(void.fences) or topic.reads_headers
             raw = reads.stream(context.session, context.kafka_options(), source, begin[source], headers=headers)
-            raws.append(noted(without(raw, void), context, region.name, number))
+            raws.append(note_timestamps(without(raw, void), context, region.name, number))
         data = rows.rows(results(region, raws, self.release.source_partitions), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))
 
     def _writer(self, data: DataFrame) -> Any:
         """Return the JVM's writer of the query, with its sink."""
         own = self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options())
-        return writing(data, own.twins(not self.region.stateful) if self.region.twins else own)
+        return foreach_writer(data, own.twins(not self.region.stateful) if self.region.twins else own)
 
     def _producer_options(self) -> dict[str, str]:
         release = self.release
@@ -109,21 +110,21 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
         right = _begun(raws[1], region.joined, theirs)
         for each in theirs:
             right = frames.apply(right, each)
-        frame = joined(frame, right, step, partitions)
+        frame = join_frames(frame, right, step, partitions)
     return frame
 
 
 def _numbered(region: Region, raws: Sequence[DataFrame], source: SourceNode) -> Frame:
     number = region.sources.index(source)
-    return numbered(_begun(raws[number], source, ()), number)
+    return number_source(_begun(raws[number], source, ()), number)
 
 
 def _begun(raw: DataFrame, source: SourceNode, steps: Sequence[Step]) -> Frame:
     timed = any(step.operation == "withWatermark" for step in steps)
-    return parse(raw, parsing(source.topic), timed=timed)
+    return parse_records(raw, parsing(source.topic), timed=timed)
 
 
-def writing(data: DataFrame, to: Any) -> Any:
+def foreach_writer(data: DataFrame, to: Any) -> Any:
     """Return the JVM's writer of a query. Args: data: as of `rows.rows`. to: a `ForeachWriter` of the Java module."""
     return data.select("topic", "partition", "key", "value", "header")._jdf.writeStream().foreach(to)
 

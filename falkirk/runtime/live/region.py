@@ -36,7 +36,7 @@ from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.live.twin import Twin, discard
-from falkirk.runtime.record import record_of
+from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
@@ -115,7 +115,7 @@ class LiveRegion(RegionAtRest):
         for source in (each.topic for each in region.sources):
             refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
         self._written = self._outputs.topics()
-        record = record_of(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
+        record = region_record(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
         first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
         self._close_dead_letters()
         self._dead_letters = DeadLetters(
@@ -312,7 +312,7 @@ class LiveRegion(RegionAtRest):
             self._note_tail(last, ends)
         self._take_in(last)
         if self.twin is not None:
-            self.twin.look(last)
+            self.twin.update(last)
         return last
 
     def _take_in(self, last: BatchId) -> None:

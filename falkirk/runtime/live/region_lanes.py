@@ -47,7 +47,7 @@ class RegionLanes:
         """
         for name in (self._region.name, self._letters):
             fence.await_end(lambda name=name: lanes.are_used(self._context, name))  # type: ignore[misc]
-            lanes.close(self._context, name)
+            lanes.close_lanes(self._context, name)
 
     def writer(self, incarnation: Incarnation, count: int, options: dict[str, str]) -> Any:
         """Return the JVM's writer of an incarnation. First record its fenced lanes.

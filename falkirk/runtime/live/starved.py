@@ -14,7 +14,7 @@ from falkirk.protocol.ports import Point
 #: A region is starved if this many checkpoints in a row, at least, cover no record although records waited throughout.
 CHECKPOINTS = 5
 #: The longest interval that is chosen for a starved region.
-GREATEST_S = 60.0
+_INTERVAL_MAX_S = 60.0
 
 
 class Starvation:
@@ -26,7 +26,7 @@ class Starvation:
         self._since: Point | None = None
         self._waits = False
 
-    def look(self, newest: Point, has_input: Callable[[], bool]) -> float | None:
+    def update(self, newest: Point, has_input: Callable[[], bool]) -> float | None:
         """Take in the newest checkpoint; return a longer interval in seconds if the region is starved.
 
         A checkpoint takes as long as the machine needs to start a task, so twice that leaves as much time to read.
@@ -38,10 +38,10 @@ class Starvation:
             self._since, self._waits = newest, False
             return None
         count = newest.number - since.number
-        if count < CHECKPOINTS or self._interval_s >= GREATEST_S:
+        if count < CHECKPOINTS or self._interval_s >= _INTERVAL_MAX_S:
             return None
         if not self._waits:
             self._since, self._waits = newest, has_input()
             return None
         apart_s = ((newest.made_at_s or 0.0) - (since.made_at_s or 0.0)) / count
-        return min(GREATEST_S, math.ceil(10 * 2 * max(apart_s, self._interval_s)) / 10)
+        return min(_INTERVAL_MAX_S, math.ceil(10 * 2 * max(apart_s, self._interval_s)) / 10)

@@ -76,11 +76,11 @@ class Twin:
         Args: ends: of the outputs, read before this call. covered: the first offset of each partition that the
             checkpoint does not cover.
         """
-        _, reached = lanes.reached(self._context, self._region.name)
+        _, reached = lanes.sent_ends(self._context, self._region.name)
         self._observed.add(ends, reached)
         return self._observed.newest(covered)
 
-    def look(self, last: BatchId) -> None:
+    def update(self, last: BatchId) -> None:
         """Begin, replace or keep the query. Args: last: the newest checkpoint of the first query."""
         if self.query is not None and not self.query.isActive:
             self._note_failure(self.query.exception())

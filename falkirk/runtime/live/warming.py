@@ -26,7 +26,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.runtime import rows
 from falkirk.runtime.live.losses import Losses
-from falkirk.runtime.live.query import begin_query, results, writing
+from falkirk.runtime.live.query import begin_query, foreach_writer, results
 from falkirk.runtime.rows import Barrier, IncarnationConstants, OutputTopic
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId, Offset
@@ -98,7 +98,7 @@ class Warming:
         frame = results(region, raws, partitions)
         data = rows.rows(frame, region, self._release(region, frame.depth, tuple(partitions)))
         data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
-        writer = writing(data, self._jvm().org.falkirk.MutedWriter())
+        writer = foreach_writer(data, self._jvm().org.falkirk.MutedWriter())
         return _Query(lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S))
 
     def _release(self, region: Region, depth: int, source_partitions: tuple[int, ...]) -> IncarnationConstants:

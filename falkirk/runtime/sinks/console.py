@@ -16,7 +16,7 @@ from falkirk.declare.endpoints import Console
 from falkirk.errors.conditions.runtime import RELEASE_FAILED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks.target import in_order
+from falkirk.runtime.sinks.target import sorted_by_place
 from falkirk.runtime.status import CONSOLE
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import EpochNumber
@@ -31,7 +31,7 @@ class ConsoleTarget:
     def __init__(self, to: Console, sink: str, write: Callable[[str], None] | None = None) -> None:
         self._to, self._sink, self._write = to, sink, write or _print
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target. Printed epochs bind nobody."""
         return EpochNumber(0)
 
@@ -41,7 +41,7 @@ class ConsoleTarget:
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target, but an epoch may be printed twice. Raises: SparkError: `RELEASE_FAILED`."""
         try:
-            shown = _shown(in_order(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
+            shown = _shown(sorted_by_place(rows, few=few).drop(ROW)).limit(self._to.rows + 1).collect()
             count = len(shown) if len(shown) <= self._to.rows else rows.count()
         except SPARK_ERRORS as error:
             raise RELEASE_FAILED.error(topic=self._sink, reason=first_line(error)) from error

@@ -32,7 +32,7 @@ def copy(context: Context, held: LogId, sink: str, first: Offsets, last: Offsets
     header = signed_header(key, text, F.col("partition"), F.col("key"), F.col("value")).alias("header")
     try:
         # The range ends where the held log ends, even if a transaction is open there.
-        records = reads.read(
+        records = reads.spark_records(
             context.session, context.kafka_options(), held, first=first, last=last, headers=bool(void.fences),
             committed=False,
         )  # fmt: skip

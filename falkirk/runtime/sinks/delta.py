@@ -52,7 +52,7 @@ class DeltaLakeTable:
         """See LakeTable."""
         if not self._path.exists():
             make_folder(self._path)
-            private.publish(self._path)
+            private.make_readable(self._path)
         columns, by = Schema.from_json(json.dumps(_nullable(schema.jsonValue()))), list(self._to.partition_columns)
         owner = {_OWNER: self._application}
         DeltaTable.create(self._path, columns, partition_by=by, configuration=owner, raise_if_key_not_exists=False)
@@ -187,7 +187,7 @@ def _keep(path: Path, versions: range) -> None:
     sync(log, names)
     for each in (log, *(log / name for name in (*names, "_last_checkpoint") if (log / name).exists())):
         if each is not log:
-            private.publish(each)
+            private.make_readable(each)
     log.chmod(path.stat().st_mode & 0o7777)
 
 

@@ -25,7 +25,7 @@ from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS
-from falkirk.runtime.sinks.target import NESTED, in_order, release_failed
+from falkirk.runtime.sinks.target import NESTED, release_failed, sorted_by_place
 from falkirk.store import Store
 from falkirk.system import private
 from falkirk.system.durable import make_folder, sync, sync_folder, write_atomically
@@ -83,7 +83,7 @@ class FolderTarget:
         #: The folders that this home has not written, as last reported.
         self._foreign: list[str] = []
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target. Raises: HomeError: `FOLDER_OF_ANOTHER`. SparkError: `RELEASE_FAILED`."""
         try:
             return self._seen()
@@ -95,7 +95,7 @@ class FolderTarget:
         if not note.exists():
             if not self._path.exists():
                 make_folder(self._path)
-                private.publish(self._path)
+                private.make_readable(self._path)
             self._note(EpochNumber(0))
         elif self._read_note().get("application") != self._application:
             raise FOLDER_OF_ANOTHER.error(where=self._path)
@@ -174,11 +174,11 @@ class FolderTarget:
         proof = self._proofs.of(f"upto {upto}")
         note = {"application": self._application, "upto": upto, "proof": proof}
         write_atomically(self._path / _NOTE, json.dumps(note))
-        private.publish(self._path / _NOTE)
+        private.make_readable(self._path / _NOTE)
 
     def delivered(self) -> EpochNumber | None:
         """See Target. Raises: as `seen`."""
-        self.seen()
+        self.visible()
         try:
             return self._noted()
         except OSError as error:
@@ -187,7 +187,7 @@ class FolderTarget:
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: SparkError: `RELEASE_FAILED`."""
         named = self._named(epoch)
-        self.seen()
+        self.visible()
         try:
             if (self._noted() or 0) > epoch:
                 return None
@@ -203,11 +203,11 @@ class FolderTarget:
     def _write(self, rows: DataFrame, named: Path, being_made: Path, *, few: bool) -> None:
         for stray in (s for name in _BEING_MADE for s in self._path.glob(f"{name}*")):
             shutil.rmtree(stray, ignore_errors=True)
-        data = in_order(rows, few=few)
+        data = sorted_by_place(rows, few=few)
         data = data.select(*[_written(rows, c, self._to.format) for c in rows.columns if c != ROW])
         data.write.format(self._to.format).options(**_FILE_OPTIONS.get(self._to.format, {})).save(str(being_made))
         self._prove(being_made, named.name)
-        private.publish(being_made)
+        private.make_readable(being_made)
         sync(being_made)  # so that a folder with its final name is complete even after a power loss
         os.replace(being_made, named)
         sync_folder(self._path)

@@ -71,7 +71,7 @@ class IcebergTable:
         except (CommitFailedException, TableAlreadyExistsError) as error:
             raise CommitConflict(str(error)) from error
         table = self._catalog.load_table(self._to.table)
-        private.publish(_local(table.location()))
+        private.make_readable(_local(table.location()))
         _keep([table.metadata_location])
         return OpenedIceberg(table, self._to, self._application, self._sink)
 
@@ -180,7 +180,7 @@ def _keep(locations: Sequence[str]) -> None:
     for folder in sorted({path.parent for path in paths}):
         sync(folder, [path.name for path in paths if path.parent == folder])
     for path in paths:
-        private.publish(path)
+        private.make_readable(path)
 
 
 def _nullable(schema: StructType) -> StructType:

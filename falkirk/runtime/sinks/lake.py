@@ -32,7 +32,7 @@ from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.asking import Asking
-from falkirk.runtime.sinks.target import in_order
+from falkirk.runtime.sinks.target import sorted_by_place
 from falkirk.system import private
 from falkirk.system.disk import is_full
 from falkirk.system.durable import sync
@@ -144,14 +144,14 @@ class LakeTarget:
         #: The newest attempt. If its commit fails, the next one uses its files.
         self._attempt: _Attempt | None = None
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target. Raises: HomeError: `TABLE_OF_ANOTHER`, `TABLE_UNFIT`. SparkError: `RELEASE_FAILED`."""
         with self._reaching():
             return self._asking.ask().below
 
     def delivered(self) -> EpochNumber:
         """See Target. The number also covers epochs without rows. Raises: as `seen`."""
-        self._known = self.seen()
+        self._known = self.visible()
         return self._known
 
     def _progress(self) -> SinkProgress:
@@ -188,11 +188,11 @@ class LakeTarget:
         folder = self._folder_of(data, epoch) / f"{epoch:010d}-{uuid.uuid4().hex[:8]}"
         hidden = {f"{_HIDDEN}{i}": name for i, name in enumerate(self._columns)}
         placed = rows.repartition(*[F.col(f"`{c}`") for c in self._columns]) if hidden and not few else rows
-        ordered = (in_order(rows, few=True) if few else placed).drop(ROW)
+        ordered = (sorted_by_place(rows, few=True) if few else placed).drop(ROW)
         named = ordered.withColumns({column: _in_a_name(name) for column, name in hidden.items()})
         rows.sparkSession.conf.set(_TIMES, _MICROSECONDS)
         named.write.format("parquet").partitionBy(*hidden).save(str(folder))
-        private.publish(data / self._own_folder)
+        private.make_readable(data / self._own_folder)
         sync(folder)  # before a commit names the files
         names = dict.fromkeys(sorted(folder.rglob("*.parquet")))
         files = (_file(path, data, hidden) for path in names)

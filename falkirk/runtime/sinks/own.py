@@ -21,7 +21,7 @@ from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.asking import Asking, NoAnswer
-from falkirk.runtime.sinks.target import in_order
+from falkirk.runtime.sinks.target import sorted_by_place
 from falkirk.theory.ids import EpochNumber
 
 log = logging.getLogger("falkirk")
@@ -41,7 +41,7 @@ class OwnTarget:
         self._asking = Asking[object](name, "delivered()", lambda: self._sink.delivered())
         self._warned = ""
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target. An incomplete epoch does not count, and the next try replaces it."""
         return self.delivered()
 
@@ -63,7 +63,7 @@ class OwnTarget:
             if self.delivered() > epoch:
                 return
             try:
-                self._sink.deliver(epoch, in_order(rows, few=few).drop(ROW))
+                self._sink.deliver(epoch, sorted_by_place(rows, few=few).drop(ROW))
             except Py4JNetworkError:
                 raise  # there is no Spark any more
             except Exception as error:

@@ -37,7 +37,7 @@ from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
 log = logging.getLogger("falkirk")
 
 #: At a stop, a running release may wait this long for a sink. Then its jobs are cancelled.
-STOP_S = 10.0
+_STOP_S = 10.0
 #: A cancelled job ends within this time.
 CANCEL_S = 5.0
 #: Up to this many rows, in this many bytes of files, are released by one task, without a shuffle.
@@ -80,7 +80,7 @@ class EpochReleaser:
         #: Held while an epoch goes straight to its topic.
         self._sending = threading.Lock()
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results.
 
         If a sink does not answer, these are all epochs.
@@ -92,9 +92,9 @@ class EpochReleaser:
         if time.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
             return max(self.epochs.end(), self._straight())
         try:
-            seen = {name: target.seen() for name, target in self._targets.items()}
+            seen = {name: target.visible() for name, target in self._targets.items()}
             if self._dead_letters is not None:
-                seen["dead letters"] = self._dead_letters.seen()
+                seen["dead letters"] = self._dead_letters.visible()
             self._refuse_ahead(seen)
             return max(seen.values(), default=EpochNumber(0))
         except (SparkError, HomeError) as error:
@@ -156,7 +156,7 @@ class EpochReleaser:
         asked."""
         for name, target in self._targets.items():
             with suppress(SparkError):
-                if not isinstance(target, TopicTarget) and target.seen():
+                if not isinstance(target, TopicTarget) and target.visible():
                     return name
         return ""
 
@@ -170,7 +170,7 @@ class EpochReleaser:
         Raises: LogError, SparkError: it can't be asked now.
         """
         with self._sending:
-            return self._topic().seen()
+            return self._topic().visible()
 
     def _topic(self) -> TopicTarget:
         (target,) = self._targets.values()
@@ -211,7 +211,7 @@ class EpochReleaser:
         """Return the epoch, exclusive, up to which this process has published all."""
         return self._done
 
-    def behind(self) -> int:
+    def backlog(self) -> int:
         """Return how many epochs may be released, but are not yet."""
         return max(0, self._asked - self._done)
 
@@ -223,7 +223,7 @@ class EpochReleaser:
         """
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(STOP_S)
+            self._thread.join(_STOP_S)
         if self._thread is not None and self._thread.is_alive() and self._session is not None:
             cancel_jobs(self._session, self._group)
             self._thread.join(CANCEL_S)
@@ -371,7 +371,7 @@ class EpochLogs:
 
     def copied(self, held: LogId, sink: str) -> OffsetFrontier:
         """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
-        return OffsetFrontier.prefix(held, self._releasers[held].seen())
+        return OffsetFrontier.prefix(held, self._releasers[held].visible())
 
     def sink_ends(self, held: LogId, sink: str) -> Positions:
         """See LogsPort."""

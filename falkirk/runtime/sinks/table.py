@@ -16,7 +16,7 @@ from falkirk.declare.endpoints import Sql
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN
-from falkirk.runtime.sinks.target import NESTED, in_order, letters, release_failed
+from falkirk.runtime.sinks.target import NESTED, letters, release_failed, sorted_by_place
 from falkirk.theory.ids import EpochNumber
 
 _marks_metadata = sql.MetaData()
@@ -61,7 +61,7 @@ class TableTarget:
         patience = {k: v for k, v in _PATIENCE.items() if k not in made.query} if url.startswith("postgresql") else {}
         self._engine = sql.create_engine(made, pool_pre_ping=True, connect_args=patience)
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target. A locked table counts as unreachable."""
         with self._reaching(), self._engine.begin() as db:
             if db.dialect.name == "postgresql":
@@ -71,7 +71,7 @@ class TableTarget:
 
     def delivered(self) -> EpochNumber:
         """See Target. The mark also covers epochs without rows."""
-        return self.seen()
+        return self.visible()
 
     @property
     def _mine(self) -> sql.ColumnElement[bool]:
@@ -181,7 +181,7 @@ class _Reaching:
 
 def _collected(rows: DataFrame, *, few: bool) -> Iterable[Row]:
     """Return rows in the order of their places. If they are many, they are read in parts."""
-    ordered = in_order(rows, few=few)
+    ordered = sorted_by_place(rows, few=few)
     return ordered.collect() if few else ordered.toLocalIterator()
 
 

@@ -20,7 +20,7 @@ NESTED = ("struct", "array", "map")
 class Target(Protocol):
     """A place to which epochs are released: `fk.Sink`, with the additional knowledge of Falkirk's own sinks."""
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """Return the epoch, exclusive, up to which readers outside may have seen results."""
 
     def delivered(self) -> EpochNumber | None:
@@ -39,7 +39,7 @@ class Target(Protocol):
         """
 
 
-def in_order(rows: DataFrame, *, few: bool) -> DataFrame:
+def sorted_by_place(rows: DataFrame, *, few: bool) -> DataFrame:
     """Return an epoch's rows by their places.
 
     Args: few: they are so few that one task is enough.

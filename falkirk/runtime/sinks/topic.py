@@ -19,7 +19,7 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.epochs.observed import observed
 from falkirk.runtime.outputs import last_records, own_back_to
-from falkirk.runtime.rows import encoded, key_of, partition_of, too_large
+from falkirk.runtime.rows import encoded, record_key, record_partition, too_large
 from falkirk.runtime.signed import header_text, signed_header
 from falkirk.runtime.sinks.target import letters, release_failed
 from falkirk.runtime.sinks.writing import write
@@ -45,7 +45,7 @@ class TopicTarget:
         #: The columns by whether rows already have places. Made once, because each column costs calls to the JVM.
         self._columns: dict[bool, list[Column]] = {}
 
-    def seen(self) -> EpochNumber:
+    def visible(self) -> EpochNumber:
         """See Target."""
         return EpochNumber(max((epoch + 1 for epoch, _ in self._found().values()), default=0))
 
@@ -123,7 +123,7 @@ class TopicTarget:
         if placed not in self._columns:
             made = _as_they_are() if self._encoded else _encoded(rows.columns, self._to)
             deciding = [F.col(ROW)] if self._encoded else _deciding(rows.columns, self._to, made[1])
-            self._columns[placed] = [*made, partition_of(deciding, facts.partitions).cast("int").alias("partition")]
+            self._columns[placed] = [*made, record_partition(deciding, facts.partitions).cast("int").alias("partition")]
         data = rows.select(*self._columns[placed])
         return data.coalesce(1) if few else data.repartition(facts.partitions, "partition")
 
@@ -182,7 +182,7 @@ def _encoded(names: Sequence[str], to: Kafka) -> list[Column]:
     value, text, unfit = encoded([c for c in names if c != ROW], to)
     row = [F.col(ROW)] if ROW in names else []
     return [
-        key_of(to.keys).alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"), *row,
+        record_key(to.keys).alias("key"), value.alias("value"), text.alias("text"), unfit.alias("unfit"), *row,
     ]  # fmt: skip
 
 

@@ -47,13 +47,13 @@ def settle_at_rest(place: Storage, topic: str) -> Offsets:
 
 def readable_ends(place: Storage, topic: str) -> Offsets:
     """Return where a topic ends for its readers now, while jobs may write to it."""
-    is_fenced = lanes.is_fenced(place, lanes.of_jobs(topic))
+    is_fenced = lanes.has_lanes(place, lanes.of_jobs(topic))
     return place.topics.readable_positions(topic) if is_fenced else place.topics.end_positions(topic)
 
 
 def _ends(place: Storage, topic: str) -> Offsets:
     name = LogId(topic)
-    return settled_ends(place, (name,), topic, transactional=lanes.is_fenced(place, lanes.of_jobs(topic)))[name]
+    return settled_ends(place, (name,), topic, transactional=lanes.has_lanes(place, lanes.of_jobs(topic)))[name]
 
 
 def _open(context: Context, topic: str) -> Writers:
@@ -62,7 +62,7 @@ def _open(context: Context, topic: str) -> Writers:
     region, incarnation = lanes.of_jobs(topic), Incarnation(next(_INCARNATIONS))
     lanes.refuse_before(context, region, incarnation)
     fence.await_end(lambda: lanes.are_used(context, region))
-    lanes.close(context, region)
+    lanes.close_lanes(context, region)
     tasks, token = context.topics.facts(topic).partitions, None
     if context.fenced:
         token = lanes.fence_for(context, region, tasks)
@@ -96,4 +96,4 @@ def flush(context: Context) -> None:
     """Send the records in this JVM's lanes, and close them; no job runs. Raises: SparkError: `WRITER_STILL_RUNNING`."""
     for region in map(lanes.of_jobs, sorted(context.writers)):
         fence.await_end(partial(lanes.are_used, context, region))
-        lanes.close(context, region)
+        lanes.close_lanes(context, region)

@@ -20,7 +20,7 @@ from falkirk.local.spark import session
 from tests.dying import Work, dying
 from tests.integration.changing import EDGES, Changing, shuffled, there, three_rounds, three_rounds_plainly
 
-PLACES: list[tuple[type, str]] = [(Task, "heard0"), (Task, "parked0"), (SingleTask, "heard0")]
+PLACES: list[tuple[type, str]] = [(Task, "input0"), (Task, "deferred0"), (SingleTask, "input0")]
 
 
 def apart(work: Work) -> Work:

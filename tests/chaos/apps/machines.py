@@ -12,7 +12,7 @@ from falkirk.system import processes
 
 MACHINE = os.environ["MACHINE"]
 OFF = os.environ.get("OFF", "").split()
-_find = processes.find
+_find = processes.find_process
 
 
 def _find_here(pid, since):
@@ -28,11 +28,11 @@ def _is_here(pid):
 
 
 processes.machine = lambda: MACHINE
-processes.find = _find_here
+processes.find_process = _find_here
 if "lease" in OFF:
     lease.LeaseKeeper.check = lambda self: None
 if "generation" in OFF:
-    generation.require = lambda db, number, where: None
+    generation.check_generation = lambda db, number, where: None
 if "claim" in OFF:
     guard.watch_owner = lambda look, say: None
 

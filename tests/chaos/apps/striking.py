@@ -66,7 +66,7 @@ def _strike_in_rounds(folder: Path) -> None:
 
     def mapped(rows: DataFrame, task: Any, *arguments: Any, **options: Any) -> Any:
         is_of_round = isinstance(task, Task) and any(task.now)
-        work = dying(task, mark, "heard0", with_it=os.getpid()) if is_of_round and mark.exists() else task
+        work = dying(task, mark, "input0", with_it=os.getpid()) if is_of_round and mark.exists() else task
         return real(rows, work, *arguments, **options)
 
     DataFrame.mapInArrow = mapped  # type: ignore[method-assign, assignment]

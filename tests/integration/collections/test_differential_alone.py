@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from falkirk.differential import connected_components, in_memory, runs, shortest_paths
 from falkirk.differential.expressions import Steps, Unsuitable
-from falkirk.differential.hashing import hash_of, partition_of
+from falkirk.differential.hashing import hash_of, partition_of_hash
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from tests.integration.changing import EDGES, Changing, Row, added, components, shuffled, sources, taken, there
@@ -50,7 +50,7 @@ def test_hashes_and_partitions_are_those_of_spark(session: SparkSession) -> None
         placed = rows.select("*", hashed).repartition(7, "hash").withColumn("place", F.spark_partition_id()).toArrow()
         found = hash_of([placed.column(k) for k in keys], placed.num_rows)
         assert found.tolist() == placed.column("hash").to_pylist(), keys
-        assert partition_of(found, 7).tolist() == placed.column("place").to_pylist(), keys
+        assert partition_of_hash(found, 7).tolist() == placed.column("place").to_pylist(), keys
 
 
 #: Suitable expressions. Each is evaluated on rows with nulls and extreme values.
@@ -157,10 +157,10 @@ def test_jobs_would_miss_what_a_task_has_left_elsewhere(
     """The same test, but the task's work runs again in this process with one mechanism off: wrong partitions, runs in
     another order, or other hashes."""
     if off == "partitions":
-        monkeypatch.setattr(in_memory, "partition_of", lambda hashes, n: (partition_of(hashes, n) + 1) % n)
+        monkeypatch.setattr(in_memory, "partition_of_hash", lambda hashes, n: (partition_of_hash(hashes, n) + 1) % n)
     elif off == "runs":
-        in_order = runs.in_order
-        monkeypatch.setattr(runs, "in_order", lambda *rows: in_order(*rows)[::-1].combine_chunks())
+        sorted_by_hash = runs.sorted_by_hash
+        monkeypatch.setattr(runs, "sorted_by_hash", lambda *rows: sorted_by_hash(*rows)[::-1].combine_chunks())
     else:
         monkeypatch.setattr(in_memory, "hash_of", lambda columns, rows: np.zeros(rows, dtype=np.int64))
     monkeypatch.setattr(Jobs, "go_alone", lambda *_: False)  # its input exists no more

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.differential import connected_components
-from falkirk.differential.graph import Entered, Node
+from falkirk.differential.graph import Entered, LoopNode
 from falkirk.differential.jobs import Jobs
-from falkirk.differential.rows import Time
+from falkirk.differential.rows import LoopTime
 from falkirk.differential.task import FileName, Task
 from falkirk.frames.stamped import plan_text
 from tests.integration.changing import EDGES, Changing, Row, added, components, there
@@ -125,7 +125,7 @@ def test_an_epoch_of_one_edge_saves_and_sends_what_depends_on_it(
     assert (saved <= FEW) is only_new, saved
     _, arrived = counted(folder)
     assert 0 < arrived <= FEW, "only keys that have changed travel"
-    handed = rows_of(path for path in (tmp_path / "epoch-1").rglob("*.arrow") if "_parked" in path.name)
+    handed = rows_of(path for path in (tmp_path / "epoch-1").rglob("*.arrow") if "_deferred" in path.name)
     assert 0 < handed <= FEW, "and no others go from one round to the next"
 
 
@@ -143,7 +143,7 @@ def test_what_a_loop_reads_from_around_it_is_read_in_its_first_round_alone(
         flush(jobs)
         read.append(counted(folder)[0])
 
-    def told_again(jobs: Jobs, node: Node, now: Time) -> DataFrame | None:
+    def told_again(jobs: Jobs, node: LoopNode, now: LoopTime) -> DataFrame | None:
         found = made(jobs, node, now)
         if isinstance(node, Entered) and now[-1] and found is None:
             again = made(jobs, node, (*now[:-1], 0))

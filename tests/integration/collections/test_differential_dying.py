@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.differential import connected_components, jobs
-from falkirk.differential.runs import DAMAGED
+from falkirk.differential.runs import UNREADABLE_STATE
 from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from falkirk.differential.state import sweep
 from falkirk.differential.task import Merge, Task
@@ -19,13 +19,13 @@ from tests.integration.changing import EDGES, Changing, Row, components, shuffle
 Place = tuple[type, str, int]
 #: The task to kill, the file that it then writes, and how many rows one task may compute alone.
 PLACES: list[Place] = [
-    (Task, "heard0", 0),
-    (Task, "said", 0),
-    (Merge, "heard0", 0),
-    (SingleTask, "heard0", ALONE_MAX),
-    (SingleTask, "parked0", ALONE_MAX),
-    (Task, "parked0", 0),
-    (Task, "woken", 0),
+    (Task, "input0", 0),
+    (Task, "output", 0),
+    (Merge, "input0", 0),
+    (SingleTask, "input0", ALONE_MAX),
+    (SingleTask, "deferred0", ALONE_MAX),
+    (Task, "deferred0", 0),
+    (Task, "due", 0),
 ]
 NODES: list[Row] = [(a, b) for a in range(6) for b in range(6) if a < b]
 
@@ -88,7 +88,7 @@ def test_what_a_dead_worker_has_left_would_spoil_the_loop(
     struck = Struck(session, tmp_path, monkeypatch, torn=torn)
     first, second = shuffled(13, 2, NODES, most=8)
     struck.epoch(first)
-    struck.at((Task, "parked0" if torn else "heard0", 0))
+    struck.at((Task, "deferred0" if torn else "input0", 0))
     collect = type(session.range(1)).collect
 
     def taken(rows: DataFrame) -> list[Any]:
@@ -105,4 +105,4 @@ def test_what_a_dead_worker_has_left_would_spoil_the_loop(
     with pytest.raises(PySparkException if torn else AssertionError) as told:
         struck.epoch(second)
     assert failed, "a job has, and it went on"
-    assert not torn or DAMAGED in str(told.value)
+    assert not torn or UNREADABLE_STATE in str(told.value)

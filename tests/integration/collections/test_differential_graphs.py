@@ -91,7 +91,7 @@ def test_without_wakes_a_shorter_way_that_comes_or_goes_would_spoil_the_distance
     """An early change meets the rows that a later round received in the former epoch."""
     take = Jobs._take
     if not woken:
-        monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
+        monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "due": ()})
     monkeypatch.setattr(Changing, "alone", 0)
     changing = Changing(session, tmp_path, hops, edges=EDGES, sources="node LONG")
     path, shorter = [(n, n + 1) for n in range(4)], (0, 3)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from falkirk.differential import Collection, connected_components, fixpoint, jobs
 from falkirk.differential.jobs import Jobs
-from falkirk.differential.program import digest, program_of
+from falkirk.differential.program import program_digest, program_of
 from falkirk.differential.schedule import Rounds
 from falkirk.differential.single_task import ALONE_MAX
 from tests.integration.changing import (
@@ -296,7 +296,7 @@ def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
 ) -> None:
     """An early value meets values that later rounds received in the former epoch and receive again."""
     take = Jobs._take
-    monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "woken": ()})
+    monkeypatch.setattr(Jobs, "_take", lambda *arguments: {**take(*arguments), "due": ()})
     monkeypatch.setattr(Changing, "alone", 0)
     changing = Changing(session, tmp_path, connected_components, edges=EDGES)
     changing.epoch(edges=added([(1, 2), (2, 3), (3, 4)]))
@@ -344,7 +344,7 @@ def test_another_program_is_told_from_this_one(session: SparkSession, tmp_path: 
 
     def digest_of(program: Callable[..., Collection]) -> str:
         graph = Changing(session, tmp_path, program, edges=EDGES).flow._graph
-        return digest(program_of(graph, session), session)
+        return program_digest(program_of(graph, session), session)
 
     assert digest_of(program()) == digest_of(program())
     others = [digest_of(p) for p in (program(), program(most=6), program(rounds=8), program(swapped=True))]

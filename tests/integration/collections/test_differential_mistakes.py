@@ -12,7 +12,7 @@ from falkirk.differential import Collection, fixpoint
 from falkirk.differential.collection import LoopLimits, limits
 from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import digest, program_of
+from falkirk.differential.program import program_digest, program_of
 from falkirk.errors import DefinitionError
 
 COLUMNS = "k STRING, v INT, d DOUBLE, many ARRAY<INT>, long INTERVAL DAY TO SECOND, nothing VOID"
@@ -135,7 +135,7 @@ def test_a_function_may_be_vouched_for(rows: Collection) -> None:
 def test_another_python_function_is_another_program(rows: Collection, session: SparkSession) -> None:
     def program(less: int) -> str:
         step = F.udf(deterministic(lambda text: text[less:]))
-        return digest(program_of(rows.select(step("k").alias("u")).graph(), session), session)
+        return program_digest(program_of(rows.select(step("k").alias("u")).graph(), session), session)
 
     assert program(1) == program(1)
     assert program(1) != program(2)

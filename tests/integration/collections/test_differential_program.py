@@ -13,7 +13,7 @@ import falkirk as fk
 from falkirk.declare.asserting import deterministic
 from falkirk.differential import Collection
 from falkirk.differential.graph import Scope, Source
-from falkirk.differential.program import digest, program_of
+from falkirk.differential.program import program_digest, program_of
 from falkirk.errors import DefinitionError
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
@@ -68,7 +68,7 @@ def looked_up(table: dict[str, float]) -> Callable[[Any], str]:
 @pytest.mark.parametrize("case", ALIKE)
 def test_what_differs_is_another_program_and_what_does_not_is_the_same(session: SparkSession, case: str) -> None:
     one, again, other = (
-        digest(program_of(program(rows_of(session, "a DOUBLE, b DOUBLE, c DOUBLE")).graph(), session), session)
+        program_digest(program_of(program(rows_of(session, "a DOUBLE, b DOUBLE, c DOUBLE")).graph(), session), session)
         for program in (ALIKE[case][0], *ALIKE[case])
     )
     assert one == again

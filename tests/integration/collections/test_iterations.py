@@ -20,7 +20,7 @@ from falkirk.home.folder import Home, open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.operators.in_epoch import State
+from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime import retry
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -286,10 +286,10 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
 
     app.sink("degrees", degrees, fk.Files(str(folder), format="json"))
     sent = [{"src": n % 3, "dst": n} for n in range(4 * EDGES)]
-    saved: list[State] = []
+    saved: list[BatchState] = []
     write = States.write
 
-    def kept(states: States, epoch: Epoch, state: State) -> str:
+    def kept(states: States, epoch: Epoch, state: BatchState) -> str:
         saved.append(state)
         return write(states, epoch, state)
 

@@ -16,7 +16,7 @@ from falkirk.declare.parts import UNFINISHED
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.flow import Flow
 from falkirk.differential.single_task import ALONE_MAX
-from falkirk.differential.state import State
+from falkirk.differential.state import LoopState
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
@@ -56,8 +56,8 @@ def drop_the_mark(patch: pytest.MonkeyPatch) -> None:
 
 def forget_what_was_left_out(patch: pytest.MonkeyPatch) -> None:
     """Hide from each epoch which loops were cut short in former epochs."""
-    text = State.text
-    patch.setattr(State, "text", lambda state: text(replace(state, cut_short={})))
+    text = LoopState.text
+    patch.setattr(LoopState, "text", lambda state: text(replace(state, cut_short={})))
 
 
 OFF = {"": lambda _: None, "not marked": drop_the_mark, "not kept": forget_what_was_left_out}

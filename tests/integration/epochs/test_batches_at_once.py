@@ -81,7 +81,7 @@ class Gate:
 def gate(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Gate:
     """A gate, and how many epochs run at once."""
     how, at_once = request.param
-    monkeypatch.setattr("falkirk.runtime.epochs.run.AT_ONCE", at_once)
+    monkeypatch.setattr("falkirk.runtime.epochs.run._EPOCHS_AT_ONCE", at_once)
     return Gate(how, monkeypatch)
 
 

@@ -113,7 +113,7 @@ def half_sent(patch: pytest.MonkeyPatch) -> None:
     real = TopicTarget._send
 
     def send(self: TopicTarget, epoch: int, data: "DataFrame", facts: Any) -> None:
-        if self.seen() > epoch:
+        if self.visible() > epoch:
             real(self, epoch, data, facts)
             return
         real(self, epoch, data.where(F.col(ROW) <= 3), facts)

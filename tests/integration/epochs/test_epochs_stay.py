@@ -15,7 +15,7 @@ from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol.layout import Stage, TimeDomain
-from falkirk.protocol.ports import Range
+from falkirk.protocol.ports import LogRange
 from falkirk.runtime.epochs.at_rest import BatchAtRest
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.theory.frontier import Frontier
@@ -57,7 +57,7 @@ def as_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stage, "is_cut", property(lambda stage: False))
     patch.setattr(TimeDomain, "nothing", TimeDomain.OFFSETS.nothing)
 
-    def beyond(batch: BatchAtRest, number: int, upto: Frontier) -> tuple[Range, ...]:
+    def beyond(batch: BatchAtRest, number: int, upto: Frontier) -> tuple[LogRange, ...]:
         later = [e.number for e in batch.epochs.epochs() if e.number > number]
         return ((batch.logs.log, 0, later[0], later[-1] + 1),) if later else ()
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import DefinitionError
-from falkirk.frames.files import rows_of
+from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD, STAMP
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
@@ -73,7 +73,7 @@ def test_rows_of_files(
     (tmp_path / "in").mkdir()
     for path in paths:
         write(spark, path)
-    frame = rows_of(spark, fk.Files(str(tmp_path / "in"), form, schema=SCHEMA), paths)
+    frame = file_rows(spark, fk.Files(str(tmp_path / "in"), form, schema=SCHEMA), paths)
     found = frame.data.select("*", F.input_file_name().alias("_")).collect()
     good = Counter((r.word, r.n, r[STAMP].offset) for r in found if r[BAD] is None)
     assert good == {(w, n, o): 1 for o in (40, 41) for w, n in (("ash", 1), ("birch", None))}

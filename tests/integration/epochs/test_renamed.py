@@ -55,4 +55,4 @@ def test_it_is_refused(kind: str, spark: "SparkSession", broker: Broker, home: P
 
 def _is_released(query: Any) -> bool:
     (releaser,) = query._host._batches.releasers
-    return bool(releaser.seen() and not releaser.behind())
+    return bool(releaser.visible() and not releaser.backlog())

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames import files
-from falkirk.frames.files import rows_of
+from falkirk.frames.files import file_rows
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
@@ -266,7 +266,7 @@ def test_a_file_of_many_rows_is_read_if_its_size_explains_them(
     path = tmp_path / "large.parquet"
     pq.write_table(pa.table({"word": [f"w{n}" for n in range(5_000)]}), path)
     assert path.stat().st_size > 5_000
-    found = rows_of(spark, fk.Files(str(tmp_path), schema=SCHEMA.replace(" NOT NULL", "")), {**paths, path: 3}).data
+    found = file_rows(spark, fk.Files(str(tmp_path), schema=SCHEMA.replace(" NOT NULL", "")), {**paths, path: 3}).data
     assert found.count() == 3 * 900 + 5_000
 
 
@@ -286,7 +286,7 @@ def test_a_pipe_that_replaces_a_file_holds_no_task(spark: "SparkSession", tmp_pa
     if form == "parquet":
         whole = parquet(spark, tmp_path / "scratch", SCHEMA, [("ash", 1)])
     path.write_bytes(whole)
-    listed = rows_of(spark, fk.Files(str(path.parent), form, schema=SCHEMA), {path: 0})  # type: ignore[arg-type]
+    listed = file_rows(spark, fk.Files(str(path.parent), form, schema=SCHEMA), {path: 0})  # type: ignore[arg-type]
     pipe = path.with_name(f".{path.name}.crc") if is_beside else path
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe)
@@ -317,7 +317,7 @@ def test_a_pipe_that_is_moved_away_holds_its_task(spark: "SparkSession", tmp_pat
     path, moved = tmp_path / "in" / "a.csv", tmp_path / "moved"
     path.parent.mkdir()
     path.write_bytes(b"word,n\n" + b"ash,1\n" * 40_000)
-    listed = rows_of(spark, fk.Files(str(path.parent), "csv", schema=SCHEMA), {path: 0})
+    listed = file_rows(spark, fk.Files(str(path.parent), "csv", schema=SCHEMA), {path: 0})
     path.unlink()
     os.mkfifo(path)
     jvm = spark.sparkContext._gateway.proc.pid

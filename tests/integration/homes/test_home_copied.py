@@ -76,7 +76,7 @@ def test_a_coordinator_and_its_host_of_which_a_copy_runs_end(
         claim = Claim(Connection.of(broker.bootstrap), home)
         claim.await_former()
         assert not spark.is_running() or spark.status() == psutil.STATUS_ZOMBIE, "nothing begins before it has ended"
-        claim.look()
+        claim.check()
         claim.close()
     running.join(60)
     assert not running.is_alive()

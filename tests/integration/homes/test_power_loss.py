@@ -160,7 +160,7 @@ def test_without_the_manifest_a_lost_state_counts_as_an_empty_one(
     spark: "SparkSession", broker: Broker, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same with the other mechanism off: Spark reads the files that are left, and the next totals are too small."""
-    monkeypatch.setattr(local_data, "check", lambda folder, manifest, **contents: None)
+    monkeypatch.setattr(local_data, "check_files", lambda folder, manifest, **contents: None)
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), home, "totals")
     counting.send()
     counting.run(1)

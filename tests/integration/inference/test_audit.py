@@ -102,7 +102,7 @@ def test_what_is_said_to_be_the_same_and_is_not_is_found(spark: "SparkSession", 
     assert {"passed-out", "summed-out", "counted"} <= {n for n, o in outcomes.items() if o is AuditOutcome.SAME}
     for name in ("lied-out", "written-out", "whichever", "identified", "kept", "in_batches"):
         finding = found[name]
-        assert finding.by_word
+        assert finding.by_assertion
         assert finding.first
         assert finding.again
         assert set(finding.first).isdisjoint(finding.again)

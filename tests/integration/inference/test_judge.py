@@ -16,7 +16,7 @@ from falkirk.commands.kept_state import live_state
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.running import home_to_read
-from falkirk.commands.why import tree_of
+from falkirk.commands.why import origin_tree
 from falkirk.home.folder import Home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
@@ -131,7 +131,7 @@ def _see_where_a_result_comes_from(
         _see_the_state(shape.regions[-1], home, records, spark)
         file, line = Path(__file__).name, "def counted(words)"
         out = io.StringIO()
-        Terminal(file=out, width=160).print(tree_of(origins.explain(results[0]), 160), soft_wrap=True)
+        Terminal(file=out, width=160).print(origin_tree(origins.explain(results[0]), 160), soft_wrap=True)
         for text in (file, line, "live region counts, incarnation 1", f"{lines}/"):
             assert text in out.getvalue()
 

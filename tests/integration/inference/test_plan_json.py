@@ -6,7 +6,7 @@ import pytest
 
 from falkirk.analysis import structure
 from falkirk.analysis.python import _replaced, expressions, replaced
-from falkirk.analysis.structure import KnownLeaves, by_spark, digest, output_of, structure_of, tree_of
+from falkirk.analysis.structure import KnownLeaves, by_spark, digest, output_of, plan_tree, structure_of
 from tests.integration.corpus_batches import PIPELINES
 from tests.integration.inference.test_corpus import planned
 
@@ -52,7 +52,7 @@ def without_ignored(value: Any) -> Any:
 
 
 def compare(rows: "DataFrame") -> None:
-    written, of_spark = tree_of(rows), by_spark(rows)
+    written, of_spark = plan_tree(rows), by_spark(rows)
     assert without_ignored(written) == without_ignored(of_spark.tree)  # types have such fields, too
     assert written != of_spark.tree, "the module has left the plan to Spark"
     assert output_of(rows) == of_spark.output
@@ -91,7 +91,7 @@ def test_the_longest_plan_of_each_pipeline_is_written_as_by_spark(
             patch.setattr(structure, "_written", lambda data, real=real, found=found: found.append(data) or real(data))
             planned(spark, PIPELINES[name])
         if found:
-            compare(max(found, key=lambda data: len(str(tree_of(data)))))
+            compare(max(found, key=lambda data: len(str(plan_tree(data)))))
 
 
 def test_a_session_without_the_module_gives_equal_structures(

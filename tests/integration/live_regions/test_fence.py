@@ -80,7 +80,7 @@ def _stop_with_lingering_buffers(
 
 def _region(query: Query) -> str:
     """Return the name by which this JVM knows the only region of a query."""
-    return lanes.key(query._home.identity, query.status[0].name)
+    return lanes.lanes_key(query._home.identity, query.status[0].name)
 
 
 def _held_bytes(region: str) -> float:

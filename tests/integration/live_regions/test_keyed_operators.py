@@ -49,7 +49,7 @@ def test_every_type_passes_unchanged(spark: "SparkSession") -> None:
     key, shard = F.struct("id").alias("key"), F.lit(1).alias("shard")
     keyed = timed.select("*", key, shard)
     jvm: Any = spark._jvm
-    operator = jvm.org.falkirk.FirstOfKey(event_time.names(rows), "key", "late", 10)
+    operator = jvm.org.falkirk.FirstOfKey(event_time.column_names(rows), "key", "late", 10)
     made = DataFrame(jvm.org.falkirk.Keyed.apply(keyed._jdf, "shard", 2, operator), spark)
 
     def shown(data: DataFrame) -> list[str]:

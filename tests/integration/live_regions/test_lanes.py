@@ -25,8 +25,8 @@ from tests.integration.lane_writers import (
     epoch_of,
     fence_lane,
     records,
+    replace_writers,
     row_of,
-    take_ids,
     texts,
     token_of,
 )
@@ -73,7 +73,7 @@ class _LateTask:
 
         def writer(of: RegionLanes, *arguments: Any) -> Any:
             with monkeypatch.context() as patch:
-                patch.setattr(lanes, "key", lambda identity, region: f"other-{identity}-{region}")
+                patch.setattr(lanes, "lanes_key", lambda identity, region: f"other-{identity}-{region}")
                 self._writers.setdefault(of._region.name, real(of, *arguments))
             return real(of, *arguments)
 
@@ -163,7 +163,7 @@ def test_a_fenced_lane_sends_nothing_that_a_reader_sees(spark: SparkSession, lan
 def test_an_old_task_that_opens_a_lane_after_the_fence(spark: SparkSession, lane_wire: Wire, *, checks: bool) -> None:
     """It sends nothing, and leaves its successor's lane alone. Without the check its records are visible."""
     out, gate = lane_wire.topic("out", 1), "gate" if checks else "other"
-    take_ids(lane_wire, "gate", "other")
+    replace_writers(lane_wire, "gate", "other")
     old = Writer(spark, lane_wire, out, incarnation=1, token=token_of(spark, lane_wire, gate), jvm="old", gate=gate)
     new = Writer(spark, lane_wire, out, incarnation=2, token=fence_lane(spark, lane_wire), jvm="new")
     new.batch("new")
@@ -183,7 +183,7 @@ def test_an_old_task_that_takes_its_successors_lane(spark: SparkSession, lane_wi
     new = Writer(spark, lane_wire, out, incarnation=2, token=fence_lane(spark, lane_wire), jvm="new")
     new.open()
     new.send("open")
-    take_ids(lane_wire, "lane-0")  # as the old task does before its second look
+    replace_writers(lane_wire, "lane-0")  # as the old task does before its second look
     with pytest.raises(Py4JJavaError, match=REFUSED):
         new.close()
     following = Writer(spark, lane_wire, out, incarnation=3, token=fence_lane(spark, lane_wire), jvm="next")

@@ -17,7 +17,7 @@ from falkirk.audit import sample
 from falkirk.check import Guarantee
 from falkirk.commands.judge import judge_sink
 from falkirk.commands.judge_batches import batch_judge
-from falkirk.frames.topics import KAFKA_DDL, parse, parsing
+from falkirk.frames.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
@@ -142,12 +142,12 @@ def test_a_record_without_a_timestamp_has_none_and_a_bad_one_has_no_parts(spark:
     rows = [(b"k", b"5", "t", 3, offset, moment, 0, None) for offset, moment in enumerate(moments)]
     rows.append((b"k", b"no number", "t", 3, 2, moments[1], 0, [("h", b"v")]))
     topic = fk.Kafka("t", schema="n INT", format="text", metadata={part: f"its_{part}" for part in ALL})
-    frame = parse(spark.createDataFrame(rows, KAFKA_DDL), parsing(topic))
+    frame = parse_records(spark.createDataFrame(rows, KAFKA_DDL), parsing(topic))
     assert frame.columns == ["value", *[f"its_{part}" for part in ALL]]
     assert [row["its_timestamp"] is None for row in frame.data.collect()] == [True, False, False]
     json_topic = fk.Kafka("t", schema="n INT", metadata=ALL)
     raw = spark.createDataFrame([(b"k", b"[", "t", 3, 2, moments[1], 0, [("h", b"v")])], KAFKA_DDL)
-    (bad,) = parse(raw, parsing(json_topic)).own.collect()
+    (bad,) = parse_records(raw, parsing(json_topic)).own.collect()
     assert set(bad) == {None}
 
 

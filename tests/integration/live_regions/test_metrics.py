@@ -42,7 +42,7 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
             """Return the samples of the only processor by their names; buckets are left out."""
             pulse.note_report(40.0)
             regions = [asdict(region) for region in query.status]
-            metrics.take({"pid": 1, "at_s": 1.0, "regions": regions, "figures": query._host.figures()})
+            metrics.update({"pid": 1, "at_s": 1.0, "regions": regions, "figures": query._host.figures()})
             with urllib.request.urlopen(f"{server.url}/metrics") as answer:
                 families = text_string_to_metric_families(answer.read().decode())
             return {s.name: s.value for f in families for s in f.samples if not s.name.endswith("_bucket")}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.host.query import Query
-from falkirk.theory.objective import GUESSES, Measurements, choose
+from falkirk.theory.objective import GUESSES, Measurements, choose_interval
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_a_measured_restart_changes_the_interval_at_the_next_start(
     def begin(expected: Measurements) -> Query:
         query = app.start(kafka=wire.bootstrap)
         try:
-            choice = choose(GOAL_S, expected, standby=False)
+            choice = choose_interval(GOAL_S, expected, standby=False)
             assert query.status[0].objective is not None
             assert query.status[0].objective["interval_s"] == choice.interval_s == interval_of(query)
             for name, rate in query.status[0].objective["rates"].items():
@@ -66,8 +66,8 @@ def test_a_measured_restart_changes_the_interval_at_the_next_start(
         query._home.store.record_measurements("out", slow)
     finally:
         query.stop()
-    assert choose(GOAL_S, slow, standby=False).interval_s == 14.7, "3.9 s × 9 − 20 s − 0.4 s"
-    assert choose(GOAL_S, Measurements(), standby=False).rates == GUESSES
+    assert choose_interval(GOAL_S, slow, standby=False).interval_s == 14.7, "3.9 s × 9 − 20 s − 0.4 s"
+    assert choose_interval(GOAL_S, Measurements(), standby=False).rates == GUESSES
     wire.send(events, [{"word": "b"}] * 2)
     query = begin(slow)
     try:

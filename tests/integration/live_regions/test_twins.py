@@ -18,7 +18,7 @@ from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live import query as live_query
 from falkirk.runtime.live import twin as twins
-from falkirk.runtime.live.query import writing
+from falkirk.runtime.live.query import foreach_writer
 from falkirk.runtime.live.twin import Twin
 from falkirk.theory.ids import Offset
 from falkirk.theory.stamp import Stamp
@@ -90,7 +90,7 @@ class Run:
 
     def dropped(self, name: str) -> int:
         """Return how many results one query did not send since the other one had sent them."""
-        dropped, _ = lanes.reached(self.region(name).live._context, name)
+        dropped, _ = lanes.sent_ends(self.region(name).live._context, name)
         return dropped
 
     def await_twin(self, name: str, begun: int = 1) -> None:
@@ -217,7 +217,7 @@ def test_without_marks_results_come_twice(
     """The mechanism switched off: the lanes send what both queries compute."""
 
     def unmarked(self: live_query.LiveQuery, data: Any) -> Any:
-        return writing(data, self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options()))
+        return foreach_writer(data, self.lanes.writer(self.release.incarnation, self._tasks, self._producer_options()))
 
     monkeypatch.setattr(live_query.LiveQuery, "_writer", unmarked)
     with Run(broker, tag, home, ["counts"]) as run:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from falkirk.local import archive
-from falkirk.local.archive import Kind, archive_file, entry, made, options
+from falkirk.local.archive import ArchiveKind, archive_entry, archive_file, made, options
 from falkirk.local.broker import Broker
 from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
@@ -52,7 +52,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def file(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of that archive, as the one of this machine, that may be damaged."""
     monkeypatch.setattr(archive, "cache_home", lambda: tmp_path)
-    place = entry(JAVA)
+    place = archive_entry(JAVA)
     shutil.copytree(saved.parent, place)
     copy = archive_file(place, "broker")
     copy.chmod(0o644)
@@ -143,8 +143,8 @@ def test_a_jvm_whose_pointers_are_wider_starts_without_it(file: Path, tmp_path: 
 
 def test_the_jvms_of_this_machine_map_their_archives(spark: SparkSession, broker: Broker) -> None:
     driver = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr, operator]
-    kinds: dict[Kind, int] = {"spark": driver, "broker": broker.pid}
+    kinds: dict[ArchiveKind, int] = {"spark": driver, "broker": broker.pid}
     for kind, pid in kinds.items():
-        made_here = archive_file(entry(JAVA), kind)
+        made_here = archive_file(archive_entry(JAVA), kind)
         assert made_here.is_file(), "this machine has no class archives: run `falkirk setup`"
         assert str(made_here) in Path(f"/proc/{pid}/maps").read_text()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from falkirk.errors import SparkError
 from falkirk.local import archive, module
 from falkirk.local import spark as local_spark
-from falkirk.local.archive import archive_file, entry, options
+from falkirk.local.archive import archive_entry, archive_file, options
 from falkirk.local.java import find_java
 from falkirk.local.spark import missing_settings, session
 
@@ -86,9 +86,9 @@ def test_a_session_without_the_module_is_refused(spark: SparkSession, monkeypatc
 
 
 def test_a_session_with_an_older_module_is_refused(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours, older = module.module_jar(), module.key()
+    ours, older = module.module_jar(), module.jar_key()
     assert missing_settings(spark) == ()
-    monkeypatch.setattr(local_spark, "key", lambda: "newer")
+    monkeypatch.setattr(local_spark, "jar_key", lambda: "newer")
     (missing,) = missing_settings(spark)
     assert (missing.name, missing.wanted, missing.found) == ("spark.jars", str(ours), older)
 
@@ -96,7 +96,9 @@ def test_a_session_with_an_older_module_is_refused(spark: SparkSession, monkeypa
 def test_the_archive_of_this_machine_fits_every_module(tmp_path: Path) -> None:
     """The module follows the jars that the archive covers. If it came first, no class would come from the archive."""
     java = find_java()
-    assert archive_file(entry(java), "spark").is_file(), "this machine has no class archives: run `falkirk setup`"
+    assert archive_file(archive_entry(java), "spark").is_file(), (
+        "this machine has no class archives: run `falkirk setup`"
+    )
 
     def shared(*class_path: Path) -> int:
         loaded = tmp_path / "loaded.txt"

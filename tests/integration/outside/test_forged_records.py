@@ -69,7 +69,7 @@ def test_sparks_tags_are_those_that_are_verified(spark: "SparkSession") -> None:
 def test_a_restart_after_forged_records_gives_all_results(
     wire: Wire, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foreign, "LOOK_S", 0.5)
+    monkeypatch.setattr(foreign, "_POLL_S", 0.5)
     events, out = wire.topic("events"), wire.topic("out")
     dead = f"{out}.dead-letters"
 

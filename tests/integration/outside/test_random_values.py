@@ -19,11 +19,11 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames import stamped as frames
-from falkirk.frames.files import rows_of
+from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD
 from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import dead_letter, parse, parsing
-from falkirk.redrive.letters import letter_of
+from falkirk.frames.topics import dead_letter, parse_records, parsing
+from falkirk.redrive.letters import parse_letter
 from falkirk.runtime.epochs.unreadable import _read_all
 from falkirk.runtime.rows import JSON_OPTIONS
 from tests.strategies import DEEP, HUGE, LONG
@@ -135,7 +135,7 @@ def judged(frame: Frame, count: int, topic: str) -> tuple[int, int]:
     letters = bad.select(
         F.col(f"{BAD}.key").alias("key"), dead_letter(F.col(f"{BAD}.reason"), "r", topic, value).alias("v")
     )
-    found = [letter_of("r", row.key, row.v.encode(), {topic: topic}) for row in letters.collect()]
+    found = [parse_letter("r", row.key, row.v.encode(), {topic: topic}) for row in letters.collect()]
     assert len(texts) + len(found) == count
     for text in texts:
         json.loads(text)
@@ -154,7 +154,7 @@ def test_each_random_record_is_a_row_or_a_dead_letter(spark: "SparkSession", kin
     schema = {"json": SCHEMA, "avro": json.dumps(AVRO)}.get(kind)
     topic = Kafka("t", schema=schema, format=kind, where=WHERE)  # type: ignore[arg-type]  # one of them
     try:
-        good, bad = judged(parse(raw, parsing(topic)), len(values), "t")
+        good, bad = judged(parse_records(raw, parsing(topic)), len(values), "t")
     except Exception as error:
         raise AssertionError(f"FALKIRK_SEED={SEED}: {error}") from error
     assert good > 20, SEED
@@ -170,7 +170,7 @@ def test_a_record_that_claims_a_huge_value_is_a_dead_letter(spark: "SparkSession
     schema = json.dumps({"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]})
     rows = [(None, varint(size) + b"x", "t", 0, i, None, 0) for i, size in enumerate((2**31 - 20, 2**31 - 9, 2**30, 9))]
     raw = spark.createDataFrame(rows, RAW)
-    frame = parse(raw, parsing(Kafka("t", schema=schema, format="avro", where=WHERE)))
+    frame = parse_records(raw, parsing(Kafka("t", schema=schema, format="avro", where=WHERE)))
     assert judged(frame, len(rows), "t") == (0, len(rows))
 
 
@@ -196,7 +196,7 @@ def test_each_random_line_of_a_file_is_a_row_or_a_dead_letter(spark: "SparkSessi
         path = tmp_path / f"{number}.{kind}"
         path.write_bytes(b"\n".join([*([b"s,n,at,d,needed"] if kind == "csv" else []), *lines]))
         paths[path] = number
-    frame = rows_of(spark, fk.Files(str(tmp_path), kind, schema=schema, where=WHERE), paths)  # type: ignore[arg-type]
+    frame = file_rows(spark, fk.Files(str(tmp_path), kind, schema=schema, where=WHERE), paths)  # type: ignore[arg-type]
     try:
         good = frame.data.where(frames.is_good()).count()
         bad = frame.data.where(~frames.is_good()).select(F.col(f"{BAD}.value").cast("string")).collect()
@@ -253,7 +253,7 @@ def test_each_random_parquet_file_is_read_or_refused(spark: "SparkSession", tmp_
         path = tmp_path / f"{number}.parquet"
         path.write_bytes(spoilt_parquet(rng, rng.choice(wholes)))
         try:
-            _read_all(rows_of(spark, files, {path: number}).data)
+            _read_all(file_rows(spark, files, {path: number}).data)
             read += 1
         except SPARK_ERRORS:
             refused += 1

@@ -21,7 +21,7 @@ from falkirk.local.broker import Broker
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout
-from falkirk.redrive.sending import HEADER, Notes, RedriveSender
+from falkirk.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
 from falkirk.runtime.context import Storage
 from falkirk.runtime.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
@@ -93,7 +93,8 @@ class Stage:
         first, last = topics.first_positions(self.events), topics.readable_positions(self.events)
         found = read_messages(self.wire.bootstrap, self.events, first, last, committed=True)
         return Counter(
-            (m.partition(), m.key(), m.value(), tuple(h for h in m.headers() or [] if h[0] != HEADER)) for m in found
+            (m.partition(), m.key(), m.value(), tuple(h for h in m.headers() or [] if h[0] != ORIGIN_HEADER))
+            for m in found
         )
 
 

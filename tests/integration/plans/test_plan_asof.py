@@ -11,7 +11,7 @@ from falkirk.declare.policy import Policy
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.why import why
+from falkirk.plan.shown.why import output_details
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ def test_results_leave_on_arrival_when_the_time_of_the_table_has_passed(spark: "
     assert "a record without such a version gives a result without one" in reason.text
     assert "The newest version of each key is kept for ever" in reason.text
     assert "left as-of join of orders and prices on product" in region.fingerprint["keyed step"]
-    shown = "\n".join(str(line) for line in why(made, promise, None).renderables)  # type: ignore[attr-defined]
+    shown = "\n".join(str(line) for line in output_details(made, promise, None).renderables)  # type: ignore[attr-defined]
     assert "when the event time of prices has passed its record" in shown
     limited = promises_of(planned(spark, priced(tolerance="1 hour")))[0]
     (reason,) = [each for each in limited.reasons if each.kind == "event-time"]

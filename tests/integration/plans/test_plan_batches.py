@@ -14,7 +14,7 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
-from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 
 if TYPE_CHECKING:
@@ -338,5 +338,5 @@ def test_a_stream_in_micro_batches_says_why(spark: "SparkSession") -> None:
     (batch,) = plan.batches
     assert "map_rows()" in batch.reason
     assert batch.dead_letter_topic == "shop-doubled.dead-letters"
-    shown = as_json(plan, (region_slots(plan.regions[0], 2, 2),), 9)["batches"]
+    shown = plan_values(plan, (region_slots(plan.regions[0], 2, 2),), 9)["batches"]
     assert [(b["engine"], b["engine_reason"]) for b in shown] == [("micro-batches", batch.reason)]  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.analysis.functions import ROWS_OF_PYTHON, spoken
+from falkirk.analysis.functions import ROWS_OF_PYTHON, operation_name
 from falkirk.plan.batch import Batch
 from tests.integration.plans.test_plan_batches import batch, planned
 
@@ -69,11 +69,11 @@ def of_calling(call: Callable[["DataFrame"], Any], spark: "SparkSession", word: 
 def test_what_python_makes_of_rows_is_unknown(spark: "SparkSession", name: str) -> None:
     found = of_calling(HANDED[name], spark)
     assert ROWS_OF_PYTHON in found.undetermined
-    assert any(reason.startswith(f"{spoken(ROWS_OF_PYTHON)}: ") for reason in found.properties.differs)
+    assert any(reason.startswith(f"{operation_name(ROWS_OF_PYTHON)}: ") for reason in found.properties.differs)
     assert not found.is_direct
     vouched = of_calling(HANDED[name], spark, fk.deterministic(because="it is"))
     assert (vouched.properties.differs, vouched.undetermined, vouched.is_direct) == ((), (), False)
-    assert [word.because for word in vouched.properties.words] == ["it is"]
+    assert [word.because for word in vouched.properties.assertions] == ["it is"]
 
 
 @pytest.mark.parametrize("name", NOT_HANDED)

@@ -46,7 +46,7 @@ def test_results_leave_on_arrival_and_the_plan_says_why(first: Planned) -> None:
 def test_a_value_that_differs_matters_only_in_the_key_the_time_or_the_rows(first: Planned) -> None:
     (carried,) = first(lambda s: s.withColumn("drawn", F.expr("uuid()"))).regions
     assert carried.deterministic
-    assert carried.drawn[0].operations == ("Uuid",)
+    assert carried.varying[0].operations == ("Uuid",)
     later = "at + make_interval(0, 0, 0, 0, 0, 0, rand())"
     for made in (
         first(lambda s: s.withColumn("drawn", F.expr("uuid()")), keys=("id", "drawn")),

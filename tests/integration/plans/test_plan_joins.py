@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.declare.joins import timed_join
+from falkirk.declare.joins import declared_join
 from falkirk.declare.policy import Policy
 from falkirk.declare.watermark import Watermark
 from falkirk.errors.location import caller
@@ -122,7 +122,7 @@ def two(
 ) -> Matching:
     """Return the analysis of a join of two streams with a time. Args: types: those of their columns `id`."""
     sides = [spark.createDataFrame([], f"id {kind}, at TIMESTAMP") for kind in types]
-    found = timed_join(
+    found = declared_join(
         condition, "inner", options.get("within"), ("a", "b"),
         (Watermark(column="at", delay_us=0, ahead_us=0), Watermark(column="at", delay_us=0, ahead_us=0)), caller(),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from falkirk.plan import mechanisms
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from tests.integration.planning import Body, line_of, names, refused
 from tests.integration.plans.test_plan_tentative import explained
@@ -54,7 +54,7 @@ def test_snapshots_are_held_though_they_would_come_out_the_same(spark: "SparkSes
     assert (reason.kind, reason.processor, reason.operations) == ("policy", "p0", ())
     assert promise.why.startswith("fk.Snapshots() in p0, line ")
     assert "differ" not in explained(plan)
-    (described,) = as_json(plan, (region_slots(region, 2, 2),), 9)["regions"]  # type: ignore[misc]
+    (described,) = plan_values(plan, (region_slots(region, 2, 2),), 9)["regions"]  # type: ignore[misc]
     assert (described["policy"], described["released_within_s"]) == ("Snapshots", 4)
     assert described["undetermined"]["policy"] == "fk.Snapshots"
 
@@ -75,7 +75,7 @@ def test_who_asks_for_repetitions_waits_for_nothing(spark: "SparkSession") -> No
     (region,) = plan.regions
     assert (region.released_to, region.repeats) == (None, True)
     (promise,) = promises_of(plan)
-    assert (promise.release, promise.redrawn) == ("on arrival", False)
+    assert (promise.release, promise.may_vary) == ("on arrival", False)
     assert promise.promise == "repeated after a failure"
     (reason,) = promise.reasons
     assert (reason.kind, reason.processor, reason.operations) == ("repeated", "p0", ())
@@ -100,8 +100,8 @@ def test_what_is_drawn_and_repeated_is_not_called_exact(spark: "SparkSession", b
     """Nothing waits for it. After a failure it has another value, also in a state on which published results depend."""
     (promise,) = promises_of(planned(spark, (body, policy), delivery="repeated"))
     assert (promise.delivery, promise.release, promise.awaits) == (fk.Delivery.REPEATED, "on arrival", ())
-    assert promise.redrawn
-    assert promise.as_json()["redrawn"] is True
+    assert promise.may_vary
+    assert promise.as_json()["may_vary"] is True
     assert "exact" not in promise.promise + promise.meaning
     assert promise.promise.endswith("may differ")
     (reason,) = [each for each in promise.reasons if each.operations]
@@ -112,7 +112,7 @@ def test_what_is_drawn_and_repeated_is_not_called_exact(spark: "SparkSession", b
 def test_what_was_drawn_before_a_log_is_repeated_as_it_was(spark: "SparkSession") -> None:
     plan = planned(spark, (drawn, fk.Lazy()), (counted, fk.Lazy()), key=None, delivery="repeated")
     (promise,) = promises_of(plan)
-    assert not promise.redrawn
+    assert not promise.may_vary
     assert promise.promise == "repeated after a failure"
     assert "counts once in the state" in promise.meaning
     assert [each.operations for each in promise.reasons if each.kind == "independent"] == [("Uuid",)]
@@ -300,7 +300,7 @@ def test_twins_take_twice_the_slots_on_both_sides_of_a_hop(spark: "SparkSession"
     (promise,) = promises_of(plan)
     assert promise.release == "on arrival"
     assert sum("twice the slots" in cost for cost in promise.costs) == 2
-    described: Any = as_json(plan, (first, last), 9)["regions"]
+    described: Any = plan_values(plan, (first, last), 9)["regions"]
     assert [region["twins"] for region in described] == [True, True]
     assert not any(region.twins for region in planned(spark, (counted, fk.Lazy())).regions)
 

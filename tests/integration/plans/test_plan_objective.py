@@ -7,7 +7,7 @@ import pytest
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.plan.planner import plan_application
-from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from falkirk.theory.objective import GREATEST_S, LEAST_S
 from tests.integration.plans.test_plan_mechanisms import counted, drawn, parted, planned
@@ -21,7 +21,7 @@ def test_every_region_of_a_processor_gets_an_interval_for_its_objective(spark: "
     assert [region.interval_s for region in plan.regions] == [19.0, 19.0], "8 s × 5 − 20 s − 1 s, on both sides"
     assert [region.slowest_interval_s for region in plan.regions] == [GREATEST_S, GREATEST_S]
     slots = tuple(region_slots(region, 2, 2) for region in plan.regions)
-    described: Any = as_json(plan, slots, 9)["regions"]
+    described: Any = plan_values(plan, slots, 9)["regions"]
     assert [region["objective"]["met"] for region in described] == [True, True]
     assert [region["interval_s"] for region in described] == [19.0, 19.0]
     (plain,) = planned(spark, (counted, fk.Lazy())).regions

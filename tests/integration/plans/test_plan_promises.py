@@ -19,7 +19,7 @@ def test_what_differs_on_a_replay_is_held_back_or_refused(plan: Any, expression:
     body: Body = lambda s: alone(s).explode("a", "part")  # noqa: E731
     (held,) = plan(body).regions
     assert held.released_to == fk.Kafka("out")
-    assert {name for drawn in free.drawn for name in drawn.operations} == {*held.undetermined.operations}
+    assert {name for drawn in free.varying for name in drawn.operations} == {*held.undetermined.operations}
     assert held.undetermined.where.line == line
     error = refused(
         lambda: plan(body, delivery="at-most-once"), "UNDETERMINED_OPERATION", line=line, processor="counts"

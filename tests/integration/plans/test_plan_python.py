@@ -46,14 +46,14 @@ def planned(spark: "SparkSession", body: Any, *, delivery: str = "exactly-once",
 def test_a_declared_function_runs_live_and_nothing_waits(spark: "SparkSession") -> None:
     (region,) = planned(spark, mapped()).regions
     assert (region.deterministic, region.undetermined, region.stateful) == (True, None, False)
-    assert [word.name for word in region.words] == ["vouched"]
+    assert [word.name for word in region.assertions] == ["vouched"]
     assert region.fingerprint["stamp"].count("sub") == 1
     kinds = {reason.kind: reason.text for reason in region.reasons(waits=False)}
     assert "calls vouched() for one record after the other" in kinds["python"]
     assert "takes longer than 1 min" in kinds["python"]
     assert "you declare vouched() deterministic" in kinds["declared"]
     properties = planned(spark, mapped()).properties["found"]
-    assert (properties.differs, [word.name for word in properties.words]) == ((), ["vouched"])
+    assert (properties.differs, [word.name for word in properties.assertions]) == ((), ["vouched"])
 
 
 def test_results_of_an_undeclared_function_wait(spark: "SparkSession") -> None:

@@ -42,7 +42,7 @@ def test_what_is_drawn_for_several_readers_is_drawn_once(spark: "SparkSession", 
     assert log.hop is not None
     assert log.hop.reason.startswith("ids has several readers, and each reader would compute another value of ")
     assert sum(reader.source.topic.topic == LOG for reader in readers) == 2
-    assert not any(reader.drawn for reader in readers)
+    assert not any(reader.varying for reader in readers)
 
 
 def test_what_a_processor_drops_again_is_drawn_for_nobody(spark: "SparkSession") -> None:

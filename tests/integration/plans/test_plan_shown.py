@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import falkirk as fk
-from falkirk.analysis.structure import tree_of
+from falkirk.analysis.structure import plan_tree
 from falkirk.cli import main
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival
 from falkirk.plan.guarantees import ends, epochs, promises_of
@@ -195,8 +195,8 @@ def test_the_graph_has_all_parts_of_the_search_engine() -> None:
 
 def test_a_plan_is_turned_into_json_once(spark: "SparkSession") -> None:
     data = spark.range(1)
-    assert tree_of(data) is tree_of(data)
-    assert tree_of(data) is not tree_of(spark.range(1))
+    assert plan_tree(data) is plan_tree(data)
+    assert plan_tree(data) is not plan_tree(spark.range(1))
 
 
 def test_a_streams_function_is_called_twice_for_a_plan(spark: "SparkSession") -> None:

@@ -14,7 +14,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
 from falkirk.plan.shown.screen import Shown
-from falkirk.plan.shown.values import as_json
+from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import region_slots
 from falkirk.plan.topics import prepare_topics
 from tests.integration.live import Wire
@@ -216,10 +216,10 @@ def test_the_texts_of_a_repeated_output_do_not_contradict_its_promise(plan: Any)
 def test_the_plan_as_json_says_it_too(plan: Any) -> None:
     planned = plan(lambda s: drawn(s).groupBy("s").count())
     slots = tuple(region_slots(region, 2, 2) for region in planned.regions)
-    hop, out = as_json(planned, slots, 100)["regions"]  # type: ignore[misc]
+    hop, out = plan_values(planned, slots, 100)["regions"]  # type: ignore[misc]
     assert (hop["deterministic"], hop["released_to"], hop["released_within_s"]) == (False, None, None)
     assert (out["deterministic"], out["released_to"], out["released_within_s"]) == (True, "out", 10)
-    (sink,) = as_json(planned, slots, 100)["sinks"]  # type: ignore[misc]
+    (sink,) = plan_values(planned, slots, 100)["sinks"]  # type: ignore[misc]
     assert (sink["sink"], sink["release"], sink["within_s"]) == ("out", "behind a checkpoint", 10)
     assert sink["awaits"] == ["counts-by-s", "out"]
     assert [text.partition(",")[0] for text in sink["durable"]] == [

@@ -46,14 +46,17 @@ def test_a_declared_udf_runs_live_and_nothing_waits(spark: "SparkSession", arrow
 
     (region,) = planned(spark, body).regions
     assert (region.deterministic, region.undetermined, region.stateful) == (True, None, False)
-    assert [word.name for word in region.words] == ["vouched"]
+    assert [word.name for word in region.assertions] == ["vouched"]
     reasons = [reason for reason in region.reasons(waits=False) if reason.kind == "python"]
     assert len(reasons) == 3
     assert all("calls vouched() for one record after the other" in reason.text for reason in reasons)
     assert "arithmetic alone" in " ".join(r.text for r in region.reasons(waits=False) if r.kind == "declared")
     found = planned(spark, body)
     assert found.regions[0].fingerprint == region.fingerprint
-    assert (found.properties["found"].differs, [w.name for w in found.properties["found"].words]) == ((), ["vouched"])
+    assert (found.properties["found"].differs, [w.name for w in found.properties["found"].assertions]) == (
+        (),
+        ["vouched"],
+    )
 
 
 def test_results_of_an_undeclared_udf_wait(spark: "SparkSession") -> None:
@@ -72,17 +75,17 @@ def test_a_mark_outweighs_a_declaration(spark: "SparkSession") -> None:
     (batch,) = planned(spark, body).batches
     assert "vouched() is marked with asNondeterministic()" in batch.reason
     assert batch.properties.differs
-    assert not batch.properties.words
+    assert not batch.properties.assertions
     (region,) = planned(spark, body, engine="live").regions
     assert region.undetermined is not None
-    assert not region.words
+    assert not region.assertions
 
 
 def test_a_function_that_sql_knows_by_name(spark: "SparkSession") -> None:
     spark.udf.register("vouched_in_sql", unhinted(vouched), "int")
     spark.udf.register("doubled_in_sql", unhinted(doubled), "int")
     (region,) = planned(spark, lambda events: events.selectExpr("s", "vouched_in_sql(n) AS x")).regions
-    assert (region.undetermined, [word.name for word in region.words]) == (None, ["vouched"])
+    assert (region.undetermined, [word.name for word in region.assertions]) == (None, ["vouched"])
     (region,) = planned(spark, lambda events: events.selectExpr("s", "doubled_in_sql(n) AS x")).regions
     assert region.undetermined is not None, "its results wait"
     refused(

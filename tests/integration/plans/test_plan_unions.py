@@ -100,7 +100,7 @@ def test_a_value_of_one_result_alone_waits_for_nothing(spark: "SparkSession", nu
 
     (region,) = planned(spark, body).regions
     assert region.deterministic
-    assert [each.operations for each in region.drawn] == [("Uuid",)]
+    assert [each.operations for each in region.varying] == [("Uuid",)]
     (keyed,) = planned(spark, body, key="id").regions
     assert not keyed.deterministic
 

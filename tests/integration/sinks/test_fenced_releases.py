@@ -93,9 +93,9 @@ def opened(home: Path) -> Iterator[Home]:
 @contextmanager
 def _another_jvm(patch: pytest.MonkeyPatch, ids: str) -> Iterator[None]:
     """Name lanes so that this process does not find them. Args: ids: the beginning of their transactional ids."""
-    key, prefix = lanes.key, lanes._prefix
+    key, prefix = lanes.lanes_key, lanes._prefix
     with patch.context() as own:
-        own.setattr(lanes, "key", lambda *arguments: f"other-{key(*arguments)}")
+        own.setattr(lanes, "lanes_key", lambda *arguments: f"other-{key(*arguments)}")
         own.setattr(lanes, "_prefix", lambda *arguments: f"{ids}{prefix(*arguments)}")
         yield
 

@@ -38,12 +38,12 @@ def test_an_epoch_is_there_once_whatever_was_there_of_it(
     for number in range(EPOCHS):
         release_in_part(out, spark, number, monkeypatch)
         again = out.make()  # it knows only the stored epochs
-        assert again.seen() == (number + 1 if kind == "topic" else number)
+        assert again.visible() == (number + 1 if kind == "topic" else number)
         for older in range(number):
             again.deliver(older, epoch(spark, older))  # nothing has been taken note of
         again.deliver(number, epoch(spark, number))
         out.make().deliver(number, epoch(spark, number))  # it was there, and nobody had taken note
-        assert out.make().seen() == number + 1
+        assert out.make().visible() == number + 1
     assert sorted(out.read()) == list(range(EPOCHS * ROWS))
 
 
@@ -70,7 +70,7 @@ def test_without_its_folder_of_its_own_half_an_epoch_shows(
     place_of: Callable[[str], Place], spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = place_of("json")
-    out.make().seen()  # whose folder it is, is written first
+    out.make().visible()  # whose folder it is, is written first
     monkeypatch.setattr(FolderTarget, "_being_made", lambda self, number: self._named(number))
     monkeypatch.setattr("os.replace", cut_off)
     with pytest.raises(CutOff):
@@ -107,7 +107,7 @@ def test_no_reader_of_a_folder_sees_an_epoch_that_is_not_finished(
     """Spark did: of names that begin with an underscore it reads those with a `=`. It took the rows of the first epoch
     for finished, and beside a finished epoch it read nothing at all: the columns of the two folders did not fit."""
     out = place_of(kind)
-    out.make().seen()  # whose folder it is, is written first
+    out.make().visible()  # whose folder it is, is written first
     release_in_part(out, spark, 0, monkeypatch)
     assert out.read() == []
     out.make().deliver(0, epoch(spark, 0))
@@ -214,7 +214,7 @@ def test_a_folder_of_another_home_is_refused(home: Path) -> None:
     (home / "out").mkdir(parents=True)
     (home / "out" / "_falkirk.json").write_text('{"application": "cafecafe"}')
     with pytest.raises(HomeError) as refused:
-        FolderTarget(fk.Files(str(home / "out")), "deadbeef", proofs(Decisions())).seen()
+        FolderTarget(fk.Files(str(home / "out")), "deadbeef", proofs(Decisions())).visible()
     assert refused.value.condition == "FOLDER_OF_ANOTHER"
 
 
@@ -231,11 +231,11 @@ def test_forged_records_behind_those_of_a_topic_change_nothing(
             headers: list[tuple[str, str | bytes | None]] = [] if header is None else [("falkirk", header)]
             wire.producer.produce(topic, b'{"id": -1}', partition=partition, headers=headers)
     assert wire.producer.flush(30) == 0
-    assert out.make().seen() == 1
+    assert out.make().visible() == 1
     for number in (0, 1):
         out.make().deliver(number, epoch(spark, number))
     assert sorted(i for i in out.read() if i >= 0) == list(range(2 * ROWS))
-    assert out.make().seen() == 2
+    assert out.make().visible() == 2
 
 
 def test_a_database_that_is_away_is_said_to_be(spark: "SparkSession", home: Path) -> None:

@@ -222,7 +222,7 @@ def make_whole(out: Place, spark: "SparkSession", number: int) -> None:
     for _ in range(2):
         out.make().deliver(number, epoch(spark, number))
     assert sorted(out.read()) == list(range((number + 1) * ROWS))
-    assert out.make().seen() == number + 1
+    assert out.make().visible() == number + 1
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
@@ -257,7 +257,7 @@ def test_what_a_task_that_was_cancelled_has_not_sent_yet(
     out.make().deliver(1, epoch(spark, 1, upto=4))
     hand_over(spark, out, monkeypatch)
     if not settled:
-        monkeypatch.setattr(lanes, "close", lambda *arguments: None)
+        monkeypatch.setattr(lanes, "close_lanes", lambda *arguments: None)
     out.make().deliver(1, epoch(spark, 1))
     there = sorted(out.read())
     assert (there == list(range(2 * ROWS))) is settled

@@ -10,7 +10,7 @@ from falkirk.runtime.record import compare
 from falkirk.store import RegionRecord
 
 EARLIER = "iterate-1: 0-left(n bigint); 1-result(n bigint); program 0123456789abcdef"
-NOW = EARLIER.replace("program ", "program 2:")
+NOW = EARLIER.replace("program ", "program 3:")
 
 
 def compared(before: str, now: str) -> str:
@@ -25,8 +25,9 @@ def compared(before: str, now: str) -> str:
 
 @pytest.mark.parametrize(
     ("before", "condition"),
-    [(EARLIER, "HOME_VERSION"), (NOW, ""), (NOW.replace("cdef", "cdee"), "APPLICATION_CHANGED"),
-     (f"{EARLIER}; iterate-2: program 2:0123456789abcdef", "HOME_VERSION")],
+    [(EARLIER, "HOME_VERSION"), (NOW.replace("3:", "2:"), "HOME_VERSION"), (NOW, ""),
+     (NOW.replace("cdef", "cdee"), "APPLICATION_CHANGED"),
+     (f"{EARLIER}; iterate-2: program 3:0123456789abcdef", "HOME_VERSION")],
 )  # fmt: skip
 def test_a_program_that_an_earlier_version_has_recorded_is_refused(before: str, condition: str) -> None:
     assert compared(before, NOW) == condition

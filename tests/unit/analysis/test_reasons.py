@@ -1,12 +1,12 @@
 """Reasons: the sentences of `falkirk plan` about operations."""
 
-from falkirk.analysis.functions import spoken
+from falkirk.analysis.functions import operation_name
 from falkirk.plan.reasons import differing
 
 
 def test_operations_with_one_name_are_named_once() -> None:
     """Spark has several operations that call Python, and users know one."""
-    assert spoken("MapInPandas") == spoken("PythonUDF") == "a Python function"
+    assert operation_name("MapInPandas") == operation_name("PythonUDF") == "a Python function"
     assert differing(["MapInPandas", "PythonUDF"], within="mapped") == (
         "A Python function in mapped may give another value in a replay"
     )

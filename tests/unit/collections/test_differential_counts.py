@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from falkirk.differential.operators import Aggregate, Group
-from falkirk.differential.rows import DIFFERENCE, HASH, TOO_MANY, check_sums, consolidate, joined
+from falkirk.differential.rows import DIFFERENCE, HASH, TOO_MANY, check_sums, consolidate, join_rows
 
 STRING, LONG = pa.string(), pa.int64()
 
@@ -31,7 +31,7 @@ def test_what_is_there_often_in_all_and_seldom_by_itself_is_added_up() -> None:
 
 def test_pairs_that_are_there_too_often_to_be_counted_are_told() -> None:
     with pytest.raises(OverflowError):
-        joined(counted(1 << 40), counted(1 << 40), ["k"], 0)
+        join_rows(counted(1 << 40), counted(1 << 40), ["k"], 0)
 
 
 @pytest.mark.parametrize(

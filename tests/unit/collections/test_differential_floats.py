@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from falkirk.differential import operators, rows
 from falkirk.differential.floats import of_ordinals, ordinals
-from falkirk.differential.operators import Aggregate, Group, Join, Kind, Reduce, Top
+from falkirk.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE, consolidate
 from tests.unit.collections.test_differential_operators import (
     LONG,
@@ -86,7 +86,7 @@ def reduce(keys: tuple[str, ...], results: tuple[str, ...], how: Group | Top) ->
     return Reduce(keys=keys, values=() if results == ("n",) else results, results=results, how=how)
 
 
-def group(kind: Kind) -> Group:
+def group(kind: AggregateKind) -> Group:
     column, name = ("", "n") if kind == "count" else ("v", "v")
     return Group(aggregates=(Aggregate(kind=kind, column=column, name=name),))
 

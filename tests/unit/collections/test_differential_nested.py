@@ -21,7 +21,7 @@ from falkirk.differential.expressions import Expression, Steps
 from falkirk.differential.expressions import RowStep as Done
 from falkirk.differential.graph import Mapped, Scope, Source
 from falkirk.differential.rows import DIFFERENCE, rounds
-from falkirk.differential.schedule import Rounds, Schedule, Waiting
+from falkirk.differential.schedule import Rounds, Schedule, WaitingKey
 from falkirk.differential.schemas import arrow_of
 from falkirk.differential.single_task import SingleTask, TaskOutcome
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
@@ -90,7 +90,7 @@ class Alones:
     program: Made
     folder: Path
     traces: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    cut_short: dict[Waiting, int] = field(default_factory=dict)
+    cut_short: dict[WaitingKey, int] = field(default_factory=dict)
     result: Rows = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -118,9 +118,9 @@ class Alones:
             self.traces[trace] = (*(f for f in self.traces.get(trace, ()) if f not in merged), *files)
         self.cut_short = dict(done.cut_short)
         for key, files in done.pending.items():
-            assert key == (self._graph.result.name, "parked0", ()), "all others are worked off or dropped"
+            assert key == (self._graph.result.name, "deferred0", ()), "all others are worked off or dropped"
             for file in files:
-                for row in runs.load(Path(file)).to_pylist():
+                for row in runs.load_run(Path(file)).to_pylist():
                     self.result[row["a"], row["b"]] += row[DIFFERENCE]
         self.result = Counter({row: often for row, often in self.result.items() if often})
 
@@ -159,12 +159,12 @@ def test_loops_in_loops_are_what_a_program_from_scratch_comes_to(seed: int, tmp_
 @pytest.mark.parametrize(
     ("seed", "where", "what", "instead"),
     [
-        (7, operators, "_wakes", lambda *_: {}),
+        (7, operators, "_due_keys", lambda *_: {}),
         (0, Schedule, "_begin", lambda *_: None),
         (0, turns, "added_up", lambda residues: sum(residues) or 1),
         (0, turns, "added_up", lambda residues: 0),
     ],
-    ids=["keys are not woken", "starts are not taken back", "cut short for good", "never cut short"],
+    ids=["keys are not due", "starts are not taken back", "cut short for good", "never cut short"],
 )
 def test_a_program_from_scratch_notices(
     seed: int, where: object, what: str, instead: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ import pytest
 
 from falkirk.differential import operators, rows
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce
-from falkirk.differential.state import State, sweep
+from falkirk.differential.state import LoopState, sweep
 from tests.unit.collections.test_differential_operators import (
     LONG,
     STRING,
@@ -68,11 +68,11 @@ def later_one(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 
 OFF: dict[str, tuple[Callable[[Epochs, int], None], Epochs, int, object, str, object]] = {
-    "what was heard is forgotten": (reduced, EPOCHS, 1, Memory, "rows", nothing),
-    "keys are not woken": (reduced, CROSSED, 2, operators, "_wakes", lambda *_: {}),
+    "the input is forgotten": (reduced, EPOCHS, 1, Memory, "rows", nothing),
+    "keys are not due": (reduced, CROSSED, 2, operators, "_due_keys", lambda *_: {}),
     "times in the order of numbers": (reduced, CROSSED, 2, operators, "lub", later_one),
     "later rounds count already": (reduced, EPOCHS, 1, operators, "is_by", everything),
-    "what was said is not taken back": (reduced, EPOCHS, 1, operators.pc, "negate", lambda column: column),
+    "the output is not taken back": (reduced, EPOCHS, 1, operators.pc, "negate", lambda column: column),
     "the other side is forgotten": (joined, EPOCHS, 1, Memory, "rows", nothing),
     "pairs at the time of one side": (joined, CROSSED, 2, rows.pc, "max_element_wise", lambda one, other: one),
     "pairs without their number": (joined, EPOCHS, 1, rows, "product_of", lambda one, other: one),
@@ -90,8 +90,8 @@ def test_brute_force_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_file_that_an_older_state_needs_is_swept_unless_it_is_named(tmp_path: Path) -> None:
     """Selective rollback depends on this: a state is a list of files, and the files of all retained states stay."""
-    older = State(traces={("0-reduced", "heard0"): ("1/a.arrow",)})
-    newer = State(traces={("0-reduced", "heard0"): ("2/b.arrow",)})
+    older = LoopState(traces={("0-reduced", "input0"): ("1/a.arrow",)})
+    newer = LoopState(traces={("0-reduced", "input0"): ("2/b.arrow",)})
     for state in (older, newer):
         for path in state.files():
             (tmp_path / path).parent.mkdir()

@@ -12,14 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from falkirk.differential import operators
-from falkirk.differential.operators import Aggregate, Group, Join, Kind, Reduce, Top
-from falkirk.differential.ordered import FirstRows, Order, first_of, in_order
-from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, Time, consolidate, distinct, hashes, rounds
+from falkirk.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
+from falkirk.differential.ordered import FirstRows, Order, first_of, sorted_by_hash
+from falkirk.differential.rows import DIFFERENCE, HASH, Hashes, LoopTime, consolidate, distinct, hashes, rounds
 from tests.strategies import examples
 
 ROUNDS_MAX = 3
 STRING, LONG, DOUBLE = pa.string(), pa.int64(), pa.float64()
-Change = tuple[Time, tuple[Any, ...], int]
+Change = tuple[LoopTime, tuple[Any, ...], int]
 """A time, a row, and the change of its count."""
 Epochs = list[list[Change]]
 Rows = Counter[tuple[Any, ...]]
@@ -53,7 +53,7 @@ def changes_of(rows: pa.Table, depth: int) -> Iterator[Change]:
         yield tuple(time), tuple(values), count
 
 
-def up_to(changes: Iterable[Change], time: Time) -> Rows:
+def up_to(changes: Iterable[Change], time: LoopTime) -> Rows:
     """Return the count of each row at a time."""
     found: Rows = Counter()
     for then, row, count in changes:
@@ -78,11 +78,11 @@ class Memory:
 
     def add(self, rows: pa.Table) -> None:
         self.all = pa.concat_tables([self.all, rows])
-        self._runs.append(in_order(rows, self._order))
+        self._runs.append(sorted_by_hash(rows, self._order))
 
     def merge(self) -> None:
         self.all = consolidate(self.all)
-        self._runs = [in_order(self.all, self._order)]
+        self._runs = [sorted_by_hash(self.all, self._order)]
 
 
 def epochs_of(rows: st.SearchStrategy[tuple[Any, ...]], depth: int) -> st.SearchStrategy[Epochs]:
@@ -96,7 +96,7 @@ def rows_of(*columns: tuple[pa.DataType, dict[pa.DataType, list[Any]]]) -> st.Se
     return st.tuples(*[st.sampled_from(values[kind]) for kind, values in columns])
 
 
-def all_times(depth: int) -> Iterator[Time]:
+def all_times(depth: int) -> Iterator[LoopTime]:
     return product(range(ROUNDS_MAX), repeat=depth)
 
 
@@ -107,24 +107,24 @@ def run_reduce(operator: Reduce, types: dict[str, pa.DataType], epochs: Epochs, 
     keys, given_as = len(operator.keys), schema(depth, **types)
     said_as = schema(depth, **{n: types.get(n, LONG) for n in (*operator.keys, *operator.results)})
     names = [HASH, *operator.keys]
-    heard, said, put = Memory(given_as, operator.order), Memory(said_as), []
+    inputs, said, put = Memory(given_as, operator.order), Memory(said_as), []
     for epoch in epochs:
-        waiting: dict[Time, list[pa.Table]] = {}
+        waiting: dict[LoopTime, list[pa.Table]] = {}
         arrived = {time: [c for c in epoch if c[0] == time] for time, _, _ in epoch}
         while arrived or waiting:
             now = min([*arrived, *waiting])
             news = table(arrived.pop(now, []), keys, given_as)
-            woken = pa.concat_tables([given_as.empty_table().select(names), *waiting.pop(now, [])])
-            work = operator.work(news, distinct(woken, names), heard, said, now, said_as)
-            assert all(time > now for time in work.woken), "what is past does not change any more"
+            due = pa.concat_tables([given_as.empty_table().select(names), *waiting.pop(now, [])])
+            work = operator.work(news, distinct(due, names), inputs, said, now, said_as)
+            assert all(time > now for time in work.due), "what is past does not change any more"
             assert work.out.schema == said_as
-            heard.add(work.inputs[0])
+            inputs.add(work.inputs[0])
             said.add(work.out)
-            for time, some in work.woken.items():
+            for time, some in work.due.items():
                 waiting.setdefault(time, []).append(some)
         put += epoch
         if merge:
-            heard.merge()
+            inputs.merge()
             said.merge()
         yield put, list(changes_of(said.all, depth))
 
@@ -150,7 +150,7 @@ def by_key(rows: Rows, keys: int) -> dict[tuple[Any, ...], Rows]:
     return found
 
 
-def aggregated(kind: Kind, values: Counter[Any]) -> Any:
+def aggregated(kind: AggregateKind, values: Counter[Any]) -> Any:
     if kind == "count":
         return values.total()
     known = [value for value in values.elements() if value is not None]
@@ -160,7 +160,7 @@ def aggregated(kind: Kind, values: Counter[Any]) -> Any:
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["count", "sum", "min", "max"])
 @pytest.mark.parametrize("value", [STRING, LONG, DOUBLE], ids=str)
-def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.DataType, depth: int) -> None:
+def test_a_group_comes_to_its_aggregate_at_every_time(kind: AggregateKind, value: pa.DataType, depth: int) -> None:
     if kind == "sum" and value == STRING:
         return
     how = Group(aggregates=(Aggregate(kind="count", column="", name="n"), Aggregate(kind=kind, column="v", name="v")))
@@ -188,7 +188,7 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: Kind, value: pa.Data
 )
 @pytest.mark.parametrize("looks_at", [1, 2])
 def test_the_least_is_found_in_the_first_rows(
-    types: dict[str, pa.DataType], kind: Kind, depth: int, looks_at: int, monkeypatch: pytest.MonkeyPatch
+    types: dict[str, pa.DataType], kind: AggregateKind, depth: int, looks_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most keys have a unique hash here, and a trace has several runs. Some values are null."""
     monkeypatch.setattr(operators, "_FIRST", looks_at)
@@ -325,16 +325,16 @@ def run_join(operator: Join, types: tuple[dict[str, pa.DataType], ...], sides: l
 ]:  # fmt: skip
     """Process epochs of both sides. Yield all inputs and outputs so far."""
     like = [schema(depth, **t) for t in types]
-    heard, said = [Memory(s) for s in like], []
+    inputs, said = [Memory(s) for s in like], []
     put: list[list[Change]] = [[], []]
     for epoch in zip(*sides, strict=False):
         for now in sorted({time for side in epoch for time, _, _ in side}):
             changes = [[c for c in side if c[0] == now] for side in epoch]
             news = [table(c, len(operator.keys), s) for c, s in zip(changes, like, strict=True)]
-            work = operator.work(news, heard, depth)
-            assert not work.woken
+            work = operator.work(news, inputs, depth)
+            assert not work.due
             said += list(changes_of(work.out, depth))
-            for trace, rows in zip(heard, work.inputs, strict=True):
+            for trace, rows in zip(inputs, work.inputs, strict=True):
                 trace.add(rows)
         for side, changes in zip(put, epoch, strict=True):
             side += changes
@@ -382,6 +382,6 @@ def test_without_wakes_a_change_that_meets_an_earlier_one_would_be_missed(monkey
     operator = Reduce(keys=("k",), values=(), results=(), how=Group())
     epochs: Epochs = [[((0, 1), ("a",), 1)], [((1, 0), ("a",), 1)]]
     check_reduce(operator, {"k": STRING}, epochs, 2, once)
-    monkeypatch.setattr(operators, "_wakes", lambda *_: {})
+    monkeypatch.setattr(operators, "_due_keys", lambda *_: {})
     with pytest.raises(AssertionError):
         check_reduce(operator, {"k": STRING}, epochs, 2, once)

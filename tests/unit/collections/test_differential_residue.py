@@ -9,7 +9,7 @@ import pytest
 
 from falkirk.differential.residue import added_up, residue
 from falkirk.differential.rows import DIFFERENCE, HASH, rounds
-from falkirk.differential.state import State
+from falkirk.differential.state import LoopState
 from falkirk.differential.task import FileName
 
 LONG = pa.int64()
@@ -48,7 +48,7 @@ def test_which_column_is_null_makes_a_difference() -> None:
 
 
 def test_it_is_in_the_name_of_a_file_and_in_the_state() -> None:
-    name = FileName(holder="1-variable", what="parked0", time=(2,), partition=1, rows=3, residue=2**64 - 1)
+    name = FileName(holder="1-variable", what="deferred0", time=(2,), partition=1, rows=3, residue=2**64 - 1)
     assert FileName.parse(str(name)) == name
-    state = State(cut_short={("1-variable", "parked0", (2,)): 2**64 - 1})
-    assert State.parse(state.text()) == state
+    state = LoopState(cut_short={("1-variable", "deferred0", (2,)): 2**64 - 1})
+    assert LoopState.parse(state.text()) == state

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from falkirk.differential import runs
-from falkirk.differential.rows import DIFFERENCE, HASH, consolidate, joined, lub, rounds, split_by_time
+from falkirk.differential.rows import DIFFERENCE, HASH, consolidate, join_rows, lub, rounds, split_by_time
 from falkirk.differential.schemas import arrow_of
-from falkirk.differential.state import State, sweep
+from falkirk.differential.state import LoopState, sweep
 from falkirk.differential.task import FileName
 from falkirk.errors import HomeError
 
@@ -63,7 +63,7 @@ def test_rows_are_split_by_their_time(some: list[Row]) -> None:
 @settings(deadline=None)
 @given(rows, rows)
 def test_pairs_are_at_the_earliest_time_after_both(left: list[Row], right: list[Row]) -> None:
-    found = joined(table(left), table(right), ["k"], 2).select([HASH, "k", *rounds(2), DIFFERENCE])
+    found = join_rows(table(left), table(right), ["k"], 2).select([HASH, "k", *rounds(2), DIFFERENCE])
     wanted = [
         (*one[:2], *lub(one[2:4], other[2:4]), one[4] * other[4])
         for one in left
@@ -81,8 +81,8 @@ def test_the_keys_that_are_asked_for_are_read(
     folder = tmp_path_factory.mktemp("runs")
     paths = [folder / f"{number}.arrow" for number in range(len(some))]
     for path, part in zip(paths, some, strict=True):
-        runs.write(path, table(part))
-    found = runs.keys_of(paths, np.array(sorted(hashes), dtype=np.int64), table([]).schema)
+        runs.write_run(path, table(part))
+    found = runs.rows_of_keys(paths, np.array(sorted(hashes), dtype=np.int64), table([]).schema)
     assert Counter(listed(found)) == Counter(row for part in some for row in part if row[0] in hashes)
     assert sorted(folder.iterdir()) == paths, "nothing unfinished is left behind"
 
@@ -90,14 +90,14 @@ def test_the_keys_that_are_asked_for_are_read(
 def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
     path = tmp_path / "run.arrow"
     with pytest.raises(HomeError) as missing:
-        runs.load(path)
+        runs.load_run(path)
     assert (missing.value.condition, missing.value.where) == ("STATE_DAMAGED", path)
-    runs.write(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    runs.write_run(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
     whole = path.read_bytes()
     for length in {0, 1, 7, 8, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1}:
         path.write_bytes(whole[:length])
         with pytest.raises(HomeError) as torn:
-            runs.keys_of([path], np.array([1]), table([]).schema)
+            runs.rows_of_keys([path], np.array([1]), table([]).schema)
         assert torn.value.condition == "STATE_DAMAGED", length
         assert "falkirk rollback" in str(torn.value)
 
@@ -105,7 +105,7 @@ def test_a_run_that_is_missing_or_torn_is_told(tmp_path: Path) -> None:
 def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
     """Damage in the first or last bytes of a file, which are no rows, is reported or does no harm."""
     path, draw = tmp_path / "run.arrow", random.Random(1)
-    runs.write(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
+    runs.write_run(path, table([(n, "a", 0, 0, 1) for n in range(20)]))
     whole = path.read_bytes()
     for _ in range(300):
         damaged = bytearray(whole)
@@ -114,18 +114,18 @@ def test_what_a_run_says_of_itself_is_damaged(tmp_path: Path) -> None:
             damaged[place] = draw.randrange(256)
         path.write_bytes(damaged)
         with suppress(HomeError):
-            runs.load(path)
+            runs.load_run(path)
 
 
 def test_the_name_of_a_file_says_what_it_is() -> None:
     for time in ((), (3,), (0, 12)):
-        name = FileName(holder="kept-3-joined", what="parked1", time=time, partition=4, part=2, rows=9)
+        name = FileName(holder="kept-3-joined", what="deferred1", time=time, partition=4, part=2, rows=9)
         assert FileName.parse(str(name)) == name
 
 
 def test_what_no_state_needs_is_swept(tmp_path: Path) -> None:
-    state = State(
-        traces={("1-joined", "heard0"): ("a/x.arrow",)}, left={("2-variable", "parked0", (0,)): ("b/y.arrow",)}
+    state = LoopState(
+        traces={("1-joined", "input0"): ("a/x.arrow",)}, left={("2-variable", "deferred0", (0,)): ("b/y.arrow",)}
     )
     for name in ("a/x.arrow", "a/old.arrow", "b/y.arrow", "c/d/z.arrow"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

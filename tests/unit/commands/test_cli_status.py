@@ -16,12 +16,12 @@ from rich.console import Console
 import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands.homes import homes_below
-from falkirk.commands.owners import SHOWN_S
+from falkirk.commands.owners import WAITING_SHOWN_S
 from falkirk.commands.status import picture, see, watch
 from falkirk.declare.load import load_application
 from falkirk.errors import HomeError, SparkError
 from falkirk.home.folder import LEASED, open_home, this_process, waiting_home
-from falkirk.plan.objective import as_json, chosen
+from falkirk.plan.objective import chosen, objective_values
 from falkirk.runtime.status import RegionStatus
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
@@ -61,7 +61,7 @@ def ask(shop: Path, *options: str) -> Result:
 
 def test_the_choice_for_an_objective_is_shown_with_its_warning(shop: Path) -> None:
     region = chosen(region_under("sales", fk.Lazy(recover_within="5 seconds")), Measurements(restart_s=11.0))
-    status = RegionStatus(name="sales", state="running", objective=as_json(region))
+    status = RegionStatus(name="sales", state="running", objective=objective_values(region))
     content = {"at_s": time.time(), "pid": 1, "regions": [asdict(status)], "error": None}
     (shop.parent / "home" / "status.json").write_text(json.dumps(content))
     shown = " ".join(ask(shop).output.split())
@@ -100,7 +100,9 @@ def test_the_owner_of_a_lease_and_those_that_wait_are_shown(shop: Path) -> None:
 
 def test_a_process_that_no_longer_says_that_it_waits_is_not_shown(shop: Path) -> None:
     now_s = time.time()
-    clock = iter([now_s - 1_000, now_s - 1_000, now_s - SHOWN_S - 1, now_s - SHOWN_S - 1, now_s, now_s, now_s])
+    clock = iter(
+        [now_s - 1_000, now_s - 1_000, now_s - WAITING_SHOWN_S - 1, now_s - WAITING_SHOWN_S - 1, now_s, now_s, now_s]
+    )
     with open_home(shop.parent / "home", "shop", clock=lambda: next(clock, now_s)) as home:
         (shop.parent / "home" / LEASED).touch()
         for name in ("long ago", "some time ago", "now"):

@@ -19,7 +19,7 @@ from falkirk.cli import main
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.redaction import HIDDEN, redact
-from falkirk.operators.python import LETTER, RESULT, RowCollector, mapping
+from falkirk.operators.python import LETTER_KIND, RESULT_KIND, RowCollector, mapping
 
 SECRET = "open-sesame"
 #: Ten ways to write a secret into a line that an error quotes. Before, six of them were shown.
@@ -104,12 +104,12 @@ def test_a_dead_letter_quotes_no_secret_of_the_function() -> None:
     """Before, readers of the dead letters saw the function's lines of code, including literals."""
     letter = pa.struct([("key", pa.string()), ("value", pa.string())])
     result = pa.struct([("n", pa.int64())])
-    schema = pa.schema([("__falkirk_kind", pa.string()), (RESULT, result), (LETTER, letter)])
+    schema = pa.schema([("__falkirk_kind", pa.string()), (RESULT_KIND, result), (LETTER_KIND, letter)])
     rows = pa.RecordBatch.from_pylist([{"n": 1}])
     batches: Iterator[pa.RecordBatch] = mapping(_fails, ["n"], lambda: RowCollector(schema, "r", fails=False))(
         iter([rows])
     )
-    [told] = [row[LETTER] for batch in batches for row in batch.to_pylist()]
+    [told] = [row[LETTER_KIND] for batch in batches for row in batch.to_pylist()]
     text = json.loads(told["value"])["traceback"]
     assert SECRET not in told["value"]
     assert f"raise KeyError(login({HIDDEN}, {HIDDEN})) from error" in text

@@ -7,8 +7,8 @@ import pytest
 
 from falkirk.kafka.signing import VerifiedHeader
 from falkirk.plan.fingerprint import KEYED_STEP, places_of_keyed_step
-from falkirk.redrive.letters import Letter, _of_time, letter_of
-from falkirk.redrive.sending import counted, waiting
+from falkirk.redrive.letters import Letter, _of_time, parse_letter
+from falkirk.redrive.sending import count_by_kind, letters_to_send
 from falkirk.runtime.rows import RAW_BYTES_MAX
 
 SOURCES = {"clicks": "events"}
@@ -17,7 +17,7 @@ SOURCES = {"clicks": "events"}
 def said(**content: Any) -> Letter:
     told = {"reason": "does not fit the schema", "topic": "events", "partition": 1, "offset": 7, **content}
     kept = {name: value for name, value in told.items() if value is not None}
-    return letter_of("counts", b"key", json.dumps(kept).encode(), SOURCES)
+    return parse_letter("counts", b"key", json.dumps(kept).encode(), SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def test_only_an_input_that_did_not_fit_can_be_sent_again(content: dict[str, Any
     letter = said(**content)
     assert letter.kind == kind
     assert letter.origin == (("events", 1, 7) if kind == "input" else None)
-    assert counted([letter])[kind] == 1
+    assert count_by_kind([letter])[kind] == 1
 
 
 @pytest.mark.parametrize("value", [None, b"", b"no json", b"[]", b"\xff", b"null"])
 def test_what_somebody_else_wrote_there_is_left_alone(value: bytes | None) -> None:
-    assert letter_of("counts", None, value, SOURCES).kind == "unknown"
+    assert parse_letter("counts", None, value, SOURCES).kind == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_letter_that_does_not_hold_all_is_known(value: str | None, whole: bool
 def test_a_key_that_is_no_text_may_have_lost_something() -> None:
     content = b'{"reason": "column id is null", "topic": "events", "partition": 0, "offset": 0, "value": "{}"}'
     keys = (None, b"key", "k\N{REPLACEMENT CHARACTER}".encode(), b"\xff")
-    assert [letter_of("counts", key, content, SOURCES).is_whole for key in keys] == [True, True, False, False]
+    assert [parse_letter("counts", key, content, SOURCES).is_whole for key in keys] == [True, True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_a_key_that_is_no_text_may_have_lost_something() -> None:
 def test_of_a_row_on_which_a_function_failed_only_the_record_can_be_sent(stamp: dict[str, Any], kind: str) -> None:
     """The letter contains the row, and not the record from which the row was made."""
     content = {"reason": "the function failed: ValueError: no", "region": "shop.py:7", "value": "{}", **stamp}
-    letter = letter_of("counts", None, json.dumps(content).encode(), SOURCES)
+    letter = parse_letter("counts", None, json.dumps(content).encode(), SOURCES)
     assert (letter.kind, letter.is_whole) == (kind, letter.kind == "row")
     assert letter.origin == (("events", 1, 7) if kind == "input" else None)
-    assert counted([letter])[kind] == 1
+    assert count_by_kind([letter])[kind] == 1
 
 
 def test_one_input_in_several_dead_letters_is_one() -> None:
     cut_off = said(value="x" * RAW_BYTES_MAX)
     letters = [cut_off, said(value="x"), said(offset=3), said(offset=9), said(reason="too large: ")]
-    found = waiting(letters, frozenset({("events", 1, 9)}))
+    found = letters_to_send(letters, frozenset({("events", 1, 9)}))
     assert [letter.origin for letter in found] == [("events", 1, 3), ("events", 1, 7)]
     assert found[1].is_whole
 
@@ -126,5 +126,5 @@ def test_other_reasons_are_not_of_time() -> None:
 
 def test_a_late_row_of_a_micro_batch_is_like_one_on_which_a_function_failed() -> None:
     content = {"reason": "late", "region": "first", "value": "{}", "source": "clicks", "partition": 1, "offset": 7}
-    letter = letter_of("counts", None, json.dumps(content).encode(), SOURCES)
+    letter = parse_letter("counts", None, json.dumps(content).encode(), SOURCES)
     assert (letter.kind, letter.origin, letter.is_whole) == ("input", ("events", 1, 7), False)

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from falkirk.cli import main
 from falkirk.commands import rollback as command
 from falkirk.commands.offline.application import PastCut, Preview, RollbackMove
-from falkirk.commands.offline.targets import RollbackTarget, target_of
+from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
 from falkirk.protocol.ports import Point
@@ -80,7 +80,7 @@ class Visit:
 
 
 def at(text: str, visit: Visit | None = None) -> RollbackTarget:
-    return target_of(cast(Any, visit or Visit()), text, NOON_S + 30)
+    return rollback_target(cast(Any, visit or Visit()), text, NOON_S + 30)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException
 
 from falkirk.cli import main
 from falkirk.commands import kept_state
-from falkirk.commands.kept_state import TRIES, batch_states, checkpoint_of, live_state
+from falkirk.commands.kept_state import READ_TRIES, batch_states, live_state, newest_checkpoint
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -114,7 +114,7 @@ def test_a_region_without_a_checkpoint_or_without_a_state_has_none(shop: Shop) -
 
     def refused() -> str:
         with pytest.raises(FalkirkError) as caught:
-            checkpoint_of(sales, shop.home)
+            newest_checkpoint(sales, shop.home)
         assert caught.value.condition == "STATE_MISSING"
         return str(caught.value)
 
@@ -123,9 +123,9 @@ def test_a_region_without_a_checkpoint_or_without_a_state_has_none(shop: Shop) -
     commit(shop, "sales", 1, {HOP: {0: 2}})
     assert "it has no step with a state" in refused()
     (shop.home.checkpoint("sales") / "state").mkdir()
-    assert checkpoint_of(sales, shop.home) == 1
+    assert newest_checkpoint(sales, shop.home) == 1
     (shop.home.checkpoint("sales") / "commits/1").write_text("torn")
-    assert checkpoint_of(sales, shop.home) == 0, "the newest that is whole"
+    assert newest_checkpoint(sales, shop.home) == 0, "the newest that is whole"
 
 
 def stateful(shop: Shop, operator: str = "StatefulStreamlineAggregate") -> RegionLogs:
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_o
     with pytest.raises(FalkirkError) as caught:
         live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]
     assert caught.value.condition == "STATE_UNREADABLE"
-    assert len(tried) == 3 + TRIES
+    assert len(tried) == 3 + READ_TRIES
     assert folder.exists()
 
 
@@ -195,7 +195,7 @@ def test_the_only_checkpoint_is_replaced_while_the_command_looks_at_it(
         return before(place, number, *topics)
 
     monkeypatch.setattr(checkpoint, "damage", replaced)
-    assert checkpoint_of(sales, shop.home) == 2
+    assert newest_checkpoint(sales, shop.home) == 2
 
 
 def test_a_batch_deletes_its_state_while_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

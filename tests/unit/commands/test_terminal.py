@@ -23,7 +23,7 @@ from falkirk.errors import SparkError
 from falkirk.host.settings import RunSettings
 from falkirk.runtime.sinks.console import ConsoleTarget
 from falkirk.runtime.status import CONSOLE
-from falkirk.system.terminal import Terminal, one_line, plain
+from falkirk.system.terminal import Terminal, one_line, plain_text
 
 PACKAGE = Path(fk.__file__).parent
 #: Markup that names no tag, a window title, a clearing of the screen, reversed text, and half a character.
@@ -32,14 +32,14 @@ SHOWN = "[/x] :+1: ]0;owned [2J2J gnp.exe ? [red]x[/red]gone"
 
 
 def test_hostile_text_is_shown_as_text() -> None:
-    assert plain(HOSTILE) == SHOWN
+    assert plain_text(HOSTILE) == SHOWN
     assert one_line(f"{HOSTILE}\n\tforged") == f"{SHOWN}\\n\\tforged"
-    assert plain("Grüße,\n日本\tनमस्ते 👩‍🚀") == "Grüße,\n日本\tनमस्ते 👩‍🚀", "normal text stays unchanged"
+    assert plain_text("Grüße,\n日本\tनमस्ते 👩‍🚀") == "Grüße,\n日本\tनमस्ते 👩‍🚀", "normal text stays unchanged"
 
 
 @given(st.text(st.characters()))
 def test_whatever_comes_no_control_is_left(text: str) -> None:
-    shown = plain(text)
+    shown = plain_text(text)
     assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
     shown.encode("utf-8")
     assert "\n" not in one_line(text)
@@ -131,7 +131,7 @@ def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.Monkey
         drop = limit = lambda self, *_: self
 
     monkeypatch.delenv(CONSOLE, raising=False)
-    monkeypatch.setattr("falkirk.runtime.sinks.console.in_order", lambda rows, few: rows)
+    monkeypatch.setattr("falkirk.runtime.sinks.console.sorted_by_place", lambda rows, few: rows)
     written: list[str] = []
     ConsoleTarget(fk.Console(), "out", written.append).deliver(1, _Rows())  # type: ignore[arg-type]
     assert written == [f"── out, epoch 1: 1 row(s)\nname={SHOWN}\\n── out, epoch 7: 0 row(s)\n"]

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from falkirk.cli import main
 from falkirk.commands.origins import Origins
-from falkirk.commands.records import TopicRecords, key_of, place_of_text
-from falkirk.commands.why import tree_of
+from falkirk.commands.records import TopicRecords, key_texts, place_of_text
+from falkirk.commands.why import origin_tree
 from falkirk.errors import FalkirkError
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.context import Storage
@@ -43,7 +43,7 @@ def refused(shop: Shop, record: str) -> str:
 
 def printed(found: dict[str, Any], width: int = 160) -> str:
     out = io.StringIO()
-    Terminal(file=out, width=width).print(tree_of(found, width), soft_wrap=True)
+    Terminal(file=out, width=width).print(origin_tree(found, width), soft_wrap=True)
     return out.getvalue()
 
 
@@ -115,12 +115,12 @@ def test_invalid_and_foreign_records_of_a_hop_are_no_part_of_a_state(shop: Shop)
 
 def test_keys_are_equal_as_spark_reads_them_and_null_is_no_text() -> None:
     def key(value: object) -> object:
-        return key_of({"k": value}, ["k"])
+        return key_texts({"k": value}, ["k"])
 
     assert key(1) == key("1") == key(1.0)
     assert key(True) == key("true")
     assert key({"b": 1, "a": [2]}) == key({"a": [2], "b": 1})
-    assert key(None) == key_of({}, ["k"])
+    assert key(None) == key_texts({}, ["k"])
     assert len({key(v) for v in (None, "None", "null", "", 0, 0.5, False)}) == 7
 
 

@@ -61,7 +61,7 @@ def stage(tmp_path: Path) -> Stage:
 def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """A watch whose looks find the recorded shop, while a page is open."""
     stage.plan()
-    monkeypatch.setattr(module, "look_at", lambda visit, lags: shop()[1])
+    monkeypatch.setattr(module, "take_snapshot", lambda visit, lags: shop()[1])
     asked = SimpleNamespace(newest_recovery=lambda: None)
 
     @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.commands.dashboard.graph import graph_of
-from falkirk.commands.dashboard.progress import Look, failure, frontiers, outputs
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers
 from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.host.web import WebServer
@@ -48,7 +48,7 @@ def sink(name: str, to: str, promise: str = "exactly once", when: str = "on arri
     }  # fmt: skip
 
 
-def shop() -> tuple[dict[str, Any], Look]:
+def shop() -> tuple[dict[str, Any], Snapshot]:
     """Return an application with a hop, an output that waits for a checkpoint, and a batch."""
     drawn = {
         "kind": "drawn", "text": "uuid() differs on replay, so its results wait for a checkpoint.",
@@ -92,7 +92,7 @@ def shop() -> tuple[dict[str, Any], Look]:
         partitions={LogId(n): 1 for n in ("orders", "hop", "sales", "held", "vouchers", "epochs:report")},
         held={LogId("held"): "vouchers", LogId("epochs:report"): "report"},
     )  # fmt: skip
-    look = Look(
+    look = Snapshot(
         layout=layout,
         points={
             "sales-by-item": points("orders", "hop", (900, 1800), (1000, 2000)),
@@ -120,7 +120,7 @@ def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Point, ...]:
     return (start, *later)
 
 
-def large(number: int) -> tuple[dict[str, Any], Look]:
+def large(number: int) -> tuple[dict[str, Any], Snapshot]:
     """Return an application of this many regions, in chains and branches."""
     regions, stages, sinks = [], {}, []
     for i in range(number):
@@ -135,7 +135,7 @@ def large(number: int) -> tuple[dict[str, Any], Look]:
     plan = {"application": "large", "regions": regions, "batches": [], "properties": {}, "sinks": sinks, "push": []}
     logs = {log for s in stages.values() for log in (*s.inputs, s.output)}
     layout = Layout(stages=stages, partitions=dict.fromkeys(sorted(logs), 1), held={})
-    look = Look(
+    look = Snapshot(
         layout=layout,
         points={
             n: points(s.inputs[0], s.output, (50 + i, 50), (80 + i, 80)) for i, (n, s) in enumerate(stages.items())
@@ -152,7 +152,7 @@ class RecordedWatch:
         is_outdated: the effect of a rollback is another one now.
     """
 
-    def __init__(self, look: Look) -> None:
+    def __init__(self, look: Snapshot) -> None:
         self.look, self.asked, self.runs, self.is_outdated = look, list[tuple[str, bool]](), True, False
         self.shown: Consented | None = None
 
@@ -192,11 +192,11 @@ class RecordedWatch:
         return {"goes": {"sales": 0}}
 
 
-def died(look: Look, failed: frozenset[str]) -> dict[str, Any]:
+def died(look: Snapshot, failed: frozenset[str]) -> dict[str, Any]:
     return {**failure(look, failed), "by_standby": False, "back_s": 13.0}
 
 
-def filled(plan: dict[str, Any], look: Look) -> Board:
+def filled(plan: dict[str, Any], look: Snapshot) -> Board:
     """Return a board with all parts."""
     board, graph = Board(), graph_of(plan, look.layout)
     board.publish("app", {"application": plan["application"], "file": "shop.py", "home": ".falkirk/shop"})
@@ -222,7 +222,7 @@ def filled(plan: dict[str, Any], look: Look) -> Board:
     wave = [0.004 + 0.0006 * (i % 7) for i in range(120)]
     board.publish("latency", {o["name"]: [times, wave, [4 * w for w in wave]] for o in graph["outputs"]}, quiet=True)
     edges: dict[str, Any] = frontiers(look)
-    mine = outputs(look)
+    mine = output_frontiers(look)
     edges |= {f"output {o['name']}": mine[o["unit"]] for o in graph["outputs"] if o["unit"] in mine}
     board.publish("look", {"at_s": NOW_S, "edges": edges})
     board.publish("failure", died(look, frozenset(look.layout.stages)))
@@ -240,7 +240,7 @@ def filled(plan: dict[str, Any], look: Look) -> Board:
 
 
 @contextlib.contextmanager
-def served(plan: dict[str, Any], look: Look) -> Iterator[tuple[WebServer, RecordedWatch, Board]]:
+def served(plan: dict[str, Any], look: Snapshot) -> Iterator[tuple[WebServer, RecordedWatch, Board]]:
     """Serve the recorded application."""
     board, watch = filled(plan, look), RecordedWatch(look)
     site = DashboardSite(watch, board)  # type: ignore[arg-type]  # it has the methods that the site calls

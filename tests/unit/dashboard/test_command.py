@@ -51,7 +51,7 @@ def test_it_is_served_only_if_asked_for(shop: Path, said: list[str]) -> None:
 def test_the_address_may_be_left_out_on_either_side_of_the_file(
     shop: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
-    monkeypatch.setattr(module, "DEFAULT", "127.0.0.1:0")
+    monkeypatch.setattr(module, "_DEFAULT", "127.0.0.1:0")
     words = ["--dashboard", shop] if first else [shop, "--dashboard"]
     assert ended("run", *words, "--no-standby")[0] == 0
     assert [text.startswith("the dashboard is at http://127.0.0.1:") for text in said] == [True]
@@ -77,7 +77,7 @@ def test_a_port_in_use_ends_the_run_unless_it_is_the_usual_one(
         code, text = ended("run", shop, "--dashboard", port)
         assert (code, "ADDRESS_TAKEN" in text) == (1, True)
         assert not (shop.parent / "home").exists()
-        monkeypatch.setattr(module, "DEFAULT", f"127.0.0.1:{port}")
+        monkeypatch.setattr(module, "_DEFAULT", f"127.0.0.1:{port}")
         assert ended("run", shop, "--dashboard")[0] == 0
     assert said[0] == f"port {port} can't be used (it is in use), so the dashboard has another port"
     assert f":{port}" not in said[1]

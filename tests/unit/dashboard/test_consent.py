@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.commands.dashboard.consent import SHOWN_S, Consented
+from falkirk.commands.dashboard.consent import CONSENT_S, Consented
 from falkirk.errors import FalkirkError
 
 SHOWN = Consented(points={"sales": 1, "hop": 4}, outside={"sales": 470}, at_s=1000.0)
@@ -17,7 +17,7 @@ def effect(points: dict[str, int], **outside: int) -> Any:
     return SimpleNamespace(moves=moves, outside=outside)
 
 
-@pytest.mark.parametrize(("number", "passed_s"), [(470, 0.0), (471, 5.0), (9000, SHOWN_S)])
+@pytest.mark.parametrize(("number", "passed_s"), [(470, 0.0), (471, 5.0), (9000, CONSENT_S)])
 def test_results_may_be_published_in_between(number: int, passed_s: float) -> None:
     SHOWN.require_same("3", effect(SAME, sales=number), 1000.0 + passed_s)
 
@@ -31,7 +31,7 @@ def test_results_may_be_published_in_between(number: int, passed_s: float) -> No
         (effect(SAME, sales=470, vouchers=1), 1.0, "it makes 1 published results in vouchers invalid, and not 0"),
         (effect(SAME, sales=469), 1.0, "it makes 469 published results in sales invalid, and not 470"),
         (effect(SAME), 1.0, "it makes 0 published results in sales invalid, and not 470"),
-        (effect(SAME, sales=471), SHOWN_S + 1, "the number of published results is more than 120 s old"),
+        (effect(SAME, sales=471), CONSENT_S + 1, "the number of published results is more than 120 s old"),
         (effect(SAME, sales=471), -1.0, "the number of published results is more than 120 s old"),
     ],
 )
@@ -44,4 +44,4 @@ def test_any_other_change_needs_another_consent(now: Any, passed_s: float, reaso
 
 def test_a_rollback_that_contradicts_nothing_may_be_confirmed_late() -> None:
     shown = Consented(points=SAME, outside={}, at_s=1000.0)
-    shown.require_same("3", effect(SAME), 1000.0 + 10 * SHOWN_S)
+    shown.require_same("3", effect(SAME), 1000.0 + 10 * CONSENT_S)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from falkirk.commands.dashboard import letters as module
-from falkirk.commands.dashboard.letters import LETTERS_MAX, PAYLOAD_MAX, REASON_MAX, newest_letters, shown
-from falkirk.system.terminal import plain
+from falkirk.commands.dashboard.letters import LETTERS_MAX, PAYLOAD_MAX, REASON_MAX, letter_values, newest_letters
+from falkirk.system.terminal import plain_text
 from tests.unit.dashboard.recorded import HOSTILE
 
 
@@ -32,7 +32,7 @@ class Message:
 
 def letter(content: object, *, is_ours: bool = True) -> dict[str, object]:
     value = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-    return shown("sales", "letters", Message(value), is_ours=is_ours)  # type: ignore[arg-type]
+    return letter_values("sales", "letters", Message(value), is_ours=is_ours)  # type: ignore[arg-type]
 
 
 def test_a_letter_says_where_it_comes_from_and_why() -> None:
@@ -70,9 +70,9 @@ def test_only_the_shown_part_of_a_long_letter_is_cleaned(monkeypatch: pytest.Mon
 
     def clean(text: str) -> str:
         lengths.append(len(text))
-        return plain(text)
+        return plain_text(text)
 
-    monkeypatch.setattr(module, "plain", clean)
+    monkeypatch.setattr(module, "plain_text", clean)
     letter({"reason": "é" * 1_000_000, "source": "s" * 1_000_000, "value": "é" * 1_000_000})
     assert sorted(lengths) == [REASON_MAX, REASON_MAX, PAYLOAD_MAX]
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from falkirk.commands.dashboard.progress import Look, failure, frontiers, outputs
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.rollback import decide
+from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.projection import Cuts
@@ -28,7 +28,7 @@ def test_results_may_be_out_before_they_are_saved_or_only_afterwards() -> None:
     assert found["orders to vouchers"] == {"there": 1100, "computed": 1095, "out": 980, "saved": 980}
     # A batch has computed its complete epochs.
     assert found["orders to report"] == {"there": 1100, "computed": 900, "out": 900, "saved": 900}
-    assert outputs(shop()[1]) == {
+    assert output_frontiers(shop()[1]) == {
         "sales": {"there": 2170, "computed": 2170, "out": 2170, "saved": 1950},
         "vouchers": {"there": 2190, "computed": 2190, "out": 1960, "saved": 1960},
         "report": {"there": 2, "computed": 2, "out": 2, "saved": 2},
@@ -49,7 +49,7 @@ def test_who_goes_back_if_it_died_now() -> None:
 def test_published_results_that_would_be_contradicted_are_named() -> None:
     _, look = shop()
     ends = look.ends["held"]  # type: ignore[index]
-    lost = Look(
+    lost = Snapshot(
         layout=look.layout, points=look.points, ends=look.ends, released={**look.released, "held": ends}, cuts=look.cuts  # type: ignore[dict-item]
     )  # fmt: skip
     assert failure(lost, frozenset({"vouchers"}))["repeated"] == ["vouchers"]
@@ -70,13 +70,13 @@ def test_results_that_are_published_again_are_named() -> None:
 
 def test_an_application_that_could_not_recover_says_so() -> None:
     _, look = shop()
-    lost = Look(layout=look.layout, points={**look.points, "sales": ()}, ends=look.ends, cuts=look.cuts)
+    lost = Snapshot(layout=look.layout, points={**look.points, "sales": ()}, ends=look.ends, cuts=look.cuts)
     found = failure(lost, frozenset(look.layout.stages))
     assert "sales" in found["error"]
     assert found["goes"] == []
 
 
-def drawn(seed: int) -> Look:
+def drawn(seed: int) -> Snapshot:
     """Return a look at a random application that has worked for a while."""
     rng = random.Random(seed)
     world = World(random_layout(rng, random.Random(seed + 1)), rng, decided=0, store=MemoryStore())
@@ -99,7 +99,7 @@ def drawn(seed: int) -> Look:
             if rng.random() < 0.3:
                 region.checkpoint(region.running)
     layout: Layout = world.layout
-    return Look(
+    return Snapshot(
         layout=layout,
         points={name: region.points() for name, region in world.regions.items()},
         ends={log: world.ends(log) for log in layout.partitions},
@@ -111,12 +111,12 @@ def drawn(seed: int) -> Look:
 @pytest.mark.parametrize("seed", range(40))
 def test_frontiers_are_ordered_and_the_failure_is_the_protocols(seed: int) -> None:
     look = drawn(seed)
-    for f in [*frontiers(look).values(), *outputs(look).values()]:
+    for f in [*frontiers(look).values(), *output_frontiers(look).values()]:
         assert 0 <= f["out"] <= f["computed"] <= f["there"]
         assert 0 <= f["saved"] <= f["there"]
     cuts = {name: Cuts.of(found) for name, found in look.cuts.items()}
     for failed in (frozenset(look.layout.stages), frozenset([*look.layout.stages][:1])):
-        decision = decide(look.layout, look.points, failed=failed, outside=look.outside, cuts=cuts)
+        decision = decide_rollback(look.layout, look.points, failed=failed, outside=look.outside, cuts=cuts)
         found = failure(look, failed)
         assert {g["unit"]: g["to"] for g in found["goes"]} == dict(decision.goes)
         assert {*found["stays"]} == look.layout.stages.keys() - decision.goes.keys()

@@ -209,7 +209,7 @@ def test_a_broker_that_is_away_is_shown(looked: Stage, monkeypatch: pytest.Monke
     def away(visit: object, lags: object) -> Any:
         raise module.NEVER_RAN.error(where="here")
 
-    monkeypatch.setattr(module, "look_at", away)
+    monkeypatch.setattr(module, "take_snapshot", away)
     looked.write()
     assert looked.board.part("look") == {"error": "NEVER_RAN: no application has run in this home yet."}
 
@@ -226,14 +226,14 @@ def test_a_look_that_fails_is_not_repeated_at_once(looked: Stage, monkeypatch: p
     def fail(visit: object, lags: object) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(module, "look_at", fail)
+    monkeypatch.setattr(module, "take_snapshot", fail)
     with pytest.raises(RuntimeError, match="a bug"):
         looked.watch.turn()
     looked.watch.turn()
 
 
 def test_a_request_that_hangs_does_not_delay_the_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CLOSE_S", 0.05)
+    monkeypatch.setattr(module, "_CLOSE_S", 0.05)
     holds, ended = threading.Event(), threading.Event()
 
     def hang() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, waiting
+from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut, OnArrival, records_between
 from falkirk.theory.ids import Positions
 from falkirk.theory.offsets import positions_from_json
 
@@ -25,19 +25,21 @@ def test_by_rows_takes_exactly_so_many_and_never_goes_back(
     drawn: dict[str, dict[int, tuple[int, int]]], rows: int
 ) -> None:
     first, ends = between(drawn)
-    taken = ByRows(rows=rows).take(first, ends, now_s=1.0, last_at_s=0.0)
-    if waiting(first, ends) < rows:
+    taken = ByRows(rows=rows).end_of_epoch(first, ends, now_s=1.0, last_at_s=0.0)
+    if records_between(first, ends) < rows:
         assert taken is None
         return
     assert taken is not None
-    assert waiting(first, taken) == rows
+    assert records_between(first, taken) == rows
     assert all(first[log][p] <= taken[log][p] <= end for log, parts in ends.items() for p, end in parts.items())
 
 
 @given(logs)
 def test_on_arrival_takes_all_there_is(drawn: dict[str, dict[int, tuple[int, int]]]) -> None:
     first, ends = between(drawn)
-    assert OnArrival().take(first, ends, now_s=0.0, last_at_s=0.0) == (ends if waiting(first, ends) else None)
+    assert OnArrival().end_of_epoch(first, ends, now_s=0.0, last_at_s=0.0) == (
+        ends if records_between(first, ends) else None
+    )
 
 
 @given(logs, st.integers(1, 60), st.booleans())
@@ -45,15 +47,15 @@ def test_an_epoch_has_at_most_so_many_records_and_the_next_ones_have_the_rest(
     drawn: dict[str, dict[int, tuple[int, int]]], most: int, by_clock: bool
 ) -> None:
     first, ends = between(drawn)
-    there = waiting(first, ends)
+    there = records_between(first, ends)
     cut: Cut = ByClock(every_s=1.0, records_max=most) if by_clock else OnArrival(records_max=most)
     sizes = []
-    while (taken := cut.take(first, ends, now_s=1.0, last_at_s=0.0)) is not None:
+    while (taken := cut.end_of_epoch(first, ends, now_s=1.0, last_at_s=0.0)) is not None:
         assert all(first[log][p] <= taken[log][p] <= end for log, parts in ends.items() for p, end in parts.items())
-        sizes.append(waiting(first, taken))
+        sizes.append(records_between(first, taken))
         first = taken
     assert sizes == [most] * (there // most) + [there % most] * (there % most > 0)
-    assert waiting(first, ends) == 0
+    assert records_between(first, ends) == 0
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,8 @@ def test_by_clock_ends_at_multiples_and_does_not_wait_for_a_clock_that_was_ahead
     first, ends = {"a": {0: 3}}, {"a": {0: 7}}
     cut = ByClock(every_s=10.0)
     assert cut.may_be_due(now_s=now_s, last_at_s=last_at_s) is complete
-    assert cut.take(first, ends, now_s=now_s, last_at_s=last_at_s) == (ends if complete else None)
-    assert cut.take(ends, ends, now_s=now_s, last_at_s=last_at_s) is None, "no record has arrived"
+    assert cut.end_of_epoch(first, ends, now_s=now_s, last_at_s=last_at_s) == (ends if complete else None)
+    assert cut.end_of_epoch(ends, ends, now_s=now_s, last_at_s=last_at_s) is None, "no record has arrived"
 
 
 def test_positions_survive_json() -> None:

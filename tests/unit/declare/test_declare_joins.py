@@ -8,7 +8,7 @@ import falkirk as fk
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import ProcessorNode, Step
 from falkirk.declare.stream import Stream
-from falkirk.declare.watermark import seconds
+from falkirk.declare.watermark import interval_text
 
 SHOWN, CLICKS = (Stream(ProcessorNode(name=name)) for name in ("shown", "clicks"))
 TIMED = SHOWN.withWatermark("at", "10 seconds"), CLICKS.withWatermark("at", "5 seconds").where("n > 1")
@@ -57,7 +57,7 @@ def test_steps_that_pass_the_time_on_can_come_between() -> None:
 )
 def test_the_text_of_a_duration_names_no_other(duration_us: int, text: str) -> None:
     """Homes compare these texts. A home of an earlier version has those with six digits."""
-    assert seconds(duration_us) == text
+    assert interval_text(duration_us) == text
 
 
 def test_without_event_time_an_inner_join_by_names_is_that_of_batches() -> None:

@@ -126,7 +126,7 @@ def test_an_epoch_is_delivered_once_and_a_number_may_be_missing() -> None:
 def test_an_answer_that_is_no_number_of_epochs_is_a_failure(answer: Any) -> None:
     store = Store()
     store.delivered = lambda: answer  # type: ignore[method-assign]
-    assert f"delivered() returned {answer!r}" in failure(target(store).seen)
+    assert f"delivered() returned {answer!r}" in failure(target(store).visible)
     assert f"delivered() returned {answer!r}" in failure(lambda: deliver(target(store), 0))
     assert store.epochs == []
 
@@ -177,8 +177,8 @@ def test_a_sink_that_does_not_answer_keeps_nobody_waiting(
 
     store.delivered = delivered  # type: ignore[method-assign]
     to = target(store)
-    assert "within 0.05 s" in failure(to.seen)
-    assert "yet" in failure(to.seen)
+    assert "within 0.05 s" in failure(to.visible)
+    assert "yet" in failure(to.visible)
     assert len(asked) == 1, "one thread waits for it, however often it is asked"
 
 

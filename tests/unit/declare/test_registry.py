@@ -9,7 +9,7 @@ import pytest
 import falkirk as fk
 from falkirk.declare.registry import Registered
 from falkirk.errors import DefinitionError, HomeError, LogError
-from falkirk.plan.schemas import FILE, Use, with_schemas, without_registries
+from falkirk.plan.schemas import SCHEMAS_FILE, Use, with_schemas, without_registries
 from tests.registries import FakeRegistry
 
 SCHEMA = json.dumps({"type": "record", "name": "order", "fields": [{"name": "id", "type": "string"}]})
@@ -92,7 +92,7 @@ def test_a_start_records_what_each_later_start_uses(tmp_path: Path) -> None:
         registry.add("orders-value", SCHEMA)
         app = shop(registry)
         assert with_schemas(app, tmp_path).sources["orders"].topic.schema == SCHEMA
-        assert not (tmp_path / FILE).exists(), "a plan records nothing"
+        assert not (tmp_path / SCHEMAS_FILE).exists(), "a plan records nothing"
         found = with_schemas(app, tmp_path, Use.START)
         registry.add("orders-value", NEWER)
     again = with_schemas(app, tmp_path, Use.START)  # the registry is down
@@ -143,7 +143,7 @@ def test_a_damaged_record_and_a_registry_without_the_subject_are_told(tmp_path: 
         with pytest.raises(LogError) as unknown:
             with_schemas(shop(registry), tmp_path, Use.START)
         assert unknown.value.condition == "SCHEMA_UNREGISTERED"
-        (tmp_path / FILE).write_text('{"read": {"orders-value": {}}}')
+        (tmp_path / SCHEMAS_FILE).write_text('{"read": {"orders-value": {}}}')
         with pytest.raises(HomeError) as damaged:
             with_schemas(shop(registry), tmp_path, Use.START)
         assert damaged.value.condition == "HOME_DAMAGED"

@@ -37,7 +37,7 @@ class Sink:
     def __init__(self, *, fails: bool) -> None:
         self.open, self.fails, self.taken = threading.Event(), fails, list[int]()
 
-    def seen(self) -> int:
+    def visible(self) -> int:
         return len(self.taken)
 
     def delivered(self) -> int:
@@ -74,15 +74,15 @@ def test_an_outlet_tells_how_much_waits_for_its_sink(epochs: EpochLog, fails: bo
     sink = Sink(fails=fails)
     releaser = EpochReleaser(epochs, {"s": sink}, None, StructType())
     spark = session()
-    assert releaser.behind() == 0, "nothing may be released yet"
+    assert releaser.backlog() == 0, "nothing may be released yet"
     assert releaser.release(spark, 0, 2) == 0
     assert releaser.release(spark, 0, 3) == 0
-    assert releaser.behind() == 3
+    assert releaser.backlog() == 3
     sink.open.set()
     if not fails:
         wait_until(lambda: sink.taken == [0, 1, 2], 30, "what was asked for while it was at work, unasked")
     wait_until(lambda: releaser.release(spark, 0, 3) == 3, 30, "the release")
-    assert (releaser.behind(), sink.taken) == (0, [0, 1, 2])
+    assert (releaser.backlog(), sink.taken) == (0, [0, 1, 2])
     assert EpochReleaser(epochs, {"s": sink}, None, StructType()).release(spark, 3, 3) == 3, "a new one resumes there"
 
 
@@ -96,7 +96,7 @@ def test_what_may_be_out_in_part_counts_as_seen_whatever_else_goes_on(
     releaser = EpochReleaser(epochs, {"s": sink}, None, StructType())
     releaser.release(session(), 0, 3)
     wait_until(lambda: bool(releaser.detail) or not fails, 30, "the failure")
-    assert releaser.seen() == (4 if may_be_out else 3)
+    assert releaser.visible() == (4 if may_be_out else 3)
     sink.open.set()
 
 
@@ -133,7 +133,7 @@ class Cutter:
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
         self.detail, self.waits_for = "", ""
-        self._releaser = SimpleNamespace(behind=lambda: self.waits)
+        self._releaser = SimpleNamespace(backlog=lambda: self.waits)
 
     until, cut, is_ahead = None, EpochJobs.cut, EpochJobs.is_ahead
 
@@ -175,7 +175,7 @@ def test_what_a_cut_has_left_is_due_as_before() -> None:
 def locked(postgres: Postgres, tag: str) -> Iterator[TableTarget]:
     """A target whose marks are locked by another session."""
     target = TableTarget(fk.Sql(postgres.patient_url(), f"t_{tag}"), tag, "s")
-    assert target.seen() == 0
+    assert target.visible() == 0
     engine = sql.create_engine(postgres.url().replace("postgresql:", "postgresql+psycopg:", 1), poolclass=sql.NullPool)
     with engine.begin() as db:
         db.execute(sql.text("LOCK TABLE falkirk_marks IN ACCESS EXCLUSIVE MODE"))
@@ -186,7 +186,7 @@ def test_whoever_asks_how_far_a_locked_table_has_come_is_not_kept(
     locked: TableTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "LOCKED_S", 1)
-    asked = ThreadPoolExecutor(1).submit(locked.seen)
+    asked = ThreadPoolExecutor(1).submit(locked.visible)
     with pytest.raises(SparkError) as kept:
         asked.result(timeout=20)  # the holder of the lock does not delay the other work
     assert kept.value.condition == "RELEASE_FAILED"

@@ -127,7 +127,7 @@ def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     frame.persist, frame.unpersist = lambda: frame, lambda: None
     call = SimpleNamespace(
         slot=lambda name: "iterate-1", folder=lambda slot: on_disk(epochs.files() / slot), noted=lambda slot: None,
-        note=notes.__setitem__, told={}, epoch=SimpleNamespace(number=0),
+        note=notes.__setitem__, reported={}, epoch=SimpleNamespace(number=0),
     )  # fmt: skip
     patch.setattr(iteration, "current", lambda name: call)
     patch.setattr(iteration, "Flow", Computing)
@@ -150,7 +150,7 @@ def _folder(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     rows.write = rows
     rows.format = rows.options = lambda *arguments, **more: rows
     rows.save = lambda path: write(Path(path), "part-0.json")
-    patch.setattr(folders, "in_order", lambda data, few: rows)
+    patch.setattr(folders, "sorted_by_place", lambda data, few: rows)
     patch.setattr(folders, "_written", lambda data, name, form: name)
     FolderTarget(fk.Files(str(folder), "json"), "deadbeef", proofs(Decisions())).deliver(EpochNumber(0), rows)
 
@@ -301,9 +301,9 @@ def test_the_ends_of_a_large_file_are_checked(at: int, tmp_path: Path) -> None:
     content[at] ^= 1
     file.write_bytes(content)
     with pytest.raises(HomeError) as refused:
-        durable.check(tmp_path, manifest)
+        durable.check_files(tmp_path, manifest)
     assert refused.value.parameters["file"] == str(file)
-    durable.check(tmp_path, manifest, contents=False)
+    durable.check_files(tmp_path, manifest, contents=False)
 
 
 @pytest.mark.parametrize("lost", ["0-aa/part-0.parquet", "0-aa-state/note.json"])

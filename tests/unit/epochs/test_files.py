@@ -20,7 +20,7 @@ from falkirk.store import Store
 @pytest.fixture(autouse=True)
 def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """List the folder at each query."""
-    monkeypatch.setattr(files, "LOOK_S", 0.0)
+    monkeypatch.setattr(files, "_POLL_S", 0.0)
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_listing_seldom_misses_nothing(folder: Path, store: Store, monkeypatch: 
     orders.end()
     put(folder, "a")
     orders.there_from()  # lists
-    monkeypatch.setattr(files, "LOOK_S", 1_000.0)
+    monkeypatch.setattr(files, "_POLL_S", 1_000.0)
     assert orders.end() == 1, "a file that another query listed has a number"
 
 

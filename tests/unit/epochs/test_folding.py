@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from falkirk.operators.folding import StateRules, folding
-from falkirk.operators.python import KIND, LETTER, RESULT, STATE, RowCollector
+from falkirk.operators.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, RowCollector
 from tests.duplicates import DELAY_S, HOSTILE, drawn
 from tests.timers import EXPIRES_S, Model, counted, letters, reminded, results
 
@@ -24,10 +24,11 @@ _AGE = pa.struct([("time", pa.int64()), ("source", pa.string()), ("partition", p
 _TIME = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([
     (KIND, pa.string()),
-    (RESULT, pa.struct([("id", pa.string()), *((n, pa.int32()) for n in ("n", "count", "fired")), ("timer", _TIME)])),
-    (STATE, pa.struct([("id", pa.string()), ("count_", pa.int32()), ("fired", pa.int32()), (AGE, _AGE),
+    (RESULT_KIND, pa.struct([("id", pa.string()),
+                           *((n, pa.int32()) for n in ("n", "count", "fired")), ("timer", _TIME)])),
+    (STATE_KIND, pa.struct([("id", pa.string()), ("count_", pa.int32()), ("fired", pa.int32()), (AGE, _AGE),
                        (TIMER, pa.int64())])),
-    (LETTER, pa.struct([("key", pa.string()), ("value", pa.string())])),
+    (LETTER_KIND, pa.struct([("key", pa.string()), ("value", pa.string())])),
 ])  # fmt: skip
 GIVEN = pa.schema([
     ("key", pa.struct([("id", pa.string())])), ("order", pa.struct([("source", pa.string()), ("offset", pa.int64())])),
@@ -86,10 +87,10 @@ class Epochs:
             yield {"key": {"id": key}, "state": shown, AGE: state[AGE], TIMER: state[TIMER]}
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
-        if kind == RESULT:
+        if kind == RESULT_KIND:
             timer = value["timer"] and value["timer"].isoformat()
             self.found += results([{**value, "timer": timer}])
-        elif kind == STATE:
+        elif kind == STATE_KIND:
             self.states[value["id"]] = value
         else:
             self.letters.append(json.loads(value["value"]))

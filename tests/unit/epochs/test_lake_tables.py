@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql.types import DayTimeIntervalType, DoubleType, IntegerType, LongType, StringType, StructType
 
 import falkirk as fk
-from falkirk.commands.judge_places import place_of
+from falkirk.commands.judge_places import output_place
 from falkirk.errors import HomeError, SparkError
 from falkirk.plan import lake as planning
 from falkirk.runtime.sinks import delta, iceberg
@@ -189,7 +189,7 @@ def test_a_table_of_another_home_is_refused(lake: Lake) -> None:
     with pytest.raises(TableOfAnother):
         lake.table("another").open()
     with pytest.raises(HomeError) as refused:
-        LakeTarget(lake.declared(), lambda: lake.table("another"), "out", "another/out").seen()
+        LakeTarget(lake.declared(), lambda: lake.table("another"), "out", "another/out").visible()
     assert refused.value.condition == "TABLE_OF_ANOTHER"
 
 
@@ -268,7 +268,7 @@ def test_a_catalog_that_fails_hides_its_password() -> None:
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:secret@127.0.0.1:1/none"}
     to = fk.Iceberg("shop.t", "lake", properties)
     with pytest.raises(SparkError) as failed:
-        LakeTarget(to, lambda: IcebergTable(to, "home", "out"), "out", "home/out").seen()
+        LakeTarget(to, lambda: IcebergTable(to, "home", "out"), "out", "home/out").visible()
     assert failed.value.condition == "RELEASE_FAILED"
     assert "secret" not in str(failed.value) + repr(to)
 
@@ -333,11 +333,13 @@ def test_columns_that_a_table_can_not_have(
     kind: str, by: str, columns: StructType, column: str, tmp_path: Path
 ) -> None:
     with pytest.raises(fk.DefinitionError) as unfit:
-        planning.check_columns(_sink(Lake(kind, tmp_path).declared(partition_by=by)), columns)
+        planning.check_table_columns(_sink(Lake(kind, tmp_path).declared(partition_by=by)), columns)
     assert (unfit.value.condition, unfit.value.parameters["column"]) == ("COLUMN_UNFIT", column)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_checker_says_that_it_does_not_read_tables(kind: str, tmp_path: Path) -> None:
     nothing: Any = None
-    assert f"{kind.capitalize()} tables" in str(place_of(Lake(kind, tmp_path).declared(), nothing, nothing, nothing))
+    assert f"{kind.capitalize()} tables" in str(
+        output_place(Lake(kind, tmp_path).declared(), nothing, nothing, nothing)
+    )

@@ -26,7 +26,7 @@ __all__ = ["folder"]
 @pytest.fixture(autouse=True)
 def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """List the folder each time that somebody asks."""
-    monkeypatch.setattr(files, "LOOK_S", 0.0)
+    monkeypatch.setattr(files, "_POLL_S", 0.0)
 
 
 def test_a_refused_file_is_left_out_and_reported_while_it_is_there(folder: Path, store: Store) -> None:
@@ -103,7 +103,7 @@ class Fails:
 def test_a_file_is_refused_that_fails_twice_in_a_row(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    monkeypatch.setattr(unreadable, "_PAUSE_S", 0.0)
     for name in ("a", "b", "c"):
         put(folder, name)
     orders = log(folder, store)
@@ -123,7 +123,7 @@ def test_nothing_is_refused_by_a_run_that_is_stopped(
     folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its jobs are cancelled, which is no fault of the files."""
-    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    monkeypatch.setattr(unreadable, "_PAUSE_S", 0.0)
     put(folder, "a")
     orders, stopping = log(folder, store), threading.Event()
     orders.end()

@@ -63,7 +63,7 @@ class Region:
         if self.away and epoch.number == 3:
             raise StoreError("STORE_AWAY", "away.", certainty="maybe")
         kept = {"s": f"{state.get('s', '')} {epoch.number}"}
-        return SimpleNamespace(kept=kept, told={}, refused={}, clean=lambda: None)
+        return SimpleNamespace(kept=kept, reported={}, refused={}, clean=lambda: None)
 
     def write(self, epoch: Epoch, folder: str, computed: object, *, direct: bool) -> Written:
         return Written(rows=1, dead=0)

@@ -58,7 +58,7 @@ def releaser(sink: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     log = EpochLog("epochs of b", "b", LocalData(tmp_path), store)
     log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     log.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
-    monkeypatch.setattr(own, "in_order", lambda rows, few: Rows())
+    monkeypatch.setattr(own, "sorted_by_place", lambda rows, few: Rows())
     yield EpochReleaser(log, {"out": target(sink)}, None, StructType())
     store.close()
 
@@ -68,12 +68,12 @@ def test_a_sink_that_does_not_answer_in_time_delays_nobody_else(sink: Stubborn, 
     seen. Then the sink answers, and has its epoch once."""
     spark, began_s = session(), time.monotonic()
     assert releaser.release(spark, 0, 1) == 0
-    assert releaser.seen() == 1
+    assert releaser.visible() == 1
     assert time.monotonic() < began_s + ANSWER_S, "the caller has waited for the sink"
     wait_until(lambda: releaser.detail, 30, "the failure in the status")
     assert time.monotonic() >= began_s + ANSWER_S
     assert "'out' (a store) does not accept results: it has not answered delivered() within 5 s" in releaser.detail
-    assert (releaser.seen(), releaser.behind()) == (1, 1)
+    assert (releaser.visible(), releaser.backlog()) == (1, 1)
     sink.released.set()
     wait_until(lambda: releaser.release(spark, 0, 1) == 1, 30, "the release")
     assert (sink.epochs, releaser.detail) == ([0], "")
@@ -84,7 +84,7 @@ def test_without_the_limit_everybody_waits(
 ) -> None:
     """The same with the mechanism off: the thread that looks after all regions waits as long as the sink likes."""
     monkeypatch.setattr(asking_stores, "ANSWER_S", None)
-    asking = threading.Thread(target=releaser.seen)
+    asking = threading.Thread(target=releaser.visible)
     asking.start()
     asking.join(ANSWER_S / 5)
     assert asking.is_alive()

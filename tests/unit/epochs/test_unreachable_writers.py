@@ -89,12 +89,12 @@ def epochs(tmp_path: Path) -> Iterator[EpochLog]:
 
 def releaser(epochs: EpochLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, fenced: bool) -> EpochReleaser:
     """Return the release of a new Spark application."""
-    for name in ("refuse_before", "close", "fence", "record"):
+    for name in ("refuse_before", "close_lanes", "fence", "record"):
         monkeypatch.setattr(lanes, name, lambda *arguments: None)
     monkeypatch.setattr(lanes, "are_used", lambda *arguments: False)
     # The broker refuses the tasks of former jobs.
     monkeypatch.setattr(lanes, "fence_for", lambda *arguments: cluster.late.clear() or "token")
-    monkeypatch.setattr(lanes, "is_fenced", lambda *arguments: fenced)
+    monkeypatch.setattr(lanes, "has_lanes", lambda *arguments: fenced)
     monkeypatch.setattr(lanes, "job_options", lambda *arguments: {})
     monkeypatch.setattr(fence, "producer_options", lambda *arguments: {})
     monkeypatch.setattr(writing, "settled_ends", lambda place, names, where, transactional: {"out": {0: 0}})
@@ -127,7 +127,7 @@ def test_on_a_cluster_another_spark_application_tries_again(epochs: EpochLog, mo
     assert (ended.condition, ended.certainty, ended.parameters["topic"]) == ("SESSION_LOST", "maybe", "out")
     assert (cluster.jobs, first.released()) == (1, 0)
     with pytest.raises(SparkError, match="executors on a cluster may still write"):
-        first.seen()  # a recovery asks, and must not use a wrong answer either
+        first.visible()  # a recovery asks, and must not use a wrong answer either
     cluster.end_executors()  # the next host waits for that: tests/unit/home/test_executors.py
     assert run(releaser(epochs, cluster, monkeypatch, fenced=False)) is None
     assert cluster.topic == ROWS

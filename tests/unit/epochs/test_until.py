@@ -26,7 +26,7 @@ def test_known_ends_clip_an_input_and_others_do_not() -> None:
 def test_what_is_left_at_the_end_is_an_epoch(cut: Cut) -> None:
     until = Until(ends={A: at(13)}, is_final=True)
     found, first = [], {A: at(0)}
-    while (last := until.cut(cut).take(first, {A: at(13)}, now_s=NOW_S, last_at_s=NOW_S)) is not None:  # type: ignore[union-attr]
+    while (last := until.cut(cut).end_of_epoch(first, {A: at(13)}, now_s=NOW_S, last_at_s=NOW_S)) is not None:  # type: ignore[union-attr]
         found.append(last[A][0])
         first = last
     assert found == [10, 13]

@@ -99,7 +99,7 @@ def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
 
 def copied(claim: Claim) -> HomeError:
     with pytest.raises(HomeError) as caught:
-        claim.look()
+        claim.check()
     assert caught.value.condition == "HOME_COPIED"
     return caught.value
 
@@ -112,14 +112,14 @@ def test_the_older_of_two_owners_is_refused_and_stays_so(
     first, second = copies.open("first"), copies.open("second")
     assert first.identity == second.identity
     older = copies.claim(first)
-    older.look()
+    older.check()
     if not looks:
         monkeypatch.setattr(older, "_read", lambda timeout_s: None)
     newer = copies.claim(second)
     assert newer.former == [older._mine]
-    newer.look()
+    newer.check()
     if not looks:
-        older.look()  # both write: the test detects it
+        older.check()  # both write: the test detects it
         return
     error = copied(older)
     assert error.parameters["by"] == str(newer._mine)
@@ -127,7 +127,7 @@ def test_the_older_of_two_owners_is_refused_and_stays_so(
     with pytest.raises(HomeError) as again:  # for example, by a supervisor
         copies.claim(first)
     assert again.value.parameters == error.parameters
-    newer.look()
+    newer.check()
     (first.path / MARK).unlink()
     third = copies.claim(first)
     assert copied(newer).parameters["by"] == str(third._mine)
@@ -139,11 +139,11 @@ def test_what_cannot_be_read_at_present_is_looked_at_later(copies: Copies, parti
     copies.copy("second")
     older, second = copies.claim(copies.open("first")), copies.open("second")
     partition.is_away = True
-    older.look()
+    older.check()
     partition.is_away = False
     copies.claim(second)
     partition.is_away = True
-    older.look()
+    older.check()
     partition.is_away = False
     copied(older)
     partition.is_away = True
@@ -160,7 +160,7 @@ def test_a_copy_is_refused_though_the_store_is_away(copies: Copies, monkeypatch:
         raise StoreError("STORE_AWAY", "away.")
 
     monkeypatch.setattr(first.store, "require_charge", away)
-    older.look()
+    older.check()
     copies.claim(copies.open("second"))
     copied(older)
     assert not (first.path / MARK).exists()
@@ -171,8 +171,8 @@ def test_who_starts_again_in_one_folder_is_no_copy(copies: Copies, partition: Pa
     home = copies.open("first")
     former, present = copies.claim(home), copies.claim(home)
     partition.claimed_by(replace(former._mine, at_s=0.0), home)
-    former.look()
-    present.look()
+    former.check()
+    present.check()
     assert not (home.path / MARK).exists()
 
 
@@ -195,7 +195,7 @@ def test_a_forged_claim_ends_no_owner_and_is_named(copies: Copies, partition: Pa
             partition.append(other.signed(key, topic))
         else:
             partition.append(partition.values[0])
-    older.look()
+    older.check()
     assert not (home.path / MARK).exists()
     (told,) = older.foreign_records()
     assert (told["topic"], told["count"], told["offset"]) == (older.topic, 1, len(partition.values) - 1)
@@ -233,9 +233,9 @@ def test_an_owner_with_the_same_store_is_told_from_a_copy(copies: Copies) -> Non
     (copies.path("first") / "lock").unlink()
     newer = copies.claim(copies.open("second"))
     with pytest.raises(StoreError) as caught:
-        older.look()
+        older.check()
     assert caught.value.condition == "HOME_TAKEN_OVER"
-    newer.look()
+    newer.check()
     assert not (copies.path("first") / MARK).exists()
 
 
@@ -248,7 +248,7 @@ def test_a_replaced_owner_claims_nothing(copies: Copies, partition: Partition) -
     with pytest.raises(StoreError) as caught:
         copies.claim(former)
     assert caught.value.condition == "HOME_TAKEN_OVER"
-    present.look()
+    present.check()
 
 
 @pytest.mark.parametrize("matches", [True, False])

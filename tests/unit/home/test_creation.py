@@ -140,7 +140,7 @@ def test_one_of_two_that_create_a_home_owns_it(
         assert {one.condition, other.condition} <= {"", "HOME_IN_USE"}, where
         one.close()
         other.close()
-        assert not [file.name for file in path.iterdir() if file.name.startswith(f".{identities.FILE}")], where
+        assert not [file.name for file in path.iterdir() if file.name.startswith(f".{identities.IDENTITY_FILE}")], where
         if not was_stopped:
             break
     assert 5 < at < MANY - 1, "each write was tried"
@@ -161,7 +161,7 @@ def test_a_file_system_without_links_gives_one_identity_too(home: Path, monkeypa
     monkeypatch.setattr(os, "link", refuse)
     with waiting_home(home, "shop") as one, waiting_home(home, "shop") as two:
         assert one.identity == two.identity
-    assert sorted(file.name for file in home.iterdir() if "falkirk" in file.name) == [identities.FILE]
+    assert sorted(file.name for file in home.iterdir() if "falkirk" in file.name) == [identities.IDENTITY_FILE]
 
 
 def test_a_home_that_is_made_between_two_looks_is_not_damaged(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_home_that_is_made_between_two_looks_is_not_damaged(home: Path, monkey
 
     def late(path: Path) -> bool:
         found = exists(path)
-        if path.name == identities.FILE and not found and not made:
+        if path.name == identities.IDENTITY_FILE and not found and not made:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Path, "exists", exists)
                 made.append(waiting_home(home, "shop"))

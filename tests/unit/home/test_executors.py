@@ -26,7 +26,7 @@ SILENCE_S, EXIT_S = 0.6, 0.2
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "EXIT_S", EXIT_S)
     monkeypatch.setattr(executors, "CLOSED_S", 0.0)
-    monkeypatch.setattr(executors, "_LOOK_S", 0.02)
+    monkeypatch.setattr(executors, "_POLL_S", 0.02)
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def run(live: Live, load: float, monkeypatch: pytest.MonkeyPatch, transient: flo
     context = SimpleNamespace(home=home, topics=None, connection=None, session=None)
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=lambda text: None)
     watched = SupervisedRegion(cast(Any, live), watch)
-    watched._figures = cast(Any, SimpleNamespace(look=lambda progress: None))
+    watched._figures = cast(Any, SimpleNamespace(update=lambda progress: None))
     while live.starts < STARTS_MAX:
         live.start()
         watched.refresh()
@@ -129,7 +129,7 @@ def run(live: Live, load: float, monkeypatch: pytest.MonkeyPatch, transient: flo
             live.run_batch(load)
             if live.error is None and live.draw.random() < transient:
                 live.error = RuntimeError("a disk of a worker broke")
-            watched.look()
+            watched.poll()
             if live.error is not None:
                 break
         if live.error is None:

@@ -47,19 +47,19 @@ def test_the_store_is_used_with_rights_on_its_tables_alone(postgres: Postgres, r
 def test_a_table_is_written_with_rights_on_it_and_its_marks_alone(postgres: Postgres, role: str, tag: str) -> None:
     table = f"t_{tag}"
     mine = TableTarget(fk.Sql(postgres.patient_url(), table), tag, "mine")
-    assert mine.seen() == 0, "the table of marks exists now"
+    assert mine.visible() == 0, "the table of marks exists now"
     postgres.execute(f"CREATE TABLE {table} (word varchar PRIMARY KEY, n bigint)")
     target = TableTarget(fk.Sql(postgres.url(role, role), table, key="word"), tag, "sink")
     with pytest.raises(fk.SparkError):
-        target.seen()
+        target.visible()
     postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON falkirk_marks TO {role}")
     postgres.execute(f"GRANT SELECT, INSERT, UPDATE ON {table} TO {role}")
-    assert target.seen() == 0
+    assert target.visible() == 0
     described = sql.Table(table, sql.MetaData(), sql.Column("word", sql.String), sql.Column("n", sql.BigInteger))
     with target._engine.begin() as db:  # like `deliver`, with rows that Spark has collected
         described.create(db, checkfirst=True)
         target._put(db, described, [{"word": "a", "n": 1}])
         target._put(db, described, [{"word": "a", "n": 2}])
         target._set_mark(db, 0)
-    assert target.seen() == 1
+    assert target.visible() == 1
     assert postgres.execute(f"SELECT n FROM {table}") == [(2,)]

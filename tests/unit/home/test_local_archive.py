@@ -9,8 +9,8 @@ from falkirk.commands import machine, training
 from falkirk.commands.machine import setup
 from falkirk.errors import MachineError
 from falkirk.local import archive, jars
-from falkirk.local.archive import KINDS, Kind, archive_file, entry, made, options
-from falkirk.local.doctor import diagnose
+from falkirk.local.archive import ARCHIVE_KINDS, ArchiveKind, archive_entry, archive_file, made, options
+from falkirk.local.doctor import check_machine
 from falkirk.local.java import Java
 from tests.unit.fakes import fake_java
 
@@ -23,30 +23,30 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FALKIRK_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "some.jar"
     path.write_text("classes")
-    monkeypatch.setattr(archive, "class_path", lambda kind: (path,))
+    monkeypatch.setattr(archive, "archive_class_path", lambda kind: (path,))
     return path
 
 
 def save(folder: Path) -> None:
     """Create the archive files, as the JVMs do in the training."""
-    for kind in KINDS:
+    for kind in ARCHIVE_KINDS:
         archive_file(folder, kind).touch()
 
 
 def test_a_jvm_is_told_of_its_archive_once_there_is_one() -> None:
-    assert [options(kind, JAVA) for kind in KINDS] == [(), ()]
+    assert [options(kind, JAVA) for kind in ARCHIVE_KINDS] == [(), ()]
     place = made(JAVA, save)
-    assert place == entry(JAVA)
-    for kind in KINDS:
+    assert place == archive_entry(JAVA)
+    for kind in ARCHIVE_KINDS:
         assert options(kind, JAVA)[0] == f"-XX:SharedArchiveFile={place / kind}.jsa"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_jvm_is_not_told_of_an_archive_whose_size_has_changed(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ARCHIVE_KINDS)
+def test_a_jvm_is_not_told_of_an_archive_whose_size_has_changed(kind: ArchiveKind) -> None:
     place = made(JAVA, save)
     archive_file(place, kind).write_text("more")
     assert options(kind, JAVA) == ()
-    (other,) = set(KINDS) - {kind}
+    (other,) = set(ARCHIVE_KINDS) - {kind}
     assert options(other, JAVA)
     (place / "bytes.json").write_text("{")
     assert options(other, JAVA) == ()
@@ -70,10 +70,10 @@ def test_what_is_made_is_not_made_again() -> None:
 
 
 def test_another_java_or_a_changed_jar_has_an_entry_of_its_own(jar: Path) -> None:
-    first = entry(JAVA)
-    assert entry(Java(command="java", version=17, build='openjdk version "17.0.2"')) != first
+    first = archive_entry(JAVA)
+    assert archive_entry(Java(command="java", version=17, build='openjdk version "17.0.2"')) != first
     jar.write_text("other classes")
-    assert entry(JAVA) != first
+    assert archive_entry(JAVA) != first
 
 
 def test_an_entry_is_dropped_once_its_jars_are_gone(jar: Path) -> None:
@@ -85,8 +85,8 @@ def test_an_entry_is_dropped_once_its_jars_are_gone(jar: Path) -> None:
     assert not other_java.exists()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_jvm_that_saved_nothing_is_named_and_leaves_nothing(kind: Kind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ARCHIVE_KINDS)
+def test_a_jvm_that_saved_nothing_is_named_and_leaves_nothing(kind: ArchiveKind, tmp_path: Path) -> None:
     def lose_one(folder: Path) -> None:
         save(folder)
         archive_file(folder, kind).unlink()
@@ -110,12 +110,12 @@ def test_a_class_path_too_long_for_a_command_names_our_jars_alone(monkeypatch: p
 
 def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def finding() -> tuple[bool, str]:
-        (found,) = (f for f in diagnose() if f.name == "class archives")
+        (found,) = (f for f in check_machine() if f.name == "class archives")
         return found.ok, found.detail
 
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, JAVA.build)))
     assert finding() == (True, "none, so JVMs start more slowly; `falkirk setup` makes them")
-    (jars.entry() / "spark").mkdir(parents=True)
+    (jars.jars_entry() / "spark").mkdir(parents=True)
     assert finding()[0]
     place = made(JAVA, save)
     assert finding() == (True, f"in {place}")
@@ -124,14 +124,15 @@ def test_the_doctor_says_whether_there_are_archives(tmp_path: Path, monkeypatch:
 
 
 def test_setup_goes_on_without_archives_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in jars.KINDS:
-        (jars.entry() / kind).mkdir(parents=True)
+    for kind in jars.JAR_KINDS:
+        (jars.jars_entry() / kind).mkdir(parents=True)
     monkeypatch.setattr(machine, "module_jar", lambda: Path("module.jar"))
     monkeypatch.setattr(training, "make_archives", lambda: made(JAVA, save))
     done = CliRunner().invoke(setup)
     assert (done.exit_code, done.output) == (
         0,
-        f"JVM dependencies in {jars.entry()}\nJava module in module.jar\nclass archives in {entry(JAVA)}\n",
+        f"JVM dependencies in {jars.jars_entry()}\nJava module in module.jar\n"
+        f"class archives in {archive_entry(JAVA)}\n",
     )
 
     def refuse() -> Path:

@@ -12,8 +12,8 @@ import pytest
 from falkirk.errors import MachineError
 from falkirk.local import jars
 from falkirk.local.cache import cache_home
-from falkirk.local.doctor import diagnose
-from falkirk.local.jars import Kind
+from falkirk.local.doctor import check_machine
+from falkirk.local.jars import JarKind
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
 
@@ -40,9 +40,9 @@ print(jars.resolved("spark", resolve), flush=True)
 """
 
 
-def put_all(kind: Kind, folder: Path) -> None:
+def put_all(kind: JarKind, folder: Path) -> None:
     """Create an empty file for each jar of a kind."""
-    for name in jars.names(kind):
+    for name in jars.jar_digests(kind):
         (folder / name).touch()
 
 
@@ -90,8 +90,8 @@ def test_a_filled_cache_is_used_without_resolving() -> None:
 
 def test_a_kind_that_nobody_needs_is_not_downloaded() -> None:
     jars.resolved("spark", put_all)
-    assert [p.name for p in jars.entry().iterdir() if p.is_dir()] == ["spark"]
-    (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
+    assert [p.name for p in jars.jars_entry().iterdir() if p.is_dir()] == ["spark"]
+    (found,) = (f for f in check_machine() if f.name == "JVM dependencies")
     assert found.ok
     assert found.detail.endswith("not downloaded before they are needed: broker, compiler")
     jars.resolved("broker", put_all)
@@ -104,20 +104,20 @@ def test_the_manifest_has_each_jar_that_ivy_xml_names_in_its_version(monkeypatch
     named = ElementTree.parse(ROOT / "falkirk/local/ivy.xml").iter("dependency")
     wanted = {f"{d.attrib['conf'].partition('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named}
     assert wanted <= manifest.keys(), "run tools/pin_jars.py"
-    assert {jar.partition("/")[0] for jar in manifest} == set(jars.KINDS)
+    assert {jar.partition("/")[0] for jar in manifest} == set(jars.JAR_KINDS)
     assert all(len(digest) == 64 for digest in manifest.values())
 
 
 def test_another_manifest_has_an_entry_of_its_own() -> None:
-    first = jars.entry()
+    first = jars.jars_entry()
     jars.MANIFEST.write_text(jars.MANIFEST.read_text().replace("spark/", "spark/new-"))
-    assert jars.entry() != first
+    assert jars.jars_entry() != first
 
 
 def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken() -> None:
     """The registry, or a machine between, serves another file with a matching checksum."""
 
-    def forge(kind: Kind, folder: Path) -> None:
+    def forge(kind: JarKind, folder: Path) -> None:
         put_all(kind, folder)
         next(folder.glob("kafka-clients*")).write_text("forged")
 
@@ -125,11 +125,11 @@ def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken() -> None:
         jars.resolved("broker", forge)
     assert caught.value.condition == "DEPENDENCIES_ALTERED"
     assert [jar.rpartition("-")[0] for jar in caught.value.parameters["jars"]] == ["broker/kafka-clients"]
-    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
+    assert [p.name for p in jars.jars_entry().iterdir()] == [".lock"]
 
 
-@pytest.mark.parametrize("kind", jars.KINDS)
-def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", jars.JAR_KINDS)
+def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: JarKind) -> None:
     use = {"spark": jars.spark_jars, "broker": jars.broker_jars, "compiler": jars.compiler_jars}
     jars.resolved(kind, put_all)
     first = use[kind]()[0]
@@ -153,7 +153,7 @@ def test_a_jar_that_was_added_to_the_cache_is_not_used() -> None:
 
 
 def test_an_incomplete_result_leaves_nothing() -> None:
-    def lose_one(kind: Kind, folder: Path) -> None:
+    def lose_one(kind: JarKind, folder: Path) -> None:
         put_all(kind, folder)
         next(folder.glob("kafka-clients*")).unlink()
 
@@ -161,17 +161,17 @@ def test_an_incomplete_result_leaves_nothing() -> None:
         jars.resolved("spark", lose_one)
     assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
     assert "kafka-clients" in str(caught.value)
-    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
+    assert [p.name for p in jars.jars_entry().iterdir()] == [".lock"]
 
 
 def test_an_error_while_resolving_leaves_nothing() -> None:
-    def fail(kind: Kind, folder: Path) -> None:
+    def fail(kind: JarKind, folder: Path) -> None:
         (folder / "half.jar").touch()
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
         jars.resolved("spark", fail)
-    assert [p.name for p in jars.entry().iterdir()] == [".lock"]
+    assert [p.name for p in jars.jars_entry().iterdir()] == [".lock"]
 
 
 def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_path: Path) -> None:
@@ -179,12 +179,12 @@ def test_a_resolver_killed_half_way_leaves_no_entry_and_its_rest_is_swept(tmp_pa
     wait_until(lambda: resolves(tmp_path) == 1, 30, "the resolver is half way")
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()
-    assert not (jars.entry() / "spark").exists()
-    assert len(list(jars.entry().glob(".filling-*"))) == 1
+    assert not (jars.jars_entry() / "spark").exists()
+    assert len(list(jars.jars_entry().glob(".filling-*"))) == 1
     place = jars.resolved("spark", put_all)
     assert jars.absent("spark", place) == ()
     assert not (place / "half.jar").exists()
-    assert sorted(p.name for p in jars.entry().iterdir()) == [".lock", "spark"]
+    assert sorted(p.name for p in jars.jars_entry().iterdir()) == [".lock", "spark"]
 
 
 def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path: Path) -> None:
@@ -193,10 +193,10 @@ def test_of_two_processes_one_resolves_and_the_other_waits_and_says_so(tmp_path:
     second = fill(tmp_path, "go")
     assert second.stderr is not None
     assert "waiting for it" in second.stderr.readline()
-    assert not (jars.entry() / "spark").exists()
+    assert not (jars.jars_entry() / "spark").exists()
     shown, _ = first.communicate("\n", timeout=30)
     also_shown, _ = second.communicate(timeout=30)
-    assert shown == also_shown == f"{jars.entry() / 'spark'}\n"
+    assert shown == also_shown == f"{jars.jars_entry() / 'spark'}\n"
     assert resolves(tmp_path) == 1
 
 
@@ -212,12 +212,12 @@ def test_what_ivy_says_is_in_the_error(tmp_path: Path, monkeypatch: pytest.Monke
         jars.spark_jars()
     assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
     assert caught.value.parameters["lines"] == [":: org.example#lost;1.0: not found"]
-    assert not (jars.entry() / "spark").exists()
+    assert not (jars.jars_entry() / "spark").exists()
 
 
 def test_the_doctor_names_a_jar_that_has_gone_or_was_replaced() -> None:
     def finding() -> tuple[bool, str]:
-        (found,) = (f for f in diagnose() if f.name == "JVM dependencies")
+        (found,) = (f for f in check_machine() if f.name == "JVM dependencies")
         return found.ok, found.detail
 
     assert finding()[0], "missing before the first download is fine"

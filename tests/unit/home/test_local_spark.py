@@ -51,7 +51,7 @@ class FakeSession:
 def no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_spark, "application_jars", lambda: ("connector.jar", "falkirk-java-ours.jar"))
     monkeypatch.setattr(local_spark, "module_jar", lambda: "falkirk-java-ours.jar")
-    monkeypatch.setattr(local_spark, "key", lambda: "ours")
+    monkeypatch.setattr(local_spark, "jar_key", lambda: "ours")
 
 
 def lacks(fake: Any) -> dict[str, tuple[str, str | None]]:

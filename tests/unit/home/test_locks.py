@@ -10,7 +10,7 @@ from falkirk.errors import HomeError
 from falkirk.system import locks
 
 
-@pytest.mark.parametrize("looks", [0, locks._LOOKS])
+@pytest.mark.parametrize("looks", [0, locks._POLLS])
 def test_a_process_that_looks_is_not_taken_for_an_owner(
     looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -18,7 +18,7 @@ def test_a_process_that_looks_is_not_taken_for_an_owner(
     looks it is."""
     looking = locks.open_lock(tmp_path, locks.OWNER)
     fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    monkeypatch.setattr(locks, "_LOOKS", looks)
+    monkeypatch.setattr(locks, "_POLLS", looks)
     monkeypatch.setattr(locks.time, "sleep", lambda pause_s: fcntl.flock(looking, fcntl.LOCK_UN))
     if not looks:
         with pytest.raises(HomeError) as refused:

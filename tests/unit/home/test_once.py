@@ -14,7 +14,7 @@ from falkirk.commands import run as running
 from falkirk.home.folder import Home, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
-from falkirk.host.once import begin_once, close, decide, ends_of_sources, open_decision
+from falkirk.host.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
 from falkirk.host.settings import EXIT_OVER, HostSettings, RunSettings
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.epochs.files import FileLog
@@ -32,14 +32,14 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 def begun(home: Home, offset: int) -> Decision:
     """Begin or continue a run whose source ends at an offset."""
-    return decide(home.store, [SOURCE], lambda logs: {log: {0: Offset(offset)} for log in logs})
+    return decide_ends(home.store, [SOURCE], lambda logs: {log: {0: Offset(offset)} for log in logs})
 
 
 def test_an_interrupted_run_continues_to_the_same_ends(home: Home) -> None:
     first = begun(home, 5)
     assert first.content == {"orders": {"0": 5}}
     assert begun(home, 9) == first
-    close(home.store, first.number)
+    close_run(home.store, first.number)
     assert open_decision(home.store) is None
     second = begun(home, 9)
     assert (second.number, second.content) == (1, {"orders": {"0": 9}})
@@ -53,12 +53,12 @@ def test_a_source_that_was_added_after_an_interruption_has_an_end_too(home: Home
         asked.extend(of)
         return {log: {0: Offset(9)} for log in of}
 
-    first = decide(home.store, [SOURCE], both)
-    second = decide(home.store, [SOURCE, ADDED], both)
+    first = decide_ends(home.store, [SOURCE], both)
+    second = decide_ends(home.store, [SOURCE, ADDED], both)
     assert second.content == {"orders": {"0": 9}, "refunds": {"0": 9}}
     assert asked == [SOURCE, ADDED], "the end of the first source is decided"
-    assert decide(home.store, [SOURCE, ADDED], both) == second
-    assert decide(home.store, [ADDED], both) == second, "a source that was removed"
+    assert decide_ends(home.store, [SOURCE, ADDED], both) == second
+    assert decide_ends(home.store, [ADDED], both) == second, "a source that was removed"
     assert second.number > first.number
 
 

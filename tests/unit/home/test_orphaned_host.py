@@ -40,7 +40,7 @@ class Topics:
     def exists(self, topic): return False
 
 class Claim:
-    def __init__(self, connection, home): self.look = home.store.require_charge
+    def __init__(self, connection, home): self.check = home.store.require_charge
 
 def session(*args, **settings):
     pathlib.Path(sys.argv[1], "took_charge").touch()

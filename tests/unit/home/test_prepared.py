@@ -42,7 +42,7 @@ class Topics:
     def facts(self, topic): return SimpleNamespace(partitions=int((folder / "partitions").read_text()))
 
 class Claim:
-    def __init__(self, connection, home): self.look = home.store.require_charge
+    def __init__(self, connection, home): self.check = home.store.require_charge
 
 class Warming:
     def __init__(self, *given): pass

@@ -174,11 +174,11 @@ def test_what_a_sink_writes_has_the_rights_that_the_shell_gives(
     os.umask(umask)
     out = tmp_path / "out"
     with private.entered():
-        FolderTarget(Files(str(out), "json"), "deadbeef", proofs(Decisions())).seen()
+        FolderTarget(Files(str(out), "json"), "deadbeef", proofs(Decisions())).visible()
         epoch = out / "epoch=0"
         epoch.mkdir()
         (epoch / "part.json").touch()
         assert rights(epoch / "part.json") == 0o600
-        private.publish(epoch)
+        private.make_readable(epoch)
     assert (rights(out), rights(out / "_falkirk.json")) == (folder, file)
     assert (rights(epoch), rights(epoch / "part.json")) == (folder, file)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.commands.kept_state import batch_states
-from falkirk.commands.offline.application import shape_of
+from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.errors import HomeError, StoreError
@@ -107,12 +107,12 @@ def test_commands(visitor: Visitor, past: Past, home: Path) -> None:
             place = Storage(home=held, connection=connection)
             records = TopicRecords(place)
             assert len(records.last(past.counts, 2)) == 2
-            origins = Origins(past.app, shape_of(home), place, records, limit=5, look=5)
+            origins = Origins(past.app, recorded_shape(home), place, records, limit=5, look=5)
             assert origins.explain(EpochPlace(batch="batch", epoch=EpochNumber(1)))["origin"]
 
     def state() -> None:
         with visitor.attached() as held:
-            (batch,) = shape_of(home).batches
+            (batch,) = recorded_shape(home).batches
             with pytest.raises(HomeError) as error:
                 batch_states(batch, held, (), 5)
             assert error.value.condition == "STATE_MISSING", "the store was read"

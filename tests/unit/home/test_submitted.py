@@ -15,7 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.host import prepared
 from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.local import spark as local_spark
-from falkirk.local.submitted import add_py_files, joined, spark_conf
+from falkirk.local.submitted import add_py_files, merge_settings, spark_conf
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_lists_have_the_parts_of_both() -> None:
         "spark.driver.extraJavaOptions": "-y",
         "spark.y": "2",
     }
-    assert joined(ours, users) == {
+    assert merge_settings(ours, users) == {
         "spark.jars": "a,c", "spark.driver.extraClassPath": f"b{os.pathsep}d",
         "spark.driver.extraJavaOptions": "-x -y", "spark.y": "2",
     }  # fmt: skip

@@ -81,10 +81,10 @@ def test_progress_of_a_batch(keeps: bool, left: int) -> None:
         assert watched.has_input()
         epochs[-1].is_complete = True
         assert not watched.has_input()
-        watched.look()
+        watched.poll()
     assert failures.of("a").losses == left
     epochs[-1].saved = True
-    watched.look()
+    watched.poll()
     assert failures.of("a").losses == 0
 
 

@@ -8,14 +8,15 @@ import pyarrow as pa
 import pytest
 
 from falkirk.operators.folding import folding
-from falkirk.operators.python import KIND, LETTER, RESULT, STATE, Poison, RowCollector, mapping
+from falkirk.operators.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, Poison, RowCollector, mapping
 
 FAR_US = 9 * 10**18  # about the year 287,000
 ROWS = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("n", pa.int64())])
 TOLD = pa.struct([("key", pa.string()), ("value", pa.string())])
 NUMBER = pa.struct([("n", pa.int64())])
-BACK = pa.schema([(KIND, pa.string()), (RESULT, NUMBER), (STATE, pa.struct([("k", pa.int64()), ("n", pa.int64())])),
-                  (LETTER, TOLD)])  # fmt: skip
+BACK = pa.schema([(KIND, pa.string()), (RESULT_KIND, NUMBER),
+                  (STATE_KIND, pa.struct([("k", pa.int64()), ("n", pa.int64())])),
+                  (LETTER_KIND, TOLD)])  # fmt: skip
 
 
 def sender(*, fails: bool = False) -> Callable[[], RowCollector]:
@@ -33,8 +34,8 @@ def test_a_time_that_python_has_not_is_a_dead_letter() -> None:
     )
     work = mapping(lambda row: {"n": row.n}, ["at", "n"], sender())
     back = [row for out in work(iter([batch])) for row in out.to_pylist()]
-    assert of_kind(back, RESULT) == [{"n": 1}, {"n": 3}]
-    [letter] = [json.loads(told["value"]) for told in of_kind(back, LETTER)]
+    assert of_kind(back, RESULT_KIND) == [{"n": 1}, {"n": 3}]
+    [letter] = [json.loads(told["value"]) for told in of_kind(back, LETTER_KIND)]
     assert letter["reason"].startswith("the function failed: OverflowError")
     assert json.loads(letter["value"])["n"] == 2
 
@@ -63,8 +64,8 @@ def test_a_state_stays_as_it_was_before_such_a_row() -> None:
 
     work = folding(total, ["at", "n"], ["k"], ["n"], None, sender())
     back = [row for out in work(iter([batch])) for row in out.to_pylist()]
-    assert of_kind(back, RESULT) == [{"n": 5}, {"n": 12}]
-    assert of_kind(back, STATE) == [{"k": 1, "n": 12}]
-    [letter] = [json.loads(told["value"]) for told in of_kind(back, LETTER)]
+    assert of_kind(back, RESULT_KIND) == [{"n": 5}, {"n": 12}]
+    assert of_kind(back, STATE_KIND) == [{"k": 1, "n": 12}]
+    [letter] = [json.loads(told["value"]) for told in of_kind(back, LETTER_KIND)]
     assert (letter["source"], letter["offset"]) == ("clicks", 1)
     assert json.loads(letter["value"])["n"] == 6

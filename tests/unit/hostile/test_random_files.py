@@ -146,7 +146,7 @@ def test_a_folder_that_is_written_is_known_or_refused(content: bytes, names: lis
         for name in names:
             Path(os.fsdecode(os.fsencode(path) + b"/" + name)).mkdir(exist_ok=True)
         target = FolderTarget(fk.Files(str(path), where=WHERE), "me", proofs(Decisions()))
-        return max(target.seen(), target.delivered() or 0)
+        return max(target.visible(), target.delivered() or 0)
 
     found = home(content, "_falkirk.json", seen)
     assert found in ("FOLDER_OF_ANOTHER", "FOLDER_DAMAGED") or found >= 0

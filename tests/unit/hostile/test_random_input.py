@@ -38,12 +38,12 @@ from falkirk.home.claim import Owner
 from falkirk.kafka.header import Header, header_value
 from falkirk.push.connections import QuietLogger
 from falkirk.push.elapsed import Elapsed
-from falkirk.push.fits import encode, parse
+from falkirk.push.fits import encode, parse_body
 from falkirk.push.registry import RequestRegistry
-from falkirk.push.server import Counter, application
+from falkirk.push.server import Counter, web_application
 from falkirk.push.service import RequestService
-from falkirk.redrive.letters import letter_of
-from falkirk.redrive.sending import noted
+from falkirk.redrive.letters import parse_letter
+from falkirk.redrive.sending import parse_note
 from tests.strategies import DEEP, LONG, documents, objects, values
 from tests.support import outcome
 
@@ -67,7 +67,7 @@ quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCh
 @example(None, b'{"reason": "x", "topic": "events", "partition": 0, "offset": 1, "value": "\\ud800"}')
 @example(None, b'{"reason": "the function failed: x", "source": [], "partition": 0, "offset": 1}')
 def test_a_dead_letter_is_an_input_that_can_be_asked_for_or_nothing(key: bytes | None, value: bytes) -> None:
-    letter = letter_of("counts", key, value, SOURCES)
+    letter = parse_letter("counts", key, value, SOURCES)
     assert isinstance(letter.is_whole, bool)
     if letter.kind == "input":
         assert letter.origin is not None
@@ -86,7 +86,7 @@ def test_a_dead_letter_is_an_input_that_can_be_asked_for_or_nothing(key: bytes |
 @example(b"[[[], 1, 2]]")
 @example(b"[1]")
 def test_notes_of_what_was_sent_again_are_places(value: bytes) -> None:
-    assert all(len(place) == 3 and isinstance(place[0], str) for place in noted(value) or ())
+    assert all(len(place) == 3 and isinstance(place[0], str) for place in parse_note(value) or ())
 
 
 numbers = st.one_of(st.integers().map(str), st.sampled_from([LONG, "", "²", "-1", "+1", " 1", "1_0"]))
@@ -152,8 +152,8 @@ SCHEMA = StructType([StructField(name, kind, nullable=name != "id") for name, ki
 @example(b'{"id": "1", "n": ' + LONG.encode() + b"}")
 @example(b'{"id": "1", "at": "9999-12-31T23:59:59-23:59"}')
 def test_a_body_fits_or_is_refused_with_400(body: bytes) -> None:
-    sent = outcome(lambda: encode(parse(body), SCHEMA))
-    assert sent == "BODY_INVALID" or parse(sent)
+    sent = outcome(lambda: encode(parse_body(body), SCHEMA))
+    assert sent == "BODY_INVALID" or parse_body(sent)
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def port() -> Iterator[int]:
     async def serve() -> None:
         service = RequestService(lambda entry, value: None)
         service.open(RequestRegistry(), Elapsed(0))
-        app = application({"/queries": Counter(http=http, service=service, schema=SCHEMA)}, "secret")
+        app = web_application({"/queries": Counter(http=http, service=service, schema=SCHEMA)}, "secret")
         runner = web.AppRunner(app, access_log=None, logger=QuietLogger())
         await runner.setup()
         listening = await loop.create_server(cast(Any, runner.server), "127.0.0.1", 0)

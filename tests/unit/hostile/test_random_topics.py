@@ -15,7 +15,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier
 from falkirk.push import bridge as module
 from falkirk.push.bridge import Answers, KafkaBridge, Requests, _resumed
-from falkirk.push.elapsed import HEADER, header_of
+from falkirk.push.elapsed import ELAPSED_HEADER, header_of
 from falkirk.push.registry import RequestRegistry, digest_of, read_back
 from falkirk.runtime.foreign import _by_header, _by_time
 from tests.strategies import DEEP, LONG, documents, objects
@@ -27,7 +27,7 @@ OURS_MS = 1_800_000_000_000
 
 raw = st.none() | st.binary(max_size=20) | st.sampled_from([b"a", b"\xff", DEEP[:1_000], LONG.encode()])
 times = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([-1, 0, OURS_MS, 2**63 - 1])
-names = st.sampled_from([HEADER, "falkirk", ""]) | st.text(max_size=5)
+names = st.sampled_from([ELAPSED_HEADER, "falkirk", ""]) | st.text(max_size=5)
 headers = st.lists(st.tuples(names, raw | st.just(b"9" * 15 + b"/" + b"0" * 24)), max_size=3)
 
 

@@ -17,7 +17,7 @@ Command = Callable[..., list[str]]
 def java_tests(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Return a function that returns the command which runs a class of `java/test`."""
     classes = tmp_path_factory.mktemp("java-tests")
-    class_path = (module.module_jar(), *module.class_path())
+    class_path = (module.module_jar(), *module.compile_class_path())
     compile_java(TESTS, classes, class_path=class_path, warnings_are_errors=True)
     used = ":".join(map(str, (classes, *class_path)))
 

@@ -33,4 +33,4 @@ def test_each_test_that_java_runs_is_a_case_here(outcomes: dict[str, str]) -> No
 
 
 def test_the_module_compiles_without_warnings(tmp_path: Path) -> None:
-    compile_java(module.sources(), tmp_path, class_path=module.class_path(), warnings_are_errors=True)
+    compile_java(module.sources(), tmp_path, class_path=module.compile_class_path(), warnings_are_errors=True)

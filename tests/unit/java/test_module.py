@@ -15,7 +15,7 @@ import pytest
 
 from falkirk.errors import MachineError
 from falkirk.local import archive, compiler, jars, module
-from falkirk.local.doctor import diagnose
+from falkirk.local.doctor import check_machine
 from falkirk.local.java import Java
 from tests.support import wait_until
 from tests.unit.fakes import ROOT, fake_java
@@ -97,7 +97,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("FALKIRK_CACHE", str(folder))
     monkeypatch.setattr(module, "compile_java", pretend)
-    monkeypatch.setattr(module, "class_path", lambda: ())
+    monkeypatch.setattr(module, "compile_class_path", lambda: ())
     return folder
 
 
@@ -121,7 +121,7 @@ def test_the_jar_is_compiled_once(cache: Path, monkeypatch: pytest.MonkeyPatch) 
     assert jar.parent.parent == cache / "module"
     with zipfile.ZipFile(jar) as packed:
         assert packed.namelist() == ["META-INF/MANIFEST.MF", "org/X.class"]
-        assert f"Implementation-Version: {module.key()}\n".encode() in packed.read("META-INF/MANIFEST.MF")
+        assert f"Implementation-Version: {module.jar_key()}\n".encode() in packed.read("META-INF/MANIFEST.MF")
 
 
 def test_only_the_user_may_enter_its_folder(cache: Path) -> None:
@@ -230,7 +230,7 @@ def test_the_rest_of_a_killed_compilation_is_removed_by_the_next(cache: Path, tm
     wait_until((tmp_path / "log").exists, 30, "the process compiles")
     doomed.send_signal(signal.SIGKILL)
     doomed.communicate()
-    assert not module.entry().exists()
+    assert not module.module_entry().exists()
     assert list((cache / "module").glob(".filling-*"))
     module.module_jar()
     assert not list((cache / "module").glob(".filling-*"))
@@ -275,7 +275,7 @@ def test_without_the_network_and_without_a_compiler_the_error_says_so(
     with pytest.raises(MachineError, match="ecj") as caught:
         module.module_jar()
     assert caught.value.condition == "DEPENDENCIES_UNRESOLVED"
-    assert not module.entry().exists()
+    assert not module.module_entry().exists()
 
 
 def test_a_compile_error_has_the_words_of_the_compiler(
@@ -299,12 +299,17 @@ def test_equal_sources_make_an_equal_jar(tmp_path: Path) -> None:
     module.build(tmp_path)
     assert module.jar_in(tmp_path).read_bytes() == module.module_jar().read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        [f"falkirk-java-{module.key()}.jar", f"falkirk-java-{module.key()}.jar.sha256"]
+        [f"falkirk-java-{module.jar_key()}.jar", f"falkirk-java-{module.jar_key()}.jar.sha256"]
     )
 
 
 def test_the_compiler_is_on_no_class_path_of_an_application() -> None:
-    paths = (*module.application_jars(), *archive.driver_class_path(), *module.class_path(), *jars.broker_jars())
+    paths = (
+        *module.application_jars(),
+        *archive.driver_class_path(),
+        *module.compile_class_path(),
+        *jars.broker_jars(),
+    )
     assert not [path for path in paths if path.name.startswith("ecj")]
 
 
@@ -358,14 +363,14 @@ def test_a_prebuilt_jar_that_does_not_fit_is_not_used(
 ) -> None:
     change(prebuilt, monkeypatch)
     assert "does not fit" in finding()[1]
-    assert module.module_jar() == module.jar_in(module.entry())
+    assert module.module_jar() == module.jar_in(module.module_entry())
     assert finding()[0]
-    assert finding()[1].startswith(f"compiled, {module.jar_in(module.entry())}, ")
+    assert finding()[1].startswith(f"compiled, {module.jar_in(module.module_entry())}, ")
 
 
 def finding() -> tuple[bool, str]:
     """Return the finding of the doctor about the module."""
-    (found,) = (f for f in diagnose() if f.name == "Java module")
+    (found,) = (f for f in check_machine() if f.name == "Java module")
     return found.ok, found.detail
 
 

@@ -40,7 +40,7 @@ def content(folder: Path) -> set[str]:
 
 
 SOURCES = {file.relative_to(module.REPOSITORY).as_posix() for file in (module.REPOSITORY / "src").rglob("*.java")}
-JAR = f"falkirk-java-{module.key()}.jar"
+JAR = f"falkirk-java-{module.jar_key()}.jar"
 
 
 def test_an_installed_wheel_uses_its_prebuilt_jar(tmp_path: Path) -> None:

@@ -48,16 +48,16 @@ def test_a_folder_tells_what_it_lost_from_what_was_moved_away(
     deliver(0, 2)
     copy = shutil.copytree(path, tmp_path / "copy")
     deliver(2, 4)
-    assert (target.seen(), target.delivered()) == (4, 4)
+    assert (target.visible(), target.delivered()) == (4, 4)
     for moved in path.glob("epoch=*"):
         shutil.rmtree(moved)
-    assert (target.seen(), target.delivered()) == (4, 4), "its readers have moved the files"
+    assert (target.visible(), target.delivered()) == (4, 4), "its readers have moved the files"
     deliver(3, 4)
     assert not list(path.glob("epoch=*")), "otherwise an epoch would exist twice"
     shutil.rmtree(path)
     assert target.delivered() == 0
     shutil.copytree(copy, path, dirs_exist_ok=True)
-    assert (target.seen(), target.delivered()) == (2, 2)
+    assert (target.visible(), target.delivered()) == (2, 2)
 
 
 def test_a_folder_whose_last_note_was_not_written(
@@ -67,9 +67,9 @@ def test_a_folder_whose_last_note_was_not_written(
     target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef", proofs(store))
     target.deliver(0, cast(Any, None))
     target._note(0)
-    assert (target.seen(), target.delivered()) == (1, 0)
+    assert (target.visible(), target.delivered()) == (1, 0)
     target.deliver(0, cast(Any, None))
-    assert (target.seen(), target.delivered()) == (1, 1)
+    assert (target.visible(), target.delivered()) == (1, 1)
 
 
 def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path, store: Store) -> None:
@@ -102,7 +102,7 @@ def test_a_folder_of_others_is_not_an_epoch(out: FolderTarget, store: Store, cap
     (out._path / "epoch=0000000006").mkdir()
     (out._path / "epoch=0000000006" / folder._PROOF).symlink_to(out._path / "epoch=0000000001" / folder._PROOF)
     again = FolderTarget(fk.Files(str(out._path)), "deadbeef", proofs(store))
-    assert (again.seen(), again.delivered()) == (2, 2)
+    assert (again.visible(), again.delivered()) == (2, 2)
     assert "4 folders that this home has not written do not count" in caplog.text
     assert "epoch=0000000006" in caplog.text
     other = FolderTarget(fk.Files(str(out._path)), "deadbeef", proofs(store, "another sink of this home"))
@@ -120,7 +120,7 @@ def test_a_folder_in_the_way_of_an_epoch_is_not_taken_for_it(out: FolderTarget) 
     assert out.delivered() == 2
     forged.rmdir()
     out.deliver(2, cast(Any, None))
-    assert (out.seen(), out.delivered()) == (3, 3)
+    assert (out.visible(), out.delivered()) == (3, 3)
 
 
 @pytest.mark.parametrize("proof", [{}, {"proof": "0" * 32}, {"proof": 5}, {"proof": "ä"}, "that of upto=2"])
@@ -130,7 +130,7 @@ def test_a_forged_note_leaves_no_epoch_out(out: FolderTarget, proof: dict[str, o
     known = json.loads(note.read_text())
     known = known | {"upto": 9} if isinstance(proof, str) else {"application": "deadbeef", "upto": 9, **proof}
     note.write_text(json.dumps(known))
-    for ask in (out.seen, out.delivered, lambda: out.deliver(2, cast(Any, None))):
+    for ask in (out.visible, out.delivered, lambda: out.deliver(2, cast(Any, None))):
         with pytest.raises(HomeError) as told:
             ask()
         assert told.value.condition == "FOLDER_DAMAGED"
@@ -144,7 +144,7 @@ def test_what_an_older_falkirk_has_delivered_needs_no_proof(tmp_path: Path, stor
         (tmp_path / f"epoch={number:010d}").mkdir()
     for _ in range(2):
         target = FolderTarget(fk.Files(str(tmp_path)), "deadbeef", proofs(store))
-        assert (target.seen(), target.delivered()) == (3, 2)
+        assert (target.visible(), target.delivered()) == (3, 2)
         (tmp_path / "epoch=0000000003").mkdir(exist_ok=True)  # by somebody else, after the first look
     target.deliver(2, cast(Any, None))
     assert target.delivered() == 3
@@ -166,7 +166,7 @@ def test_a_folder_that_others_have_spoilt_waits_and_is_named(store: Store, tmp_p
             raise FOLDER_DAMAGED.error(where="out/_falkirk.json", why="somebody else wrote it")
         return 0
 
-    target = SimpleNamespace(seen=ask, delivered=ask, deliver=lambda *rows, few: ask() or None)
+    target = SimpleNamespace(visible=ask, delivered=ask, deliver=lambda *rows, few: ask() or None)
     releaser = EpochReleaser(epochs, {"out": cast(Any, target)}, None, StructType())
 
     def release() -> int:
@@ -175,7 +175,7 @@ def test_a_folder_that_others_have_spoilt_waits_and_is_named(store: Store, tmp_p
         wait_until(lambda: not releaser._is_at_work(), 30, "the release")
         return releaser.release(session(), 0, 1)
 
-    for ask_it in (releaser.seen, lambda: releaser.remains(1), lambda: 1 - release()):
+    for ask_it in (releaser.visible, lambda: releaser.remains(1), lambda: 1 - release()):
         releaser.detail, releaser._not_before_s = "", 0.0
         assert ask_it() == 1, "all may be there, and nothing is known to be released"
         assert "out/_falkirk.json" in releaser.detail

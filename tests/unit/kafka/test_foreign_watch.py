@@ -95,18 +95,18 @@ def test_each_topic_that_an_application_writes_is_looked_at(topics: Topics) -> N
     topics.records = {name: [own(name)] for name in ALL}
     watch = ForeignWatch(place, judges_of(cast(Plan, PLAN), place))
     topics.records["out"] += [[("falkirk", MARKED)]]  # a start has found this one
-    watch.look()
+    watch.check()
     assert topics.read == 0
     for name in ALL:
         topics.records[name] += [own(name), [], [("falkirk", MARKED), ("falkirk-elapsed-ms", b"5")], own(name)]
-    watch.look()
+    watch.check()
     assert {name: tally.count for name, tally in place.foreign.items()} == dict.fromkeys(ALL, 2)
     first = place.foreign["hop"].first
     assert first is not None
     assert (first.offset, first.reason.text) == (2, "no header of Falkirk")
-    watch.look()
+    watch.check()
     topics.records["out"] += [[]]
-    watch.look()
+    watch.check()
     assert place.foreign["out"].count == 3
 
 
@@ -114,13 +114,13 @@ def test_a_look_reads_a_sample_and_outlives_errors(topics: Topics) -> None:
     place = place_of(topics)
     topics.records = {"hop": []}
     watch = ForeignWatch(place, judges_of(cast(Plan, PLAN), place))
-    watch.look()
+    watch.check()
     topics.records["hop"] += [[]] * 10 * foreign.SAMPLE
     topics.is_away = True
-    watch.look()
+    watch.check()
     assert not place.foreign
     topics.is_away = False
-    watch.look()
+    watch.check()
     assert topics.read == foreign.SAMPLE
     assert place.foreign["hop"].count == foreign.SAMPLE
 
@@ -130,10 +130,10 @@ def test_a_broker_that_stalls_during_a_look_hides_no_record(topics: Topics) -> N
     place = place_of(topics)
     topics.records = {"hop": []}
     watch = ForeignWatch(place, judges_of(cast(Plan, PLAN), place))
-    watch.look()
+    watch.check()
     topics.records["hop"] += [[]]
     topics.stalls = True
-    watch.look()
+    watch.check()
     topics.stalls = False
-    watch.look()
+    watch.check()
     assert place.foreign["hop"].count == 1

@@ -43,10 +43,10 @@ class Sink:
     def __init__(self) -> None:
         self.has, self.sent = 0, list[int]()
 
-    def seen(self) -> int:
+    def visible(self) -> int:
         return self.has
 
-    delivered = seen
+    delivered = visible
 
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
         if epoch >= self.has:
@@ -136,7 +136,7 @@ class World:
 def world(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three epochs are complete and released, to a sink of ours or to a user's."""
     sink = Sink()
-    monkeypatch.setattr(own, "in_order", lambda rows, few: SimpleNamespace(drop=lambda column: rows))
+    monkeypatch.setattr(own, "sorted_by_place", lambda rows, few: SimpleNamespace(drop=lambda column: rows))
     declared = cast(OwnSink, as_endpoint(Own(sink), caller()))
     made = World(store, tmp_path / "epochs", sink, OwnTarget(declared, "out") if request.param == "own" else sink)
     made.path.mkdir()
@@ -229,16 +229,16 @@ def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: W
 def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
     database = tmp_path / "sink.db"
     target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
-    assert (target.seen(), target.delivered()) == (0, 0)
+    assert (target.visible(), target.delivered()) == (0, 0)
     with target._engine.begin() as db:
         target._set_mark(db, 4)
     copy = shutil.copy(database, tmp_path / "copy.db")
     with target._engine.begin() as db:
         target._set_mark(db, 7)
-    assert (target.seen(), target.delivered()) == (8, 8)
+    assert (target.visible(), target.delivered()) == (8, 8)
     target._engine.dispose()
     shutil.copy(copy, database)
-    assert (target.seen(), target.delivered()) == (5, 5)
+    assert (target.visible(), target.delivered()) == (5, 5)
 
 
 @pytest.mark.parametrize(("incarnations", "refused"), [({1: 5}, None), ({1: 5, 2: 1}, 2), ({}, None)])

@@ -184,11 +184,10 @@ def test_results_that_are_published_while_a_command_looks_are_no_loss(released: 
     """A command reads where the topic ends. Then the running application publishes more, and records the new end."""
     ends = released.broker.end_positions("out")
     released.broker.counts["out"] += 1
-    (known,) = released.store.releases("out") or released.store.releases("s")
+    sink = "out" if released.store.releases("out") else "s"
+    (known,) = released.store.releases(sink)
     after = {LogId("out"): {0: Offset(ends[0] + 1)}}
-    released.store.record_release(
-        known.sink, known.topic, known.partition, Offset(known.released_exclusive + 1), ends=after
-    )
+    released.store.record_release(sink, known.topic, known.partition, Offset(known.released_exclusive + 1), ends=after)
     assert list(outputs.last_records(released.place, "out", ends)) == []  # type: ignore[arg-type]
     released.broker.counts["out"] -= 1
     with pytest.raises(LogError, match="Kafka lost records"):
@@ -209,7 +208,7 @@ def test_a_command_does_not_read_a_held_log_that_the_application_deletes(
 
     for module in (outputs, logs_of_application):
         monkeypatch.setattr(module, "read_range", read_range)
-    monkeypatch.setattr(outputs, "is_fenced", lambda place, region: False)
+    monkeypatch.setattr(outputs, "has_lanes", lambda place, region: False)
     stamp = VerifiedHeader(incarnation=Incarnation(1), numbers=(0, 0, 2), state="", signed=True)
     application.place.verifier = lambda topic: SimpleNamespace(verify_record=lambda record: stamp)
     application.place.void = lambda topic: SimpleNamespace(has=lambda *place: False)

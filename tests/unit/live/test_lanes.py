@@ -28,7 +28,7 @@ class Gate:
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Note each taking of ids instead of asking a broker."""
     found: list[Any] = []
-    monkeypatch.setattr(lanes, "take", lambda connection, ids: found.append(ids))
+    monkeypatch.setattr(lanes, "take_ids", lambda connection, ids: found.append(ids))
     return found
 
 

@@ -26,7 +26,7 @@ def start(*, ends: Mapping[Any, int] = ENDS, began_s: float | None = 0.0) -> Sta
 
 
 def look(of: StartMeasurement, now_s: float, *positions: int) -> None:
-    of.look(cast(Any, {(0, p): o for p, o in enumerate(positions)}), now_s)
+    of.update(cast(Any, {(0, p): o for p, o in enumerate(positions)}), now_s)
 
 
 def test_a_start_is_measured_from_the_death_to_the_first_record_and_on_to_the_last() -> None:
@@ -92,16 +92,16 @@ class Region:
         context: Any = SimpleNamespace(home=SimpleNamespace(store=store), topics=topics)
         live: Any = SimpleNamespace(region=self.region, checkpoint_age_s=lambda: self.now_s - self.made_at_s)
         monkeypatch.setattr(measurements, "time", SimpleNamespace(time=lambda: self.now_s))
-        monkeypatch.setattr(measurements, "reached", lambda context, name: {(0, 0): self.read})
+        monkeypatch.setattr(measurements, "read_ends", lambda context, name: {(0, 0): self.read})
         self.of = RegionMeasurements(live, context, Launch(began_s=990.0))
 
     def _record(self, name: str, found: Measurements) -> None:
         assert name == "counts"
         self.known, self.writes = found, self.writes + 1
 
-    def look(self, opening: Any, last: int, *, now_s: float, end: int, read: int, made_at_s: float = 0.0) -> None:
+    def update(self, opening: Any, last: int, *, now_s: float, end: int, read: int, made_at_s: float = 0.0) -> None:
         self.now_s, self.end, self.read, self.made_at_s = now_s, end, read, made_at_s
-        self.of.look(opening, BatchId(last))
+        self.of.update(opening, BatchId(last))
 
 
 def opening(offset: int, batch: int) -> Any:
@@ -110,32 +110,32 @@ def opening(offset: int, batch: int) -> Any:
 
 def test_a_region_measures_its_start_its_input_and_its_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     region, first = Region(monkeypatch), opening(50, 3)
-    region.look(first, 3, now_s=1000.0, end=1050, read=0)
-    region.look(first, 3, now_s=1002.0, end=1100, read=550)
-    region.look(first, 3, now_s=1004.0, end=1200, read=1050)
+    region.update(first, 3, now_s=1000.0, end=1050, read=0)
+    region.update(first, 3, now_s=1002.0, end=1100, read=550)
+    region.update(first, 3, now_s=1004.0, end=1200, read=1050)
     assert region.known.restart_s == 12.0
     assert region.known.replay_per_s == 250.0
     assert region.known.input_per_s is None
-    region.look(first, 4, now_s=1010.0, end=2050, read=2050, made_at_s=1009.0)
+    region.update(first, 4, now_s=1010.0, end=2050, read=2050, made_at_s=1009.0)
     assert (region.known.input_per_s, region.known.checkpoint_s) == (100.0, None), "the first batch also starts tasks"
-    region.look(first, 6, now_s=1021.0, end=2380, read=2050, made_at_s=1020.0)
+    region.update(first, 6, now_s=1021.0, end=2380, read=2050, made_at_s=1020.0)
     assert region.known.input_per_s == pytest.approx(100.0, rel=0.01), "a greatest value"
     assert region.known.checkpoint_s == pytest.approx(0.5)
     writes = region.writes
-    region.look(first, 6, now_s=1022.0, end=2380, read=2380, made_at_s=1020.0)
+    region.update(first, 6, now_s=1022.0, end=2380, read=2380, made_at_s=1020.0)
     assert region.writes == writes, "the store is written at checkpoints only"
     again = opening(2380, 6)
-    region.look(again, 6, now_s=1100.0, end=3380, read=0)
-    region.look(again, 6, now_s=1110.0, end=3380, read=3380)
+    region.update(again, 6, now_s=1100.0, end=3380, read=0)
+    region.update(again, 6, now_s=1110.0, end=3380, read=3380)
     assert (region.known.restart_s, region.known.replay_per_s) == (12.0, 100.0), "it restarted alone, and slowly"
 
 
 def test_a_hop_gets_the_input_of_the_outage_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     region, first = Region(monkeypatch, reads_hop=True), opening(0, 3)
-    region.look(first, 3, now_s=1000.0, end=0, read=0)
-    region.look(first, 4, now_s=1010.0, end=50_000, read=0, made_at_s=1010.0)
+    region.update(first, 3, now_s=1000.0, end=0, read=0)
+    region.update(first, 4, now_s=1010.0, end=50_000, read=0, made_at_s=1010.0)
     assert region.known.input_per_s is None
-    region.look(first, 5, now_s=1020.0, end=51_000, read=0, made_at_s=1020.0)
+    region.update(first, 5, now_s=1020.0, end=51_000, read=0, made_at_s=1020.0)
     assert region.known.input_per_s == 100.0
 
 
@@ -143,7 +143,7 @@ def test_a_region_without_an_objective_pays_nothing(monkeypatch: pytest.MonkeyPa
     region = Region(monkeypatch, goal=None)
     region.of._context = cast(Any, None)
     for last in (3, 4, 5):
-        region.look(opening(0, 3), last, now_s=1000.0 + last, end=100, read=100)
+        region.update(opening(0, 3), last, now_s=1000.0 + last, end=100, read=100)
     assert region.writes == 0
 
 

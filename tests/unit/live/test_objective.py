@@ -9,7 +9,7 @@ import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY, Lazy
 from falkirk.errors import DefinitionError, GuaranteeError
 from falkirk.home.folder import open_home
-from falkirk.plan.objective import as_json, chosen, chosen_for, in_words, missed, previewed
+from falkirk.plan.objective import chosen, chosen_for, in_words, missed, objective_values, previewed
 from falkirk.plan.plan import Plan
 from falkirk.plan.shown.preview import measurements_of
 from falkirk.theory.history import History
@@ -60,7 +60,7 @@ def test_the_bounds_of_a_choice(twins: bool, waits: bool, least_s: float, greate
 def test_other_regions_stay_as_they_are() -> None:
     region = region_under("plain", Lazy("7 seconds"))
     assert chosen(region, QUICK) is region
-    assert (region.has_objective, region.slowest_interval_s, as_json(region)) == (False, 7.0, None)
+    assert (region.has_objective, region.slowest_interval_s, objective_values(region)) == (False, 7.0, None)
     assert list(previewed(region, {})) == []
     plan = plan_of(region)
     assert chosen_for(plan, lambda name: QUICK, standby=False) is plan
@@ -112,7 +112,7 @@ def test_a_choice_says_what_was_measured_and_what_is_a_guess() -> None:
         "counts: a checkpoint every 2 s, to recover within 30 s. Restart 2.3 s (measured), replay 5,000 records/s "
         "(a guess), input 4,321 records/s (measured), checkpoint 1.0 s (a guess)."
     )
-    described = json.loads(json.dumps(as_json(region)))
+    described = json.loads(json.dumps(objective_values(region)))
     assert (described["recover_within_s"], described["interval_s"], described["met"]) == (30.0, 2.0, False)
     assert described["rates"]["input_per_s"] == {"value": 4321.0, "measured": True}
     assert described["rates"]["checkpoint_s"] == {"value": 1.0, "measured": False}

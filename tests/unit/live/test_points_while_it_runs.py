@@ -26,7 +26,10 @@ def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionAtRest:
         write_batch(folder, batch)
     monkeypatch.setattr(at_rest, "Outputs", lambda logs, place: None)
     store = SimpleNamespace(
-        distrusted=lambda name: (), region=lambda name: None, watermarks=lambda: (), tails=lambda name: (TAIL,)
+        distrusted=lambda name: (),
+        region=lambda name: None,
+        retained_from=lambda name: None,
+        tails=lambda name: (TAIL,),
     )
     home = SimpleNamespace(store=store, checkpoint=lambda name: folder)
     place = SimpleNamespace(home=home, topics=SimpleNamespace(first_positions=lambda topic: {}))

@@ -46,11 +46,13 @@ def told(read: Any, kind: str) -> dict[str, Any]:
 
 
 def test_a_job_reads_from_the_oldest_record_to_the_present_end() -> None:
-    assert told(reads.read(SESSION, CLIENT, "orders"), "job") == {**COMMITTED, "startingOffsets": "earliest"}
+    assert told(reads.spark_records(SESSION, CLIENT, "orders"), "job") == {**COMMITTED, "startingOffsets": "earliest"}
 
 
 def test_a_job_reads_a_range() -> None:
-    read = reads.read(SESSION, CLIENT, "orders", first={0: 1, 1: 0}, last={0: 9, 1: 2}, more={"kafka.group.id": "mine"})
+    read = reads.spark_records(
+        SESSION, CLIENT, "orders", first={0: 1, 1: 0}, last={0: 9, 1: 2}, more={"kafka.group.id": "mine"}
+    )
     assert told(read, "job") == {
         **COMMITTED,
         "startingOffsets": '{"orders": {"0": 1, "1": 0}}',
@@ -60,7 +62,7 @@ def test_a_job_reads_a_range() -> None:
 
 
 def test_a_job_may_read_headers_and_open_transactions() -> None:
-    read = reads.read(SESSION, CLIENT, "orders", headers=True, committed=False)
+    read = reads.spark_records(SESSION, CLIENT, "orders", headers=True, committed=False)
     assert told(read, "job") == {**ALWAYS, "startingOffsets": "earliest", "includeHeaders": "true"}
 
 

@@ -4,7 +4,7 @@ from falkirk.errors import is_away
 from falkirk.errors.conditions.registry import REGISTRY_AWAY
 from falkirk.host.failures import REGISTRY_S, Cause, Failures, cause_of
 from falkirk.runtime.causes import registry_away
-from falkirk.runtime.epochs.failures import passes, told, waits_for
+from falkirk.runtime.epochs.failures import passes, retry_text, waits_for
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.theory.ids import EpochNumber
 
@@ -33,7 +33,7 @@ def test_a_region_waits_without_a_limit() -> None:
 def test_an_epoch_waits_without_a_limit() -> None:
     assert passes(AWAY)
     assert waits_for(AWAY) == f"waiting: {SAID}"
-    assert told(AWAY, EpochNumber(3)) == f"epoch 3 failed, waiting: {SAID}"
+    assert retry_text(AWAY, EpochNumber(3)) == f"epoch 3 failed, waiting: {SAID}"
 
 
 def test_a_start_waits_for_it() -> None:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from falkirk.protocol.ports import Point
-from falkirk.runtime.live.starved import CHECKPOINTS, GREATEST_S, Starvation
+from falkirk.runtime.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import PointNumber
 from falkirk.theory.times import TopicPartition
@@ -20,7 +20,7 @@ def points(read: int, *, every_s: float = 3.2, first: int = 0) -> Iterator[Point
 
 
 def looked(starved: Starvation, made: Iterator[Point], count: int, *, waits: bool) -> list[float | None]:
-    return [starved.look(point, lambda: waits) for point in itertools.islice(made, count)]
+    return [starved.update(point, lambda: waits) for point in itertools.islice(made, count)]
 
 
 def test_a_region_that_reads_nothing_of_what_waits_gets_twice_the_time_of_a_checkpoint() -> None:
@@ -42,12 +42,12 @@ def test_a_record_that_arrives_for_the_next_batch_is_none_that_waited() -> None:
 
 def test_a_look_at_the_same_checkpoint_counts_once() -> None:
     starved, point = Starvation(1.0), next(points(4))
-    assert not any(starved.look(point, lambda: True) for _ in range(100))
+    assert not any(starved.update(point, lambda: True) for _ in range(100))
 
 
 def test_an_interval_has_a_limit() -> None:
-    assert looked(Starvation(1.0), points(4, every_s=300.0), 2 * CHECKPOINTS + 1, waits=True)[-1] == GREATEST_S
-    assert not any(looked(Starvation(GREATEST_S), points(4, every_s=300.0), 100, waits=True))
+    assert looked(Starvation(1.0), points(4, every_s=300.0), 2 * CHECKPOINTS + 1, waits=True)[-1] == _INTERVAL_MAX_S
+    assert not any(looked(Starvation(_INTERVAL_MAX_S), points(4, every_s=300.0), 100, waits=True))
 
 
 def test_a_region_that_is_quicker_than_its_interval_gets_twice_the_interval() -> None:

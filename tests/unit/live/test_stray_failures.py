@@ -75,7 +75,7 @@ def failing(
     watched = SupervisedRegion(cast(Any, live), watch)
     for _ in range(times):
         live.query = "runs"
-        watched.look()
+        watched.poll()
         pauses.append(live.ready_at_s)
         watched.count_failure("failed")
     return watched.status, pauses, said

@@ -34,7 +34,7 @@ def metrics_of(*statuses: dict[str, Any], clock: Clock | None = None, limit_s: f
             pulse.begin()
         pulse.turn()
         pulse.note_report(40.0)
-        metrics.take(status)
+        metrics.update(status)
     return metrics
 
 
@@ -55,7 +55,7 @@ def live(name: str = "sales", **changed: Any) -> dict[str, Any]:
 
 def batch(name: str = "rank", **changed: Any) -> dict[str, Any]:
     """Return the figures of an iteration that reads `links` and writes a table."""
-    epochs = {"rounds": 31, "behind": 2, "duration": histogram(EPOCH_BOUNDS_S, {3: 2, 13: 1}, 4000.5)}
+    epochs = {"rounds": 31, "backlog": 2, "duration": histogram(EPOCH_BOUNDS_S, {3: 2, 13: 1}, 4000.5)}
     outputs = {"ranks": {"records": 12, "held": 5, "held_age_s": 7.5}}
     return {
         "name": name, "sources": {"links": {"records": 9, "lag": None}}, "outputs": outputs,

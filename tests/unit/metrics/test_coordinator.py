@@ -35,7 +35,7 @@ def test_each_host_after_the_first_is_a_restart(tmp_path: Path, monkeypatch: pyt
     seen: list[tuple[float | None, bool]] = []
 
     def take(status: dict[str, object]) -> None:
-        metrics.take(status)
+        metrics.update(status)
         seen.append((value(metrics, "falkirk_host_restarts_total"), metrics.health()[0] and metrics.ready()[0]))
 
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")

@@ -87,7 +87,7 @@ def progress(average: str) -> dict[str, Any]:
 )
 def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
     figures = LiveFigures(live())
-    figures.look(told)
+    figures.update(told)
     published = {"sales": {"held": {"records": 13, "counts": [13], "sum": 1.0}, "held.dead-letters": {"records": 2}}}
     assert figures.describe(published, EMPTY) == {
         "name": "sales",
@@ -99,15 +99,15 @@ def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
 
 def test_the_state_of_a_live_region() -> None:
     figures = LiveFigures(live())
-    figures.look({"stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100, "x": 1}] * 2})
+    figures.update({"stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100, "x": 1}] * 2})
     assert figures.describe({}, EMPTY)["state"] == {"rows": 14, "bytes": 200}
-    figures.look({"stateOperators": [{"numRowsTotal": None}]})
+    figures.update({"stateOperators": [{"numRowsTotal": None}]})
     assert figures.describe({}, EMPTY)["state"] == {}
 
 
 def test_a_live_region_whose_results_are_held() -> None:
     figures = LiveFigures(live("sales"))
-    figures.look(None)
+    figures.update(None)
     published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8}}}
     outputs = figures.describe(published, OffsetFrontier.before({HELD: {0: Offset(6), 1: Offset(4)}}))["outputs"]
     assert outputs == {
@@ -132,10 +132,10 @@ def test_a_batch() -> None:
     ]
     batch = SimpleNamespace(name="rank", log=LOG, sinks=sinks, inputs=inputs)
     jobs = SimpleNamespace(first_of_next=lambda epochs: {ORDERS: {0: Offset(50)}}, seen_ends={})
-    of: Any = SimpleNamespace(batch=batch, jobs=jobs, releaser=SimpleNamespace(behind=lambda: 1))
+    of: Any = SimpleNamespace(batch=batch, jobs=jobs, releaser=SimpleNamespace(backlog=lambda: 1))
     figures = BatchFigures(of, 900.0)
     former = [epoch(0, made_at_s=800.0), epoch(1, made_at_s=850.0)]
-    figures.look(former)
+    figures.update(former)
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert found["epochs"]["duration"] == {"counts": [0] * (len(EPOCH_BOUNDS_S) + 1), "sum": 0.0}
     assert found["outputs"] == {"ranks": {"records": 0, "held": 0, "held_age_s": 0.0}}
@@ -143,14 +143,14 @@ def test_a_batch() -> None:
 
     jobs.seen_ends = {ORDERS: {0: Offset(330)}}
     for _ in range(2):  # each counts once
-        figures.look([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
+        figures.update([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["behind"]) == (4, 1.0, 1)
     assert found["outputs"]["ranks"]["held"] == 10
     assert found["outputs"]["ranks"]["held_age_s"] > 1e6
     assert found["sources"] == {"orders": {"records": 250, "lag": 30}}
 
-    figures.look([*former, epoch(2), epoch(3, made_at_s=1500.0), epoch(4)])
+    figures.update([*former, epoch(2), epoch(3, made_at_s=1500.0), epoch(4)])
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(4)}}))
     assert (found["epochs"]["rounds"], sum(found["epochs"]["duration"]["counts"])) == (12, 3)
     assert found["outputs"]["ranks"]["records"] == 20

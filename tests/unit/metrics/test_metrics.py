@@ -183,10 +183,10 @@ def test_a_status_of_another_form_is_left_out(wrong: Any) -> None:
             "pid": 1,
             "figures": [live(outputs={"sales": {"records": wrong, "counts": wrong, "sum": wrong, "held": wrong}})],
         },
-        {"pid": 1, "figures": [batch(epochs={"rounds": wrong, "duration": wrong, "behind": wrong})]},
+        {"pid": 1, "figures": [batch(epochs={"rounds": wrong, "duration": wrong, "backlog": wrong})]},
         {"pid": 1, "figures": [live(output={"counts": [wrong] * 17, "sum": wrong})]},
     ):
-        metrics.take(changed)
+        metrics.update(changed)
         after = samples(metrics)
         assert all(after[s] >= n for s, n in before.items())
         metrics.ready()

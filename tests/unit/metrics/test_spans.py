@@ -67,7 +67,7 @@ def sent(*statuses: dict[str, Any]) -> list[ReadableSpan]:
     said: list[str] = []
     spans = Spans(provider.get_tracer("test"), "shop", said.append)
     for found in statuses:
-        spans.take(found)
+        spans.update(found)
     assert not said
     return [*kept.get_finished_spans()]
 
@@ -175,7 +175,7 @@ def test_spans_reach_a_collector_before_the_end(collector: Collector) -> None:
     with ExitStack() as stack:
         spans = exported("shop", stack, pytest.fail)
         assert spans is not None
-        spans.take(status(20, spans=recorder.recent()))
+        spans.update(status(20, spans=recorder.recent()))
     (epoch,) = collector.spans("falkirk.epoch")
     assert collector.steps(epoch) == ["compute"]
     assert collector.services() == {"shop"}
@@ -190,7 +190,7 @@ def test_the_environment_names_the_service(
 ) -> None:
     monkeypatch.setenv(name, value)
     with exporting("shop") as tracer:
-        Spans(tracer, "shop").take(status(20, spans=[recorded(1)]))
+        Spans(tracer, "shop").update(status(20, spans=[recorded(1)]))
     assert collector.services() == {"till"}
 
 
@@ -198,14 +198,14 @@ def test_the_environment_names_the_service(
 def test_no_collector_delays_statuses_or_the_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a collector that hangs delayed the end by ten seconds, and longer with a longer timeout."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-    monkeypatch.setattr(sending, "CLOSE_S", 0.3)
+    monkeypatch.setattr(sending, "_CLOSE_S", 0.3)
     with collecting(hangs=kind == "hangs", code=503 if kind == "refuses" else 200) as server:
         monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:1/v1/traces" if kind == "is away" else server.endpoint)
         began_s = time.monotonic()
         with exporting("shop") as tracer:
             spans = Spans(tracer, "shop", pytest.fail)
             for number in range(1, 5001):  # more than the queue has places
-                spans.take(status(20 + number, spans=[recorded(number)]))
+                spans.update(status(20 + number, spans=[recorded(number)]))
             taken_s = time.monotonic() - began_s
             if kind == "hangs":
                 assert server.requests
@@ -256,7 +256,7 @@ def test_a_status_of_another_form_ends_the_spans_and_not_the_application(collect
     said: list[str] = []
     with exporting("shop") as tracer:
         spans = Spans(tracer, "shop", said.append)
-        spans.take(status(20, spans=[{"number": 1}]))
-        spans.take(status(21, spans=[recorded(2)]))
+        spans.update(status(20, spans=[{"number": 1}]))
+        spans.update(status(21, spans=[recorded(2)]))
     assert said == ["no further spans are sent: KeyError: 'name'"]
     assert collector.requests == []

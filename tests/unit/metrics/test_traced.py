@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
 from falkirk.errors import DefinitionError, SparkError
-from falkirk.host.recorded import RecordedRecovery, checkpoint_of, recorded
+from falkirk.host.recorded import RecordedRecovery, checkpoint_span, recorded
 from falkirk.plan.batch import BatchInput
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime.epochs.log import EpochLog
@@ -23,7 +23,7 @@ from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system import traced
 from falkirk.system.local_data import LocalData
-from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, condition_of, note, step
+from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
 from tests.support import on_disk, wait_until
@@ -39,7 +39,7 @@ def test_steps_belong_to_the_span_of_their_thread() -> None:
     recorder = Recorder()
     seen: list[object] = []
     with recorder.span("outer", a=1) as outer, recorder.span("inner"), step("part", b="x" * 1000):
-        note(c=2)
+        add_attributes(c=2)
         other = threading.Thread(target=lambda: seen.append(step("of another thread").__enter__()))
         other.start()
         other.join()
@@ -57,7 +57,7 @@ def test_a_recorder_that_is_off_records_nothing() -> None:
     with OFF.span("epoch") as span, step("compute") as part:
         span.note(a=1)
         part.note(b=1)
-        note(c=1)
+        add_attributes(c=1)
     assert OFF.recent() == []
     assert not traced._NOTHING.attributes
 
@@ -212,13 +212,13 @@ def test_a_checkpoint_is_a_span_of_sparks_batch() -> None:
         "timestamp": "2026-11-28T01:00:00.000Z", "batchId": 7, "numInputRows": 12,
         "durationMs": {"triggerExecution": 2500, "addBatch": 2000},
     }  # fmt: skip
-    span = checkpoint_of("sales", progress)
+    span = checkpoint_span("sales", progress)
     assert span is not None
     assert (span.name, span.began_s, span.took_s) == ("checkpoint", 1795827600.0, 2.5)
     assert span.attributes == {
         "processor": "sales", "checkpoint": 7, "records": 12, "addBatch_ms": 2000, "triggerExecution_ms": 2500
     }  # fmt: skip
-    assert checkpoint_of("sales", {"batchId": 7}) is None
+    assert checkpoint_span("sales", {"batchId": 7}) is None
 
 
 def test_a_start_without_a_collector_imports_nothing_of_opentelemetry() -> None:

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from falkirk.protocol import consistent_cuts as module
-from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, numbered
+from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, cut_numbered
 from falkirk.protocol.layout import Layout, cutter_name
 from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, cuts_of, decide, saved
+from falkirk.protocol.rollback import Points, cuts_of, decide_rollback, saved
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.metadata import Anywhere, Checkpoints, Metadata
 from tests.simulation.elements import Element, partition_of
@@ -104,7 +104,7 @@ def test_a_cut_is_consistent_and_a_rollback_restores_exactly_it(seed: int, steps
     for each in consistent_cuts(layout, points):
         assert consistent(layout, points, each.points)
         for failed in (frozenset[str](), frozenset(layout.stages)):
-            decision = decide(layout, points, failed=failed, outside={}, asked=each.asked)
+            decision = decide_rollback(layout, points, failed=failed, outside={}, asked=each.asked)
             assert decision.goes == each.asked
             assert set(decision.takes_back) == set(layout.stages), "everything later is computed anew"
 
@@ -122,7 +122,12 @@ def test_cuts_are_ordered_and_differ(seed: int, steps: int) -> None:
         assert any(content(older.points[n]) != content(newer.points[n]) for n in layout.stages)
     for each in found:
         assert each.at_s == max(by_when(points[n], p) for n, p in each.points.items()) or each.made_at_s is None
-        assert as_of(found, each.at_s) is numbered(found, each.number) is numbered(found, each.first_number) is each
+        assert (
+            as_of(found, each.at_s)
+            is cut_numbered(found, each.number)
+            is cut_numbered(found, each.first_number)
+            is each
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -154,9 +159,9 @@ def test_the_newest_cut_is_where_a_failure_of_everything_that_draws_resumes(seed
     everything = frozenset(layout.stages)
     if not found:
         return
-    resumes = decide(layout, points, failed=everything, outside={}).goes
+    resumes = decide_rollback(layout, points, failed=everything, outside={}).goes
     newest = {name: mine[-1].number for name, mine in points.items()}
-    assert found[0].asked == decide(layout, points, failed=everything, outside={}, asked=newest).goes
+    assert found[0].asked == decide_rollback(layout, points, failed=everything, outside={}, asked=newest).goes
     assert all(found[0].asked[name] <= resumes[name] for name in layout.stages)
     if not any(s.deterministic for s in layout.stages.values()):
         assert found[0].asked == resumes
@@ -214,9 +219,9 @@ def test_cuts_with_nothing_in_between_are_one() -> None:
     newest = consistent_cuts(layout, points)[0]
     assert (newest.number, newest.first_number, newest.made_at_s, newest.since_s) == (7, 5, 60.0, 40.0)
     found = consistent_cuts(layout, points)
-    assert numbered(found, 6) == as_of(found, 40.0) == as_of(found, 55.0) == newest
+    assert cut_numbered(found, 6) == as_of(found, 40.0) == as_of(found, 55.0) == newest
     assert as_of(found, 39.0) == found[1]
-    assert numbered(found, 3) is None
+    assert cut_numbered(found, 3) is None
 
 
 def test_they_end_where_a_region_has_no_older_point() -> None:

@@ -17,7 +17,7 @@ from falkirk.host.query import Query
 from falkirk.host.settings import RunSettings
 from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_batch import SupervisedBatch
-from falkirk.protocol.down import OWN, SHARED, Down, concerns_one, has_work
+from falkirk.protocol.down import APPLICATION_CONDITIONS, PROCESSOR_CONDITIONS, Down, concerns_one, has_work
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime.epochs.failures import may_have_lost_state
 from falkirk.runtime.status import RegionStatus
@@ -27,8 +27,10 @@ FAILED = SparkError("FUNCTION_FAILED", "a function failed on a row.", where="sho
 
 
 def test_each_condition_is_decided_on_once_and_documented() -> None:
-    assert not OWN.keys() & SHARED.keys()
-    assert OWN.keys() | SHARED.keys() <= set(re.findall(r"`([A-Z_]+)`", OPERATIONS.read_text()))
+    assert not PROCESSOR_CONDITIONS.keys() & APPLICATION_CONDITIONS.keys()
+    assert PROCESSOR_CONDITIONS.keys() | APPLICATION_CONDITIONS.keys() <= set(
+        re.findall(r"`([A-Z_]+)`", OPERATIONS.read_text())
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_batch_that_ended_is_stopped_and_told_with_its_line(error: Exception, 
             end=lambda: ended.append(name), epochs=SimpleNamespace(epochs=lambda: ()),
             jobs=SimpleNamespace(detail=""), health=lambda: SimpleNamespace(runs=failure is None),
         )  # fmt: skip
-        return SupervisedBatch(cast(Any, region), watch).look()
+        return SupervisedBatch(cast(Any, region), watch).poll()
 
     told = looked_at("totals", error)
     assert looked_at("runs", None) is None

@@ -85,7 +85,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
-    monkeypatch.setattr("falkirk.host.host.shape_of", lambda plan, topics: shape)
+    monkeypatch.setattr("falkirk.host.host.planned_shape", lambda plan, topics: shape)
     monkeypatch.setattr(RealHost, "_new_protocol", lambda self, shape: recovery)
     monkeypatch.setattr(RealHost, "_answer_rollback", lambda self, recover: False)
     monkeypatch.setattr(RealHost, "figures", lambda self: [])

@@ -2,7 +2,7 @@
 
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import decide
+from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
@@ -36,7 +36,7 @@ def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Point, ...]
 
 def test_prices_goes_back_with_offers_and_audit_stays() -> None:
     layout, points = example(deterministic=False)
-    decision = decide(layout, points, failed=frozenset({"offers"}), outside={})
+    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1, "prices": 0}
     assert decision.takes_back == ("offers", "prices")
     why = list(decision.solution.why("prices"))
@@ -46,15 +46,17 @@ def test_prices_goes_back_with_offers_and_audit_stays() -> None:
 
 def test_a_deterministic_one_moves_nobody_else() -> None:
     layout, points = example(deterministic=True)
-    decision = decide(layout, points, failed=frozenset({"offers"}), outside={})
+    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1}
     assert decision.takes_back == ()
 
 
 def test_what_is_outside_is_not_contradicted_unawares() -> None:
     layout, points = example(deterministic=False)
-    decision = decide(layout, points, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0})
+    decision = decide_rollback(
+        layout, points, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0}
+    )
     assert decision.contradicts == ("public prices",)
-    assert not decide(
+    assert not decide_rollback(
         layout, points, failed=frozenset(), outside={"prices": upto("prices", 60)}, asked={"prices": 0}
     ).contradicts

@@ -50,7 +50,7 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
     monkeypatch.setattr(module, "RequestSender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(module, "_POLL_S", 0.01)
     monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: RequestRegistry())
 
     async def run() -> None:
@@ -58,7 +58,7 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
         service = RequestService(lambda entry, value: bridges[0].send(entry, value))
         bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, WINDOW_S, service, asyncio.get_running_loop())
         bridges.append(bridge)
-        bridge.take(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
+        bridge.update(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
         bridge.start()
 
         async def ask(request_id: str) -> str:

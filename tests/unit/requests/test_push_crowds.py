@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientConnectionResetError, web
 
 import falkirk as fk
-from falkirk.home.credentials import publish
+from falkirk.home.credentials import publish_address
 from falkirk.home.folder import open_home
 from falkirk.host.gateway import Gateway, _connections_max
 from falkirk.kafka.connection import Connection
@@ -23,7 +23,7 @@ from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, 
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestRegistry, digest_of
-from falkirk.push.server import application, client_of
+from falkirk.push.server import client_of, web_application
 from falkirk.push.service import RequestService
 from tests.unit.requests.test_push_server import turn
 
@@ -161,7 +161,7 @@ def served(story: Callable[[int, list[Any]], Awaitable[None]], most: int) -> Non
 
     async def run() -> None:
         busy: set[object] = set()
-        runner = web.AppRunner(application({}, "secret", busy), access_log=None, logger=QuietLogger())
+        runner = web.AppRunner(web_application({}, "secret", busy), access_log=None, logger=QuietLogger())
         await runner.setup()
         assert runner.server is not None
         connections = Connections(runner.server, busy, most)
@@ -283,7 +283,7 @@ def test_a_former_port_that_another_process_has_is_told(home: Path) -> None:
         squatter.listen()
         port = squatter.getsockname()[1]
         made, said = gateway(home, "127.0.0.1:0")
-        publish(home, "127.0.0.1", port)
+        publish_address(home, "127.0.0.1", port)
         with made:
             assert [line for line in said if f"port {port} of the former run is in use" in line]
             assert json.loads((home / "http.json").read_text())["port"] != port

@@ -42,7 +42,7 @@ def encoded(**columns: Any) -> bytes:
 
 
 def test_an_object_is_sent_in_the_order_of_the_columns_without_nulls() -> None:
-    value = fits.parse(
+    value = fits.parse_body(
         b'{"tags": ["x"], "tiny": -128, "flag": null, "id": "a", "counts": {"k": null}, "inner": {"n": 1}}'
     )
     assert fits.encode(value, SCHEMA) == b'{"id":"a","tiny":-128,"tags":["x"],"inner":{"n":1},"counts":{"k":null}}'
@@ -81,13 +81,13 @@ def test_what_does_not_fit_is_named(columns: dict[str, Any]) -> None:
 )
 def test_what_is_no_object_of_json_is_refused(body: bytes) -> None:
     with pytest.raises(RequestError) as refused:
-        fits.parse(body)
+        fits.parse_body(body)
     assert refused.value.condition == "BODY_INVALID"
 
 
 def test_types_that_cant_be_checked_are_found_wherever_they_are() -> None:
-    assert fits.unsuitable(SCHEMA) is None
+    assert fits.unchecked_type(SCHEMA) is None
     decimal = DecimalType(10, 2)
     for kind in (decimal, ArrayType(decimal), MapType(StringType(), decimal), StructType([StructField("d", decimal)])):
-        assert fits.unsuitable(StructType([StructField("x", kind)])) == decimal
-    assert fits.unsuitable(MapType(LongType(), LongType())) == LongType()
+        assert fits.unchecked_type(StructType([StructField("x", kind)])) == decimal
+    assert fits.unchecked_type(MapType(LongType(), LongType())) == LongType()

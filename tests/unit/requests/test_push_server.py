@@ -15,7 +15,7 @@ from falkirk.push import service as services
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import passing_error
 from falkirk.push.registry import RequestEntry, RequestRegistry, read_back
-from falkirk.push.server import BODY_BYTES_MAX, Counter, application
+from falkirk.push.server import BODY_BYTES_MAX, Counter, web_application
 from falkirk.push.service import AWAY_S, RequestService
 
 TOKEN = "secret"
@@ -66,7 +66,7 @@ def served(story: Callable[[Client], Awaitable[None]], http: fk.Http = HTTP) -> 
 
     async def run() -> None:
         log = Log()
-        app = application({"/queries": Counter(http=http, service=log.service, schema=SCHEMA)}, TOKEN)
+        app = web_application({"/queries": Counter(http=http, service=log.service, schema=SCHEMA)}, TOKEN)
         async with TestClient(TestServer(app)) as client:
             async with asyncio.timeout(30):
                 await story(Client(client, log))
@@ -281,7 +281,9 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
 
 def test_until_the_application_is_planned_clients_are_told_that_it_starts() -> None:
     async def run() -> None:
-        app = application({"/queries": Counter(http=HTTP, service=RequestService(lambda entry, value: None))}, TOKEN)
+        app = web_application(
+            {"/queries": Counter(http=HTTP, service=RequestService(lambda entry, value: None))}, TOKEN
+        )
         async with TestClient(TestServer(app)) as client:
             response = await client.post("/queries", json={"id": "a"}, headers={"Authorization": f"Bearer {TOKEN}"})
             assert await refusal(response) == (503, "NOT_READY")

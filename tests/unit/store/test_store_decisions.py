@@ -1,4 +1,4 @@
-"""Decisions, checkpoints, recoveries, watermarks, releases and requests in the store, on both databases."""
+"""Decisions, checkpoints, recoveries, releases and requests in the store, on both databases."""
 
 import itertools
 from collections.abc import Iterator
@@ -11,14 +11,13 @@ from falkirk.store import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
-    LowWatermark,
     Recovery,
     Release,
     Request,
     Store,
     VoidedRange,
 )
-from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.ids import LogId, Offset, PointNumber
 from tests.stores import Place, void_range
 
 
@@ -105,7 +104,7 @@ def test_what_is_no_json_is_not_written(store: Store, content: object) -> None:
     assert store.decisions("epoch", "w") == ()
 
 
-# -- checkpoints and watermarks ----------------------------------------------------------------------------------------
+# -- checkpoints -------------------------------------------------------------------------------------------------------
 
 
 def test_checkpoints_come_oldest_first_from_any_on_and_are_recorded_once(store: Store) -> None:
@@ -171,15 +170,12 @@ def test_more_may_become_known_of_a_checkpoint(store: Store) -> None:
     assert [(c.point, c.made_at_s, c.metadata) for c in store.checkpoints("rank")] == [(3, 1.5, {"state": "3-s"})]
 
 
-def test_a_watermark_replaces_the_last(store: Store) -> None:
-    assert store.watermarks() == ()
-    store.set_watermark("b", "retained", {"epoch": 3})
-    store.set_watermark("a", "retained", [1])
-    store.set_watermark("b", "retained", {"epoch": 4})
-    assert store.watermarks() == (
-        LowWatermark(processor="a", kind="retained", frontier=[1], at_s=2.5),
-        LowWatermark(processor="b", kind="retained", frontier={"epoch": 4}, at_s=3.5),
-    )
+def test_the_oldest_retained_checkpoint_replaces_the_last(store: Store) -> None:
+    assert store.retained_from("a") is store.retained_from("b") is None
+    store.retain_from("b", PointNumber(3))
+    store.retain_from("a", PointNumber(-1))
+    store.retain_from("b", PointNumber(4))
+    assert (store.retained_from("a"), store.retained_from("b")) == (-1, 4)
 
 
 # -- recoveries --------------------------------------------------------------------------------------------------------
@@ -276,7 +272,7 @@ def test_a_release_only_moves_forward(store: Store) -> None:
     assert caught.value.condition == "RELEASE_BACKWARDS"
     assert (caught.value.parameters["known"], caught.value.parameters["asked"]) == (9, 8)
     assert store.releases("answers") == tuple(
-        Release(sink="answers", topic="held", partition=p, released_exclusive=o) for p, o in ((0, 9), (2, 1), (10, 1))
+        Release(topic="held", partition=p, released_exclusive=o) for p, o in ((0, 9), (2, 1), (10, 1))
     )
 
 
@@ -298,9 +294,7 @@ def test_requests_are_taken_in_order_and_answered(store: Store, place: Place) ->
     assert store.take_request("stop") is None
     command = place.open()  # another process: the command that sent the request
     first = store.take_request("rollback")
-    assert first == Request(
-        request=1, kind="rollback", arguments={"to": "weights@119"}, made_at_s=1.5, state="taken", answer=None
-    )
+    assert first == Request(request=1, kind="rollback", arguments={"to": "weights@119"}, state="taken", answer=None)
     assert command.request(1) == first
     store.answer_request(1, {"undone": ["rank"]})
     store.answer_request(1, {"undone": ["rank"]})

@@ -35,7 +35,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "add_checkpoint": lambda s: s.add_checkpoint("rank", 9, {}),
     "replace_checkpoint": lambda s: s.replace_checkpoint("rank", 1, {"n": 1}, {"n": 2}),
     "forget_epochs": lambda s: s.forget_epochs("epoch", "words", 9),
-    "set_watermark": lambda s: s.set_watermark("rank", "retained", 9),
+    "retain_from": lambda s: s.retain_from("rank", 9),
     "open_recovery": lambda s: s.open_recovery("former", {}),
     "advance_recovery": lambda s: s.advance_recovery(1, "done"),
     "take_request": lambda s: s.take_request("rollback"),

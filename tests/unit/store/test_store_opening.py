@@ -13,7 +13,8 @@ import sqlalchemy as sql
 
 import falkirk.store
 from falkirk.errors import StoreError
-from falkirk.store import SCHEMA_VERSION, Store, VoidedRange
+from falkirk.store import SCHEMA_VERSION, Request, Store, VoidedRange
+from falkirk.store.migrate import MIGRATIONS
 from falkirk.store.tables import metadata
 from tests.store_crash import GONE, count_steps
 from tests.stores import RECORD, Place, contents, fill, read
@@ -71,6 +72,21 @@ def test_version_1_is_migrated_with_all_its_rows(place: Place) -> None:
     assert len(store.checkpoints("rank")) == 2
     store.close()
     assert place.execute("SELECT value FROM meta WHERE name = 'schema'") == [(str(SCHEMA_VERSION),)]
+
+
+def test_version_2_keeps_what_is_retained_and_its_requests(place: Place) -> None:
+    place.make_version_1()
+    place.execute(";".join(MIGRATIONS[1]))
+    place.execute("INSERT INTO watermarks VALUES ('counts', 'retained', '9000000000', 1.5)")
+    place.execute(
+        "INSERT INTO requests VALUES (1, 'stop', '{\"now\": true}', 1.5, 'done', '\"yes\"'),"
+        " (2, 'stop', '{}', 2.5, 'open', NULL)"
+    )
+    store = place.open()
+    assert (store.retained_from("counts"), store.retained_from("rank")) == (9_000_000_000, None)
+    assert store.request(1) == Request(request=1, kind="stop", arguments={"now": True}, state="done", answer="yes")
+    assert store.take_request("stop") == Request(request=2, kind="stop", arguments={}, state="taken", answer=None)
+    store.close()
 
 
 def test_a_new_store_and_a_migrated_one_have_the_tables_that_the_methods_use(place: Place) -> None:
