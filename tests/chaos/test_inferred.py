@@ -96,7 +96,7 @@ class Run:
         records = self.records(name)
         if len(self._parsed.get(name, ())) != len(records):
             self._parsed[name] = [json.loads(record.value) for record in records]
-        return self._parsed[name]
+        return self._parsed.get(name, [])
 
     def count(self, name: str) -> int:
         return sum(self.topics.end_positions(f"{name}-{self._tag}").values())

@@ -34,7 +34,7 @@ def compile_java(sources, classes, *, class_path):
         sys.stdin.readline()
     pretend(sources, classes, class_path=class_path)
 
-module.compile_java, module.class_path = compile_java, lambda: ()
+module.compile_java, module.compile_class_path = compile_java, lambda: ()
 print(module.module_jar(), flush=True)
 """
 
@@ -44,7 +44,7 @@ import os, signal, sys
 from falkirk.local import module
 from tests.unit.java.test_module import pretend
 
-module.compile_java, module.class_path = pretend, lambda: ()
+module.compile_java, module.compile_class_path = pretend, lambda: ()
 damaged = sys.argv[1] == "damaged"
 CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "shutil.rmtree", "fcntl.flock"}
 
@@ -68,8 +68,8 @@ while True:
         module.module_jar()
         os._exit(0)
     _, status = os.waitpid(child, 0)
-    place = module.entry()
-    assert damaged or not place.exists() or module.find().ok, f"a torn entry after {killed} steps"
+    place = module.module_entry()
+    assert damaged or not place.exists() or module.find_jar().ok, f"a torn entry after {killed} steps"
     assert module.is_sound(module.module_jar().parent)
     if damaged and list(place.parent.glob(".filling-*")):  # killed before its last step: the next one removes it
         module.shutil.rmtree(place)

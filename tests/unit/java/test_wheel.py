@@ -17,7 +17,7 @@ FIND = """
 import falkirk
 from falkirk.local import module
 
-found = module.find()
+found = module.find_jar()
 print(falkirk.__file__, found.origin, found.ok, module.module_jar(), module.sources(), sep="\\n")
 """
 

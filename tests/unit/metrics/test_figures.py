@@ -145,7 +145,7 @@ def test_a_batch() -> None:
     for _ in range(2):  # each counts once
         figures.update([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
-    assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["behind"]) == (4, 1.0, 1)
+    assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["backlog"]) == (4, 1.0, 1)
     assert found["outputs"]["ranks"]["held"] == 10
     assert found["outputs"]["ranks"]["held_age_s"] > 1e6
     assert found["sources"] == {"orders": {"records": 250, "lag": 30}}
