@@ -74,13 +74,17 @@ def exporting(application: str) -> "Iterator[Tracer]":
     if not _names_a_service():
         resource = resource.merge(Resource({"service.name": application}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # its own shutdown may take half a minute
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    exporter = OTLPSpanExporter()
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         yield provider.get_tracer("falkirk", version("falkirk"))
     finally:
         closing = threading.Thread(target=provider.shutdown, name="falkirk-spans", daemon=True)
         closing.start()
         closing.join(_CLOSE_S)
+        if closing.is_alive():
+            # Otherwise its thread would send the spans again until OTEL_EXPORTER_OTLP_TIMEOUT.
+            exporter.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _names_a_service() -> bool:

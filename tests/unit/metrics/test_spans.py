@@ -23,6 +23,7 @@ from falkirk.host.spans import ENDPOINTS, Spans, exported, exporting, is_recorde
 from falkirk.system.terminal import Terminal
 from falkirk.system.traced import Recorder, step
 from tests.collector import Collector, attributes, collecting
+from tests.support import wait_until
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
 
 VARIABLES = (
@@ -212,8 +213,13 @@ def test_no_collector_delays_statuses_or_the_end(kind: str, monkeypatch: pytest.
         ended_s = time.monotonic() - began_s - taken_s
     assert taken_s < 5.0
     assert ended_s < 3.0
-    left = [t for t in threading.enumerate() if t.name in ("falkirk-spans", "OtelBatchSpanRecordProcessor")]
-    assert all(thread.daemon for thread in left), "the process could not end"
+    assert all(thread.daemon for thread in senders()), "the process could not end"
+    wait_until(lambda: not senders(), 3, lambda: f"the end of {senders()}")
+
+
+def senders() -> list[threading.Thread]:
+    """Return the threads that send spans, or wait before they send them again."""
+    return [t for t in threading.enumerate() if t.name in ("falkirk-spans", "OtelBatchSpanRecordProcessor")]
 
 
 def test_nothing_is_sent_unless_the_environment_names_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
