@@ -312,14 +312,14 @@ def _deleted_at(run: Run, name: str, module: object, function: str) -> Iterator[
 def test_results_that_are_deleted_while_spark_reads_them_leave_the_rest_checked(run: Run) -> None:
     """Before, nothing of the output was checked: Spark's error ended the command."""
     run.verdict("drawn")
-    with _deleted_at(run, "drawn", judge_batches, "rows_of"):
+    with _deleted_at(run, "drawn", judge_batches, "epoch_rows"):
         verdict = run.verdict("drawn")
     assert verdict.compared.faults == []
     assert {j.epochs: j.how for j in verdict.judged} == {(0,): "counted", (1,): "compared with the log"}
 
     (weights,) = run.judge.logs
     run.judge.judge_log(weights)
-    with _deleted_at(run, "weights", judge_places, "rows_of"):
+    with _deleted_at(run, "weights", judge_places, "epoch_rows"):
         verdict = run.judge.judge_log(weights)
     assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict
     assert [j.epochs for j in verdict.judged] == [(1,)]
