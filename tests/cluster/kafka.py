@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import psutil
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from falkirk.local import archive
 from falkirk.local import broker as local_broker
 from falkirk.local.jars import broker_jars
 from falkirk.local.java import find_java
@@ -72,11 +74,8 @@ class KafkaCluster:
         return f"127.0.0.1:{self._clients[node]}"
 
     def __enter__(self) -> "KafkaCluster":
-        cluster = "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         try:
-            for node in NODES:
-                made = self._java(node, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", self._write(node))
-                assert made.wait(_UP_S) == 0, self.log()
+            self._format()
             for node in NODES:
                 self.start(node)
             self.await_whole()
@@ -184,6 +183,21 @@ class KafkaCluster:
 
     # -- files and processes ------------------------------------------------------------------------------------------
 
+    def _format(self) -> None:
+        """Make the data folders: Kafka makes the first one, and the others are copies with ids of their own."""
+        first, *others = NODES
+        made = self._java(first, "kafka.tools.StorageTool", "format", "-t", _id(), "-c", self._write(first))
+        assert made.wait(_UP_S) == 0, self.log()
+        for node in others:
+            self._write(node)
+            data = self._folder / str(node) / "data"
+            shutil.copytree(self._folder / str(first) / "data", data)
+            own = {"node.id": str(node), "directory.id": _id()}
+            lines = (data / "meta.properties").read_text().splitlines()
+            changed = [f"{key}={own[key]}" if (key := line.partition("=")[0]) in own else line for line in lines]
+            assert {line.partition("=")[0] for line in lines} >= own.keys(), lines
+            (data / "meta.properties").write_text("\n".join(changed) + "\n")
+
     def _properties(self, node: int) -> str:
         return str(self._folder / str(node) / "server.properties")
 
@@ -202,10 +216,11 @@ class KafkaCluster:
 
     def _java(self, node: int, *command: str) -> "subprocess.Popen[bytes]":
         logging = Path(local_broker.__file__).parent / "broker-log4j2.properties"
-        classpath = os.pathsep.join(map(str, broker_jars()))
+        classpath, java = os.pathsep.join(map(str, broker_jars())), find_java()
+        options = (*_JVM, *archive.options("broker", java), f"-Dlog4j2.configurationFile=file:{logging}")
         with open(self._folder / str(node) / "broker.log", "ab") as log:
             return subprocess.Popen(
-                [find_java().command, *_JVM, f"-Dlog4j2.configurationFile=file:{logging}", "-cp", classpath, *command],
+                [java.command, *options, "-cp", classpath, *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, preexec_fn=_end_with_parent,
             )  # fmt: skip
 
@@ -213,6 +228,11 @@ class KafkaCluster:
 def _end_with_parent() -> None:
     """Let the kernel kill this process when the test process dies, even by SIGKILL: PR_SET_PDEATHSIG of prctl(2)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _id() -> str:
+    """Return a new id in Kafka's form. It never starts with a dash."""
+    return "F" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
 
 
 def _free_ports(count: int) -> list[int]:

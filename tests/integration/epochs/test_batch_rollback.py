@@ -2,15 +2,20 @@
 right in the end. A unit that need not roll back keeps its state, and its results are neither repeated nor doubled."""
 
 import json
+import re
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee
+from falkirk.cli import main
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
@@ -28,6 +33,11 @@ from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+#: Commands that could not be answered, because the application rolled back or published results meanwhile. The results
+#: that a forced rollback makes invalid are faults.
+MEANWHILE = {"verify ROWS_CHANGED", "verify NOT_CHECKABLE", "verify faults"}
 
 
 class Search:
@@ -158,19 +168,63 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         assert all(walked[point] == found for point, found in still.items()), "a step was drawn again"
 
 
-def test_a_live_region_beside_batches_that_go_back_goes_on(
-    spark: "SparkSession", broker: Broker, home: Path, tag: str
-) -> None:
-    search = Search(broker, home, tag)
-    clicks, counts = search.wire.topic("clicks"), search.wire.topic("counts")
-    app = application(tag, home, search.database)
-    app.source("clicks", fk.Kafka(clicks, schema="word STRING NOT NULL, n INT", key="word"))
+@cache
+def beside_live(tag: str, home: Path, database: str) -> fk.App:
+    """Return the search engine, and a live region that has nothing to do with it."""
+    app = application(tag, home, database)
+    app.source("clicks", fk.Kafka(f"clicks-{tag}", schema="word STRING NOT NULL, n INT", key="word"))
 
     @app.stream(fk.Lazy("2 seconds"))
     def counted(clicks: fk.Stream) -> fk.Stream:
         return clicks.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
-    app.sink("counted", counted, fk.Kafka(counts, key="word"))
+    app.sink("counted", counted, fk.Kafka(f"counts-{tag}", key="word"))
+    return app
+
+
+class Looks:
+    """The commands that look at an application, called as a user does while it runs."""
+
+    def __init__(self, search: Search, home: Path, folder: Path) -> None:
+        file, tag = folder / "shop.py", search.wire.tag
+        arguments = f"{tag!r}, Path({str(home)!r}), {search.database!r}"
+        file.write_text(
+            f"from pathlib import Path\nfrom {__name__} import beside_live\n\napp = beside_live({arguments})\n"
+        )
+        self._of_home, self._of_broker = ["--home", str(home)], ["--kafka", search.wire.bootstrap]
+        self._commands = [
+            ["history", str(file)],
+            ["history", str(file), "--unit", "weights"],
+            ["peek", str(file), search.weights],
+            ["why", str(file), f"{search.weights}/0@0"],
+            ["state", str(file), "totals"],
+            ["state", str(file), "counted"],
+            ["verify", "outputs", str(file), "--sink", "weights", "--sink", "totals"],
+            ["gc", str(file)],
+        ]
+        #: How often each command has ended in which way: without an error, or with the condition.
+        self.found: Counter[str] = Counter()
+
+    def look(self) -> None:
+        """Call each command once."""
+        for command in self._commands:
+            options = [*self._of_home, *([] if command[0] == "state" else self._of_broker)]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("pyspark.sql.SparkSession.stop", lambda session: None)  # the application uses it, too
+                done = CliRunner().invoke(main, [*command, *options])
+            assert done.exception is None or isinstance(done.exception, SystemExit), (command, done.exception)
+            told = re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", done.output) or ["faults"]
+            self.found.update(f"{command[0]} {condition}" for condition in (told if done.exit_code else ["fine"]))
+
+
+def test_a_live_region_beside_batches_that_go_back_goes_on(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str, tmp_path: Path
+) -> None:
+    """Commands look at it while it collects and rolls back. They never fail for a file or a record that is deleted
+    meanwhile."""
+    search = Search(broker, home, tag)
+    clicks, counts = search.wire.topic("clicks"), search.wire.topic("counts")
+    app, looks = beside_live(tag, home, search.database), Looks(search, home, tmp_path)
     query = run_here(app, Connection.of(broker.bootstrap))
     store = query._home.store
 
@@ -189,7 +243,14 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
             with pytest.raises(HomeError) as refused:
                 ask_for_rollback(store, asked, force=False, timeout_s=60)
             assert refused.value.condition == "REQUEST_REFUSED"
-            goes = ask_for_rollback(store, asked, force=True, timeout_s=60)
+            with ThreadPoolExecutor(1) as asking:
+                answer = asking.submit(ask_for_rollback, store, asked, force=True, timeout_s=60)
+                looks.look()
+                while not answer.done():
+                    looks.look()
+            print(f"commands beside the rollback: {dict(looks.found)}")
+            assert {found for found in looks.found if not found.endswith(" fine")} <= MEANWHILE
+            goes = answer.result()
             assert goes.keys() == {"weights", "totals", "answers"}
             last, there = live().last_commit, search.wire.count(counts)
             search.work(query, 1, void=1)
