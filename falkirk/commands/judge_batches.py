@@ -1,10 +1,9 @@
 """Judges the outputs of batches: compares the epochs that the home has recorded, computed again, with each place."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -18,7 +17,7 @@ from falkirk.check import (
     compare_rows,
 )
 from falkirk.commands.judge_places import LogPlace, OutputPlace, due_rows, epoch_rows, output_place, refused_rows
-from falkirk.commands.recomputed import Recomputation, RecomputedBatch
+from falkirk.commands.recomputed import Recomputation, RecomputedBatch, read_kept
 from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
 from falkirk.declare.parts import Output
@@ -38,7 +37,8 @@ from falkirk.theory.ids import EpochNumber
 _AGAIN, _LOGGED, _COUNTED = "computed again", "compared with the log", "counted"
 #: How each epoch can be judged.
 How = Mapping[EpochNumber, str]
-Read = TypeVar("Read")
+#: The errors of a read whose results are deleted meanwhile.
+_READ_ERRORS = (HomeError, *SPARK_ERRORS)
 
 
 class BatchJudge:
@@ -78,9 +78,10 @@ class BatchJudge:
             reason = f"epoch {open_[0]} was interrupted while it was published. Start the application, and let it end"
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
         refused = refused_rows(self._context.connection, batch, sink.to)
-        how, rows = _read_kept(
+        how, rows = read_kept(
             lambda: self._how(found),
             lambda how: self._rows(found, place, [n for n, text in how.items() if text != _COUNTED]),
+            _READ_ERRORS,
         )
         due = [
             _due(e, rows[e.number], waits=e.number >= before[0], refused=refused[e.number]) for e in found.epochs
@@ -117,7 +118,7 @@ class BatchJudge:
             end = EpochNumber(max(how, default=-1) + 1)
             return EpochsVerdict(place=place.name, judged=tuple(_judged(found, how, end)), compared=compared)
 
-        return _read_kept(how_kept, verdict)[1]
+        return read_kept(how_kept, verdict, _READ_ERRORS)[1]
 
     def _recomputed(self, batch: Batch) -> RecomputedBatch:
         """Return a batch, computed again after all batches that it reads."""
@@ -161,21 +162,6 @@ class BatchJudge:
             return None
         is_sum = known.first == 0 and known.below == found.log.known_from
         return Forgotten(below=found.log.known_from, rows=known.rows if is_sum else None)
-
-
-def _read_kept(kept: Callable[[], How], read: Callable[[How], Read]) -> tuple[How, Read]:
-    """Return how epochs can be judged, and what `read` returns for them.
-
-    The running application may delete results while Spark reads them. Then `read` is called again, for the rest.
-    """
-    how = kept()
-    while True:
-        try:
-            return how, read(how)
-        except (HomeError, *SPARK_ERRORS):
-            before, how = how, kept()
-            if how == before:
-                raise
 
 
 def _due(epoch: Epoch, rows: list[Values] | None, *, waits: bool = False, refused: int = 0) -> Due:

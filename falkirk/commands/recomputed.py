@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copy2, copytree
+from typing import TypeVar
 
 from falkirk.check import is_compacted
 from falkirk.errors import HomeError, LogError, is_away
@@ -26,6 +27,9 @@ from falkirk.store import ForgottenEpochs
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId
+
+Kept = TypeVar("Kept")
+Read = TypeVar("Read")
 
 
 def _copy_if_there(source: str, target: str) -> None:
@@ -120,6 +124,24 @@ class Recomputation:
         return self._compacted[topic]
 
 
+def read_kept(
+    kept: Callable[[], Kept], read: Callable[[Kept], Read], errors: tuple[type[BaseException], ...]
+) -> tuple[Kept, Read]:
+    """Return what the home keeps, and what `read` returns for it.
+
+    The running application may delete results while Spark reads them, which ends in one of `errors`. Then `read` is
+    called again, for the rest.
+    """
+    there = kept()
+    while True:
+        try:
+            return there, read(there)
+        except errors:
+            before, there = there, kept()
+            if there == before:
+                raise
+
+
 class _Run:
     """Computes the epochs of one batch, one after the other."""
 
@@ -143,13 +165,7 @@ class _Run:
 
     def _compute_kept(self, epoch: Epoch) -> DataPath:
         """Compute an epoch; again, if the application has deleted results of other batches while Spark read them."""
-        while True:
-            there = self._there(epoch)
-            try:
-                return self._compute(epoch)
-            except SPARK_ERRORS:
-                if self._there(epoch) == there:
-                    raise
+        return read_kept(lambda: self._there(epoch), lambda _: self._compute(epoch), SPARK_ERRORS)[1]
 
     def _there(self, epoch: Epoch) -> tuple[tuple[LogId, EpochNumber], ...]:
         """Return the epochs of other batches that an epoch reads, and whose results the home still has."""

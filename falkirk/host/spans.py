@@ -2,7 +2,7 @@
 
 A host records spans and publishes them in its status (`falkirk/system/traced.py`), and the coordinator sends them. It
 outlives Spark, so it sends the spans of a host that has died, and knows how long its processors were away. A collector
-never delays a host or Spark, and the end of an application only for `CLOSE_S`.
+never delays a host or Spark, and the end of an application only for `_CLOSE_S`.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def is_recorded() -> bool:
 
 @contextlib.contextmanager
 def exporting(application: str) -> "Iterator[Tracer]":
-    """Send spans to the collector that the environment names; at the end, send those that are left, within `CLOSE_S`.
+    """Send spans to the collector that the environment names; at the end, send those that are left, within `_CLOSE_S`.
 
     Raises: ImportError: `EXTRA` is not installed. ValueError: OpenTelemetry does not accept its variables.
     """

@@ -1,7 +1,7 @@
 """Takes transactional ids: from then on the broker refuses every other producer that uses them.
 
-The broker aborts an open transaction of such a producer before `take` returns. So no record of it becomes visible to
-readers of committed records afterwards.
+The broker aborts an open transaction of such a producer before `take_ids` returns. So no record of it becomes visible
+to readers of committed records afterwards.
 """
 
 import time

@@ -30,7 +30,7 @@ def plain_text(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return text on one line, cleaned as by `plain`: line ends and tabs become `\\n` and `\\t`."""
+    """Return text on one line, cleaned as by `plain_text`: line ends and tabs become `\\n` and `\\t`."""
     return plain_text(text).replace("\n", "\\n").replace("\t", "\\t")
 
 

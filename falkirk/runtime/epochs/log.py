@@ -340,7 +340,7 @@ class EpochLog:
 
         Raises: StoreError: `HOME_TAKEN_OVER`: another owner may be writing some of them.
         """
-        there = [path.name for path in self.folder.children()]
+        there = [path.name for path in self.folder.children()]  # before the epochs: one may be completed meanwhile
         self._store.require_charge()  # when these were listed, no other owner had begun a folder
         self._drop_unused(there)
 
@@ -353,9 +353,8 @@ class EpochLog:
         self._drop_unused(folders)
 
     def _drop_unused(self, folders: Iterable[str]) -> None:
-        there = list(folders)  # before the epochs: another owner may complete one meanwhile
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
-        for folder in there:
+        for folder in folders:
             if folder not in known:
                 self.drop(folder)
 
