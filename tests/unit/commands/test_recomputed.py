@@ -10,8 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from falkirk.commands import recomputed
-from falkirk.commands.judge_batches import _read_kept
-from falkirk.commands.recomputed import _Log, _Run
+from falkirk.commands.recomputed import _Log, _Run, read_kept
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
@@ -119,7 +118,7 @@ class Reader:
 
 def test_what_is_left_is_read_again_when_results_are_deleted_meanwhile() -> None:
     reader = Reader([0, 1, 2], deleted=[1, 0])
-    how, read = _read_kept(reader.how, reader.read)
+    how, read = read_kept(reader.how, reader.read, (AnalysisException,))
     assert (sorted(how), read, reader.tries) == ([2], [2], 3)
 
 
@@ -128,7 +127,7 @@ def test_an_error_without_a_deletion_is_raised() -> None:
         raise AnalysisException("no such column")
 
     with pytest.raises(AnalysisException, match="no such column"):
-        _read_kept(Reader([0], deleted=[]).how, fail)
+        read_kept(Reader([0], deleted=[]).how, fail, (AnalysisException,))
 
 
 @pytest.mark.parametrize("is_deleted", [True, False])
