@@ -1,8 +1,13 @@
-"""Row worker: a process that calls a user's function for each row of a live region, over a Unix socket.
+"""Row workers: processes that call a user's function for each row of a live region, over a Unix socket.
 
-The Java module starts it and speaks to it (PythonWorker.java). A message is its size in four bytes, and then its bytes.
-The first one is a pickled function that answers requests. Answers have the order of the requests. They leave as soon as
-no request waits, so a single row does not wait for others, and many rows share the calls of the operating system.
+The Java module starts a fork server, which is this module as a program (ForkServer.java), and asks it for a worker
+by a line with the address of a socket. The server has imported all that workers need, so a fork takes milliseconds.
+Workers do not outlive their server, and the server ends when its stdin does.
+
+A message is its size in four bytes, and then its bytes (PythonWorker.java). The server sends the worker's process id.
+Then the worker gets a pickled function that answers requests. Answers have the order of the requests. They leave as
+soon as no request waits, so a single row does not wait for others, and many rows share the calls of the operating
+system.
 
 Before an answer, a byte says what it is: ANSWER; REFUSAL: the function must not be called again, and the text says why;
 LAST_ANSWER: the process has grown and ends, so the next request needs another one.
@@ -18,7 +23,9 @@ import struct
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from pyspark import cloudpickle
 
@@ -26,7 +33,7 @@ from falkirk.frames.row_calls import RefusedRow
 from falkirk.frames.user_function import traceback_text
 
 ANSWER, REFUSAL, LAST_ANSWER = b"\0", b"\1", b"\2"
-_SIZE = struct.Struct(">i")
+_SIZE, _PID = struct.Struct(">i"), struct.Struct(">q")
 #: The size of a read, and of the answers that wait while requests do.
 _READ_BYTES, _WAITING_BYTES = 1 << 16, 1 << 16
 #: After each so many answers, the process compares its memory with that after the first so many.
@@ -120,24 +127,56 @@ def has_grown(answers: int) -> bool:
     return now - _first_bytes > GROWN_BYTES_MAX
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent has died. A function that never returns would outlive it otherwise."""
-    while os.getppid() == parent:
+def _end_with(server: int) -> None:
+    """End this process when the fork server has died. A function that never returns would outlive it otherwise."""
+    while os.getppid() == server:
         time.sleep(_PARENT_S)
     os._exit(1)
 
 
-def main(address: str) -> None:
-    """Serve the JVM that listens at an address."""
+def _work(connection: socket.socket, server: int, serve: Callable[[socket.socket], None]) -> NoReturn:
+    """Serve the JVM at the other end, in a process that was just forked, and end it."""
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a function that reads stdin must not get addresses
+        threading.Thread(target=_end_with, args=(server,), daemon=True).start()
+        if (numpy_random := sys.modules.get("numpy.random")) is not None:
+            numpy_random.seed()  # else all workers would draw the same numbers; `random` does this by itself
+        with contextlib.suppress(ConnectionError):
+            serve(connection)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _reap(*_: object) -> None:
+    """Read the exit codes of dead workers: without this, the JVM takes them for living processes."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+
+
+def main(serve: Callable[[socket.socket], None] = serve) -> None:
+    """Run a fork server: fork a worker for each address on stdin. Args: serve: serves the JVM at a connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the JVM decides when it ends
-    os.dup2(2, 1)  # the output of the function goes to the log
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(ConnectionError):
-        connection.connect(address)
-        serve(connection)
+    signal.signal(signal.SIGCHLD, _reap)
+    os.dup2(2, 1)  # the output of functions goes to the log, line by line
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    gc.collect()
+    gc.freeze()  # else a collection in a worker would copy the pages that it shares with the server
+    server = os.getpid()
+    with open(0, "rb", buffering=0, closefd=False) as addresses:  # a worker must not have read the next one
+        for line in addresses:
+            with socket.socket(socket.AF_UNIX) as connection, contextlib.suppress(OSError):
+                connection.connect(line.removesuffix(b"\n"))  # refused: the JVM waits no longer
+                worker = os.fork()
+                if worker == 0:
+                    _work(connection, server, serve)
+                _send(connection, bytearray(), ANSWER, _PID.pack(worker))
 
 
 if __name__ == "__main__":
-    from falkirk.frames import row_worker  # so that its classes have one module, however they are pickled
+    from falkirk.frames import row_worker, udf_worker  # noqa: F401  # classes have one module, however they are pickled
 
-    row_worker.main(sys.argv[1])
+    row_worker.main()

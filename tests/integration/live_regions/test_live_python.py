@@ -34,7 +34,8 @@ def record(number: int) -> dict[str, Any]:
 
 def workers(but: Collection[psutil.Process] = ()) -> list[psutil.Process]:
     """Return the Python processes that answer live regions. Args: but: those that other tests have left."""
-    return [each for each in children_with("row_worker") if each not in but]
+    found = children_with("row_worker")
+    return [each for each in found if each.parent() in found and each not in but]  # the others fork them
 
 
 def mapped(events: fk.Stream) -> fk.Stream:

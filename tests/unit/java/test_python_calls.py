@@ -6,9 +6,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,52 +21,9 @@ from tests.support import wait_until
 from tests.unit.java.conftest import Command
 
 WORKER = (sys.executable, "-m", "falkirk.frames.row_worker")
-#: A process with this protocol that does what a request says: always if it ends with "!", else once, for which it makes
-#: files whose names begin with its first argument.
-ODD = """
-import os, signal, socket, struct, sys
-file, address = sys.argv[1:]
-connection = socket.socket(socket.AF_UNIX)
-connection.connect(address)
-def take(size):
-    taken = b""
-    while len(taken) < size:
-        taken += connection.recv(size - len(taken)) or sys.exit()
-    return taken
-def first_time(what):
-    try:
-        return bool(os.open(file + what, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-def send(answer):
-    connection.sendall(struct.pack(">i", len(answer)) + answer)
-if b"slow" in take(*struct.unpack(">i", take(4))) and first_time("slow"):
-    signal.pause()
-send(b"\\0")
-while True:
-    request = take(*struct.unpack(">i", take(4)))
-    what = request if request.endswith(b"!") or first_time(request.decode()) else b""
-    if what.startswith(b"torn"):
-        connection.sendall(struct.pack(">i", 100) + b"\\0 half of it")
-        sys.exit()
-    if what.startswith(b"size"):
-        connection.sendall(struct.pack(">i", -5))
-    elif what.startswith(b"kind"):
-        send(b"\\7" + request)
-    elif what.startswith(b"late"):
-        signal.pause()
-    elif what.startswith(b"last"):
-        send(b"\\2" + request)
-    elif what.startswith(b"pair"):  # one of two that were sent together
-        other = take(*struct.unpack(">i", take(4)))
-        send(b"\\0" + request)
-        send(b"\\0" + other)
-    elif what.startswith(b"slowly"):
-        for byte in struct.pack(">i", len(request) + 1) + b"\\0" + request:
-            connection.sendall(bytes([byte]))
-    else:
-        send(b"\\0" + request)
-"""
+#: Workers that do what a request says: always if it ends with "!", else once, for which they make files whose names begin
+#: with the program's argument.
+ODD = (sys.executable, str(Path(__file__).with_name("odd_workers.py")))
 
 
 class Caller:
@@ -81,6 +38,11 @@ class Caller:
         assert self._jvm.stdout is not None
         print(line, file=self._jvm.stdin, flush=True)
         return self._jvm.stdout.readline().removesuffix("\n")
+
+    def begin(self, setup: bytes, words: Sequence[str], call_ms: int, start_ms: int, file: Path) -> None:
+        """Begin a command, whose setup the file will have."""
+        file.write_bytes(setup)
+        assert self.line("\t".join(["begin", str(start_ms), str(call_ms), str(file), *words])) == "begun"
 
     def ask(self, request: bytes) -> tuple[int, bytes]:
         """Return the number of the process that answered, and its answer."""
@@ -120,29 +82,40 @@ class Caller:
 Begin = Callable[..., AbstractContextManager["Caller"]]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sockets() -> Iterator[Path]:
     """A folder for sockets, whose paths must be short."""
     with tempfile.TemporaryDirectory(dir=private.temporary_folder()) as folder:
         yield Path(folder)
 
 
+@contextmanager
+def _jvm(java_tests: Command, sockets: Path) -> "Iterator[subprocess.Popen[str]]":
+    command = java_tests("CallLines", [str(sockets)])
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as jvm:
+        try:
+            yield jvm
+        finally:
+            jvm.kill()
+
+
+@pytest.fixture(scope="module")
+def shared(java_tests: Command, sockets: Path) -> Iterator[Caller]:
+    """A JVM for all tests of this file."""
+    with _jvm(java_tests, sockets) as jvm:
+        yield Caller(jvm)
+        assert jvm.stdin is not None
+        jvm.stdin.close()
+        assert jvm.wait(60) == 0
+
+
 @pytest.fixture
-def calling(java_tests: Command, tmp_path: Path, sockets: Path) -> Callable[..., Iterator[Caller]]:
+def calling(shared: Caller, tmp_path: Path) -> Begin:
     @contextmanager
     def made(setup: bytes, words: Sequence[str] = WORKER, call_ms: int = 60_000, start_ms: int = 60_000) -> Iterator:
-        file = tmp_path / "setup"
-        file.write_bytes(setup)
-        arguments = [str(sockets), str(start_ms), str(call_ms), str(file), *words]
-        command = java_tests("CallLines", arguments)
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as jvm:
-            try:
-                yield Caller(jvm)
-                assert jvm.stdin is not None
-                jvm.stdin.close()
-                assert jvm.wait(60) == 0
-            finally:
-                jvm.kill()
+        shared.begin(setup, words, call_ms, start_ms, tmp_path / "setup")
+        yield shared
+        assert shared.line("end") == "ended"
 
     return made
 
@@ -192,7 +165,72 @@ def test_tasks_use_a_process_one_after_the_other(calling: Begin, sockets: Path) 
         assert caller.line("task") == "begun"
         assert caller.ask(b"abc") == (pid, b"cba")
         assert not list(sockets.iterdir()), "a socket has no name once it is connected"
-    wait_until(lambda: not psutil.pid_exists(pid), 30, "the process ends with its JVM")
+    wait_until(lambda: not psutil.pid_exists(pid), 30, "an unused process ends")
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def server_of(worker: int) -> psutil.Process:
+    """Return the process that has forked a worker."""
+    server = psutil.Process(worker).parent()
+    assert server is not None
+    return server
+
+
+def test_no_process_outlives_the_jvm(java_tests: Command, sockets: Path, tmp_path: Path) -> None:
+    with _jvm(java_tests, sockets) as jvm:
+        caller = Caller(jvm)
+        caller.begin(pickled(_answering), WORKER, 60_000, 60_000, tmp_path / "setup")
+        pid, _ = caller.ask(b"abc")
+        both = psutil.Process(pid), server_of(pid)
+        jvm.kill()
+        for each in both:
+            wait_until(partial(_has_ended, each), 30, "its end")
+
+
+def test_a_fork_server_that_dies_is_replaced_and_its_workers_end(calling: Begin) -> None:
+    with calling(pickled(_answering)) as caller:
+        first, spare = caller.ask(b"abc")[0], int(caller.line("spare"))
+        server = server_of(first)
+        assert server_of(spare) == server, "a fork server has all workers of a JVM"
+        server.kill()
+        for pid in (first, spare):
+            wait_until(lambda pid=pid: not psutil.pid_exists(pid) or _has_ended(psutil.Process(pid)), 30, "its end")
+        second, answer = caller.ask(b"abc")
+        assert answer == b"cba"
+        assert server_of(second) not in (server, psutil.Process())
+
+
+def test_a_fork_server_that_stands_still_is_replaced(calling: Begin) -> None:
+    with calling(pickled(_answering), start_ms=15_000) as caller:  # the second server has as long to start
+        first, _ = caller.ask(b"abc")
+        server = server_of(first)
+        server.suspend()
+        psutil.Process(first).kill()
+        second, answer = caller.ask(b"abc")
+        assert answer == b"cba"
+        assert server_of(second) != server
+        assert _has_ended(server)
+
+
+def _drawn(request: bytes) -> bytes:
+    import random
+
+    import numpy as np
+
+    return struct.pack(">dd", random.random(), np.random.random())
+
+
+def test_each_worker_draws_other_random_numbers(calling: Begin) -> None:
+    """Workers begin as copies of one process."""
+    with calling(pickled(_drawn)) as caller:
+        first, numbers = caller.ask(b"")
+        psutil.Process(first).kill()
+        second, others = caller.ask(b"")
+        assert first != second
+        assert not {*struct.unpack(">dd", numbers)} & {*struct.unpack(">dd", others)}
 
 
 def test_a_new_process_gets_the_request_of_one_that_hangs(calling: Begin) -> None:
@@ -246,9 +284,7 @@ def test_an_answer_that_is_none_is_given_by_another_process(calling: Begin, tmp_
         "torn": "it ended before it answered", "size": "it wrote an answer of -5 bytes",
         "kind": "it wrote an answer of kind 7", "late": "it did not answer within 2000 ms",
     }  # fmt: skip
-    script = tmp_path / "odd.py"
-    script.write_text(textwrap.dedent(ODD))
-    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")], call_ms=2_000) as caller:
+    with calling(b"", [*ODD, str(tmp_path / "done")], call_ms=2_000) as caller:
         for what, reason in reasons.items():
             assert caller.ask(what.encode())[1] == what.encode()
             assert caller.error(f"{what}!".encode()) == f"FALKIRK_PYTHON_FAILED|{reason}"
@@ -256,9 +292,7 @@ def test_an_answer_that_is_none_is_given_by_another_process(calling: Begin, tmp_
 
 
 def test_an_answer_in_pieces_a_last_answer_and_a_slow_start(calling: Begin, tmp_path: Path) -> None:
-    script = tmp_path / "odd.py"
-    script.write_text(textwrap.dedent(ODD))
-    with calling(b"slow", [sys.executable, str(script), str(tmp_path / "done")], start_ms=5_000) as caller:
+    with calling(b"slow", [*ODD, str(tmp_path / "done")], start_ms=5_000) as caller:
         first, answer = caller.ask(b"slowly!")
         assert answer == b"slowly!"
         assert caller.ask(b"last!") == (first, b"last!")
@@ -307,9 +341,7 @@ def test_answers_before_an_error_are_kept(calling: Begin, tmp_path: Path) -> Non
 def test_a_process_says_that_an_answer_is_its_last_one_while_others_are_under_way(
     calling: Begin, tmp_path: Path
 ) -> None:
-    script = tmp_path / "odd.py"
-    script.write_text(textwrap.dedent(ODD))
-    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")]) as caller:
+    with calling(b"", [*ODD, str(tmp_path / "done")]) as caller:
         caller.send(b"x1", b"last!", b"x2", b"x3")
         assert [caller.following() for _ in range(2)] == [b"x1", b"last!"]
         caller.send(b"x4")
@@ -318,9 +350,7 @@ def test_a_process_says_that_an_answer_is_its_last_one_while_others_are_under_wa
 
 def test_only_requests_of_a_process_that_failed_are_asked_one_by_one(calling: Begin, tmp_path: Path) -> None:
     """Later ones are no cause of its failure. Under load, there are always some, so a task would stay slow."""
-    script = tmp_path / "odd.py"
-    script.write_text(textwrap.dedent(ODD))
-    with calling(b"", [sys.executable, str(script), str(tmp_path / "done")], call_ms=2_000) as caller:
+    with calling(b"", [*ODD, str(tmp_path / "done")], call_ms=2_000) as caller:
         for cause, later in (("late", "torn"), ("torn2", "size")):
             caller.send(b"x1", cause.encode(), b"x2")
             assert caller.following() == b"x1"

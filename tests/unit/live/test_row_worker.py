@@ -314,19 +314,21 @@ def test_a_function_without_timers_returns_a_pair() -> None:
     assert answer["reason"].endswith("(None, None, None) is not (results, state)")
 
 
-def test_a_worker_ends_when_its_parent_has_died() -> None:
+def test_a_worker_ends_when_its_fork_server_has_died() -> None:
     """The function never returns, so the end of the socket alone would not end it."""
     address = str(private.temporary_folder() / f"test-{os.getpid()}")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(address)
-        server.listen(1)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen(1)
         try:
-            start = "import subprocess, sys; subprocess.Popen(sys.argv[1:]).wait()"
-            command = [sys.executable, "-c", start, sys.executable, "-m", "falkirk.frames.row_worker", address]
-            parent = subprocess.Popen(command)
-            connection, _ = server.accept()
+            server = subprocess.Popen([sys.executable, "-m", "falkirk.frames.row_worker"], stdin=subprocess.PIPE)
+            assert server.stdin is not None
+            server.stdin.write(f"{address}\n".encode())
+            server.stdin.flush()
+            connection, _ = listening.accept()
             with connection:
-                [worker] = psutil.Process(parent.pid).children()
+                worker = psutil.Process(struct.unpack(">icq", connection.recv(13))[2])
+                assert worker.ppid() == server.pid
 
                 def forever(request: bytes) -> bytes:
                     while True:
@@ -334,8 +336,8 @@ def test_a_worker_ends_when_its_parent_has_died() -> None:
 
                 connection.sendall(framed(cloudpickle.dumps(forever)) + framed(b"abc"))
                 assert connection.recv(5) == framed(ANSWER)
-                parent.kill()
-                parent.wait()
+                server.kill()
+                server.communicate()
                 wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 30, "its end")
         finally:
             os.unlink(address)

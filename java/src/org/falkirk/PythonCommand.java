@@ -5,10 +5,10 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * How to start a Python process that answers requests: `falkirk/frames/row_worker.py`.
+ * How to get Python processes that answer requests: `falkirk/frames/row_worker.py`.
  *
  * @param id tells commands apart: two with the same id are equal.
- * @param words the command line, without the path of the socket, which follows it.
+ * @param words the command line of the server that forks them.
  * @param environment is added to that of this JVM.
  * @param folder for the socket. Only this user may enter it.
  * @param setup the pickled function that answers requests.

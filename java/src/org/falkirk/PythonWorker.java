@@ -14,7 +14,6 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.TimeUnit;
@@ -22,8 +21,9 @@ import java.util.concurrent.TimeUnit;
 /**
  * A Python process that answers requests, one after the other, over a Unix socket. Several requests may be under way.
  *
- * <p>A message is its size in four bytes, and then its bytes. The first message is the setup of the command, the others
- * are requests. Each gets one answer, and a byte before it says what it is. The process ends when the socket is closed.
+ * <p>A message is its size in four bytes, and then its bytes. The first one that arrives has the number of the process. The
+ * first one that leaves is the setup of the command, and the others are requests. Each gets one answer, and a byte before
+ * it says what it is. The process ends when the socket is closed.
  *
  * <p>Each error closes it: an answer may be on its way, and would be taken for that of the next request.
  */
@@ -48,14 +48,16 @@ final class PythonWorker implements Closeable {
   private final PythonCommand command;
   private final Path address;
   private final ServerSocketChannel server;
-  private final Process process;
+  private ForkServer forks;
+  /** Null before it has connected, and if it has ended since. */
+  private ProcessHandle process;
   private SocketChannel channel;
   private Selector selector;
   /** Bytes that arrived and belong to no answer that was returned. It is always ready to be read. */
   private ByteBuffer arrived = ByteBuffer.allocate(READ_BYTES).flip();
   private boolean ends;
 
-  /** Start the process. It gets ready while nobody waits for it. */
+  /** Have the process forked. It gets ready while nobody waits for it. */
   PythonWorker(PythonCommand command) throws IOException {
     this.command = command;
     address = Path.of(command.folder(), "w-" + UUID.randomUUID().toString().replace("-", ""));
@@ -63,12 +65,7 @@ final class PythonWorker implements Closeable {
     try {
       server.bind(UnixDomainSocketAddress.of(address));
       server.configureBlocking(false);
-      List<String> words = new ArrayList<>(command.words());
-      words.add(address.toString());
-      ProcessBuilder builder = new ProcessBuilder(words);
-      builder.environment().putAll(command.environment());
-      builder.redirectError(ProcessBuilder.Redirect.INHERIT);
-      process = builder.start();
+      forks = ForkServer.fork(command, address);
     } catch (IOException error) {
       server.close();
       Files.deleteIfExists(address);
@@ -119,30 +116,39 @@ final class PythonWorker implements Closeable {
 
   /** Return whether it can answer another request. */
   boolean isAlive() {
-    return !ends && process.isAlive() && (channel == null || channel.isOpen());
+    if (channel == null) return !ends && forks.isAlive();
+    return !ends && channel.isOpen() && process != null && process.isAlive();
   }
 
+  /** Return the number of the process; 0 before its first request. */
   long pid() {
-    return process.pid();
+    return process == null ? 0 : process.pid();
   }
 
   private void connect() throws IOException {
     long deadline = deadline(command.startMs());
-    while (channel == null) {
-      channel = server.accept();
-      if (channel != null) break;
-      if (!process.isAlive()) throw new EOFException("it ended before it was ready: code " + process.exitValue());
-      if (System.nanoTime() > deadline) throw new Late(command.startMs());
-      try {
-        Thread.sleep(LOOK_MS);
-      } catch (InterruptedException error) {
-        throw interrupted();
+    // A server that has died or stands still has not seen the request, so this does not count as a failure of it.
+    boolean isAnother = false;
+    while ((channel = server.accept()) == null) {
+      boolean isLate = System.nanoTime() > deadline;
+      if (isLate) forks.kill();
+      if (!isLate && forks.isAlive()) {
+        pause();
+      } else if (isAnother) {
+        throw isLate
+            ? new Late(command.startMs())
+            : new EOFException("it ended before it was ready: code " + forks.exitCode());
+      } else {
+        isAnother = true;
+        forks = ForkServer.fork(command, address);
+        deadline = deadline(command.startMs());
       }
     }
     leaveAddress();
     channel.configureBlocking(false);
     selector = Selector.open();
     channel.register(selector, SelectionKey.OP_READ);
+    process = ProcessHandle.of(ByteBuffer.wrap(answer(restMs(deadline))).getLong()).orElse(null);
     write(List.of(command.setup()), restMs(deadline));
     answer(restMs(deadline));
   }
@@ -203,6 +209,14 @@ final class PythonWorker implements Closeable {
     if (Thread.currentThread().isInterrupted()) throw interrupted();
   }
 
+  private static void pause() throws IOException {
+    try {
+      Thread.sleep(LOOK_MS);
+    } catch (InterruptedException error) {
+      throw interrupted();
+    }
+  }
+
   private static long deadline(long limitMs) {
     return System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(limitMs);
   }
@@ -223,7 +237,7 @@ final class PythonWorker implements Closeable {
 
   @Override
   public void close() {
-    process.destroyForcibly();
+    if (process != null) process.destroyForcibly();
     ends = true;
     try (ServerSocketChannel listening = server; SocketChannel open = channel; Selector waiting = selector) {
       leaveAddress();

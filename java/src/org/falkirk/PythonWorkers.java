@@ -9,7 +9,8 @@ import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The Python processes of this JVM that no task uses. They outlive the batches of a query, since a start takes a second.
+ * The Python processes of this JVM that no task uses. They outlive the batches of a query, since loading a
+ * function may take seconds.
  *
  * <p>A process that nobody has used for a minute is ended.
  */

@@ -19,8 +19,9 @@ import org.apache.spark.sql.types.StructType;
 /**
  * Calls Python for `tests/unit/java/test_python_calls.py`.
  *
- * <p>A line is a request as hexadecimal digits, or {@code task}: the task ends, and another one begins, or
- * {@code spare}: another task calls once and ends. Or it is a record of a step with a state: a key, a partition and a
+ * <p>A line {@code begin} starts a command, whose words follow tabs, and {@code end} ends it. Another line is a request as
+ * hexadecimal digits, or {@code task}: the task ends, and another one begins, or {@code spare}: another task calls once
+ * and ends. Or it is a record of a step with a state: a key, a partition and a
  * request. Or it is {@code rows} and requests, {@code null} for a row without one, {@code fail} for an error of the
  * iterator: another task of a step without a state gets these rows. {@code send} and requests, then {@code next} for each
  * of their answers: the requests are under way together. The answer to a request has the number of the process,
@@ -30,9 +31,11 @@ public final class CallLines {
     private static final StructType RECORDS = StructType.fromDDL(
         "call BINARY, key STRUCT<key0: STRING>, stamp STRUCT<source: INT, partition: INT>");
 
-    private CallLines() {}
-
-    private static byte[] folded(PythonState states, String[] words) {
+    private byte[] folded(String[] words) {
+        if (states == null) {
+            states = new PythonState("call", "key", "stamp", command, null, null, null);
+            states.open(RECORDS, new InMemory());
+        }
         Row record = RowFactory.create(
             words[2].isEmpty() ? null : HexFormat.of().parseHex(words[2]),
             RowFactory.create(words[0].isEmpty() ? null : words[0]), RowFactory.create(0, Integer.parseInt(words[1])));
@@ -42,7 +45,7 @@ public final class CallLines {
         return found.get(0).isNullAt(0) ? new byte[0] : (byte[]) found.get(0).get(0);
     }
 
-    private static String answered(PythonCommand command, String[] words) {
+    private String rows(String[] words) {
         PythonCalls calls = new PythonCalls(command);
         Iterator<Row> rows = Arrays.stream(words).skip(1).map(word -> {
             if (word.equals("fail")) throw new IllegalStateException("the iterator failed");
@@ -63,51 +66,72 @@ public final class CallLines {
         return found.toString().strip();
     }
 
-    /** Arguments: the folder of sockets, the times in ms, a file with the setup, the words of the command. */
+    /** Argument: the folder of sockets. */
     public static void main(String[] arguments) throws IOException {
-        List<String> words = List.of(arguments).subList(4, arguments.length);
-        byte[] setup = Files.readAllBytes(Path.of(arguments[3]));
-        PythonCommand command = new PythonCommand(
-            "one", words, Map.of(), arguments[0], setup, Long.parseLong(arguments[1]), Long.parseLong(arguments[2]));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        PythonCalls calls = new PythonCalls(command);
-        PythonState states = new PythonState("call", "key", "stamp", command, null, null, null);
-        states.open(RECORDS, new InMemory());
+        CallLines of = null;
+        int commands = 0;
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            if (line.equals("task")) {
-                calls.end();
-                calls = new PythonCalls(command);
+            if (line.startsWith("begin\t")) {
+                if (of != null) of.end();
+                of = new CallLines(arguments[0], "command " + commands++, List.of(line.split("\t")));
                 answers.println("begun");
-                continue;
+            } else if (line.equals("end")) {
+                of.end();
+                of = null;
+                answers.println("ended");
+            } else {
+                answers.println(of.answered(line));
             }
-            if (line.equals("spare")) {
-                PythonCalls spare = new PythonCalls(command);
-                spare.call(new byte[0]);
-                answers.println(spare.worker().pid());
-                spare.end();
-                continue;
-            }
-            if (line.startsWith("rows ")) {
-                answers.println(answered(command, line.split(" ")));
-                continue;
-            }
-            if (line.startsWith("send ")) {
-                calls.send(Arrays.stream(line.split(" ")).skip(1).map(HexFormat.of()::parseHex).toList());
-                answers.println("sent");
-                continue;
-            }
-            String answer;
-            try {
-                String[] parts = line.split(" ", -1);
-                answer = HexFormat.of().formatHex(
-                    line.equals("next") ? calls.next() : parts.length == 1 ? calls.call(HexFormat.of().parseHex(line)) : folded(states, parts));
-            } catch (IllegalStateException error) {
-                answer = error.getMessage().replace('\n', ' ');
-            }
-            answers.println(calls.worker().pid() + " " + answer);
         }
+        if (of != null) of.end();
+    }
+
+    private final PythonCommand command;
+    private PythonState states;
+    private PythonCalls calls;
+
+    /** @param words {@code begin}, the times in ms, a file with the setup, and the words of the command. */
+    private CallLines(String folder, String id, List<String> words) throws IOException {
+        command = new PythonCommand(
+            id, List.copyOf(words.subList(4, words.size())), Map.of(), folder, Files.readAllBytes(Path.of(words.get(3))),
+            Long.parseLong(words.get(1)), Long.parseLong(words.get(2)));
+        calls = new PythonCalls(command);
+    }
+
+    private void end() {
         calls.end();
         PythonWorkers.endUnused(System.nanoTime() + 1);
+    }
+
+    private String answered(String line) {
+        if (line.equals("task")) {
+            calls.end();
+            calls = new PythonCalls(command);
+            return "begun";
+        }
+        if (line.equals("spare")) {
+            PythonCalls spare = new PythonCalls(command);
+            spare.call(new byte[0]);
+            String pid = String.valueOf(spare.worker().pid());
+            spare.end();
+            return pid;
+        }
+        if (line.startsWith("rows ")) return rows(line.split(" "));
+        if (line.startsWith("send ")) {
+            calls.send(Arrays.stream(line.split(" ")).skip(1).map(HexFormat.of()::parseHex).toList());
+            return "sent";
+        }
+        String answer;
+        try {
+            String[] parts = line.split(" ", -1);
+            byte[] found = line.equals("next") ? calls.next()
+                : parts.length == 1 ? calls.call(HexFormat.of().parseHex(line)) : folded(parts);
+            answer = HexFormat.of().formatHex(found);
+        } catch (IllegalStateException error) {
+            answer = error.getMessage().replace('\n', ' ');
+        }
+        return calls.worker().pid() + " " + answer;
     }
 }
