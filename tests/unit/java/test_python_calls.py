@@ -21,8 +21,8 @@ from tests.support import wait_until
 from tests.unit.java.conftest import Command
 
 WORKER = (sys.executable, "-m", "falkirk.frames.row_worker")
-#: Workers that do what a request says: always if it ends with "!", else once, for which they make files whose names begin
-#: with the program's argument.
+#: Workers that do what a request says: always if it ends with "!", else once. For that they make files whose names
+#: begin with the argument of the program.
 ODD = (sys.executable, str(Path(__file__).with_name("odd_workers.py")))
 
 
