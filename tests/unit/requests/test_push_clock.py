@@ -3,18 +3,20 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge, Progress, Requests, _resumed
+from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.push.service import RequestService
+from tests.support import wait_until
 
 WINDOW_S = 3600.0
 KEY = b"the key of the topic"
@@ -45,8 +47,33 @@ class Topic:
 Story = Callable[[KafkaBridge, Callable[[str], Awaitable[str]]], Awaitable[None]]
 
 
-def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
-    """Run a story with a bridge whose requests are accepted and acknowledged at once."""
+class AnswersReader:
+    """A reader of answers: each request gets one, whose timestamp is the present time."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._read = topic, 0
+
+    def poll(self, timeout_s: float) -> list[Any]:
+        threading.Event().wait(timeout_s)
+        ids, now_ms = self._topic.ids[self._read :], int(time.time() * 1000)
+        self._read += len(ids)
+        return [
+            SimpleNamespace(key=lambda e=e: e.encode(), value=lambda e=e: e.encode(), timestamp=lambda: (0, now_ms))
+            for e in ids
+        ]
+
+    def is_at(self, ends: Mapping[int, int]) -> bool:
+        return self._read >= ends.get(0, 0)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story, *, answers: bool = False) -> None:
+    """Run a story with a bridge whose requests are accepted and acknowledged at once.
+
+    Args: answers: requests have answers. Else they are only accepted.
+    """
     monkeypatch.setattr(module, "RequestSender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
@@ -56,21 +83,25 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
     async def run() -> None:
         bridges: list[KafkaBridge] = []
         service = RequestService(lambda entry, value: bridges[0].send(entry, value))
-        bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, WINDOW_S, service, asyncio.get_running_loop())
+        verifier = cast(Any, lambda: SimpleNamespace(verify_message=lambda message: None))
+        found = Answers(topic="answers", verifier=verifier, on_foreign=lambda tally: None) if answers else None
+        bridge = KafkaBridge(cast(Connection, None), REQUESTS, found, WINDOW_S, service, asyncio.get_running_loop())
         bridges.append(bridge)
-        bridge.update(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
+        monkeypatch.setattr(bridge, "_read_answers", lambda registry: (AnswersReader(topic), {0: 0}))
+        monkeypatch.setattr(bridge, "_ends_of_answers", lambda: {0: len(topic.ids)})
+        bridge.update(Progress(accepted={0: 0 if answers else 1 << 60}, acknowledged={0: 1 << 60}))
         bridge.start()
 
         async def ask(request_id: str) -> str:
             while True:
                 try:
-                    await service.ask(request_id, b"v", wants_answer=False, timeout_s=5.0)
+                    entry = await service.ask(request_id, b"v", wants_answer=answers, timeout_s=5.0)
                 except RequestError as error:
                     if error.condition != "NOT_READY":
                         return error.condition
                     await asyncio.to_thread(threading.Event().wait, 0.01)
                 else:
-                    return "done"
+                    return "done" if entry.answer is None else entry.answer.decode()
 
         try:
             await story(bridge, ask)
@@ -111,6 +142,33 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
     play(topic, monkeypatch, story)
     assert topic.ids == ["a", "b"]
     assert topic.trimmed == 0
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    """By its timestamp, the answer is older than its request, and might be that of an earlier request with its id."""
+    topic, real, found = Topic(), time.time, list[str]()
+    if not remembers:
+        monkeypatch.setattr(RequestService, "note_earlier_answers", lambda self: None)
+
+    async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
+        found.append(await ask("a"))
+        send = bridge.send
+
+        def set_back(entry: RequestEntry, value: bytes) -> None:
+            monkeypatch.setattr(time, "time", lambda: real() - WINDOW_S)
+            send(entry, value)
+
+        monkeypatch.setattr(bridge, "send", set_back)
+        asked = asyncio.ensure_future(ask("b"))
+        await asyncio.to_thread(wait_until, lambda: "b" in topic.ids, 30, "the request to be sent")
+        bridge.update(Progress(accepted={0: 2}, acknowledged={0: 0}))
+        found.append(await asked)
+
+    play(topic, monkeypatch, story, answers=True)
+    assert found == (["a", "b"] if remembers else ["a", "done"])
 
 
 def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_was_set() -> None:
