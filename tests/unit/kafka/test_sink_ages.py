@@ -132,6 +132,17 @@ class World:
         recovery.turn()
 
 
+def waits(recovery: RecoveryProtocol) -> FalkirkError:
+    """Tick until the results wait; return the reason."""
+
+    def is_known() -> bool:
+        recovery.turn()
+        return bool(recovery.sinks.waiting)
+
+    wait_until(is_known, 30, "the results to wait for the sink")
+    return recovery.sinks.waiting["b"]
+
+
 @pytest.fixture(params=["own", "ours"])
 def world(request: pytest.FixtureRequest, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three epochs are complete and released, to a sink of ours or to a user's."""
@@ -176,6 +187,56 @@ def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
     assert world.sink.sent == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_question_at_a_start_a_sink_that_fell_back_waits_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question before the next epoch still keeps later epochs from a sink that lacks earlier ones."""
+    monkeypatch.setattr(EpochReleaser, "remains", lambda self, released: released)
+    world.sink.has, world.sink.sent = 1, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    assert (waits(recovery).condition, world.sink.sent) == ("SINK_BEHIND", [])
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_both_questions_a_sink_that_fell_back_misses_epochs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochReleaser, "_shortest", lambda self, released: ("", released))
+    world.sink.has, world.sink.sent = 1, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [EPOCHS], "the test sees that the sink lacks two epochs"
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_comparison_a_sink_that_is_ahead_drops_an_epoch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda self, seen: None)
+    world.sink.has, world.sink.sent = EPOCHS + 2, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [], "the test sees that the sink takes the new epoch for one that it has"
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_numbers_of_cancelled_epochs_a_sink_counts_as_an_older_copy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.complete(1)
+    number = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
+    world.store.advance_recovery(number, "done")
+    recovery = world.start(history=2 * EPOCHS)
+    world.release(recovery)
+    monkeypatch.setattr(EpochLog, "any_counts", lambda self, first, last: first < last)
+    world.complete(1)
+    assert waits(recovery).condition == "SINK_BEHIND"
+
+
 def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
     world.complete(2)
     world.sink.has, world.sink.sent = 1, []
@@ -213,13 +274,7 @@ def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: W
     world.sink.has, world.sink.sent = 1, []
     world.complete(1)
 
-    def error_of() -> FalkirkError | None:
-        recovery.turn()
-        return recovery.sinks.waiting.get("b")
-
-    wait_until(error_of, 30, "the sink to be found to lack epochs")
-    error = error_of()
-    assert error is not None
+    error = waits(recovery)
     assert (error.condition, error.parameters["kept"]) == ("SINK_BEHIND", 1)
     assert world.sink.sent == []
     world.release(world.start(history=2 * EPOCHS))
