@@ -30,6 +30,7 @@ class Partition:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.values: list[bytes] = []
         self.is_away = False
+        self.id = 0
         partition = self
 
         class Reader:
@@ -40,6 +41,8 @@ class Partition:
                 if partition.is_away:
                     raise LogError("TOPIC_MISSING", "gone.")
                 begin, self.positions[0] = self.positions[0], len(partition.values)
+                if begin > len(partition.values):
+                    begin = 0  # as `auto.offset.reset` says
                 return [
                     SimpleNamespace(offset=lambda o=o: o, value=lambda o=o: partition.values[o])
                     for o in range(begin, len(partition.values))
@@ -49,12 +52,18 @@ class Partition:
                 pass
 
         monkeypatch.setattr(module, "Reader", Reader)
-        monkeypatch.setattr(module, "Topics", lambda connection: SimpleNamespace(create=lambda *_: None))
+        topics = SimpleNamespace(create=lambda *_: None, identity=lambda topic: str(self.id))
+        monkeypatch.setattr(module, "Topics", lambda connection: topics)
         monkeypatch.setattr(module, "_append", lambda connection, topic, value: self.append(value))
 
     def append(self, value: bytes) -> int:
         self.values.append(value)
         return len(self.values) - 1
+
+    def make_again(self) -> None:
+        """Delete the topic and create it again."""
+        self.values.clear()
+        self.id += 1
 
     def claimed_by(self, owner: Owner, home: Home) -> None:
         topic = internal_topic(home.application, home.identity, "owner.claims")
@@ -135,6 +144,30 @@ def test_the_older_of_two_owners_is_refused_and_stays_so(
     assert copied(newer).parameters["by"] == str(third._mine)
     with pytest.raises(HomeError):
         refuse_copied(second.path)
+
+
+def test_a_copy_is_found_although_the_topic_of_claims_was_made_again(copies: Copies, partition: Partition) -> None:
+    """The claim of the copy has a smaller offset than that of the older owner, which took it for a former one."""
+    copies.copy("second")
+    first = copies.open("first")
+    copies.claim(first)
+    older = copies.claim(first)
+    partition.make_again()
+    older.check()
+    newer = copies.claim(copies.open("second"))
+    assert copied(older).parameters["by"] == str(newer._mine)
+    newer.check()
+
+
+def test_a_newcomer_waits_for_an_unknown_owner_if_the_topic_of_claims_was_made_again(
+    copies: Copies, partition: Partition
+) -> None:
+    """It had the claims of all former owners, perhaps of one that still runs."""
+    home = copies.open("first")
+    assert copies.claim(home).former == []
+    partition.make_again()
+    assert copies.claim(home).former == [Owner.read(None)]
+    assert copies.claim(home).former == []
 
 
 def test_what_cannot_be_read_at_present_is_looked_at_later(copies: Copies, partition: Partition) -> None:

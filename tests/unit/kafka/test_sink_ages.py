@@ -1,7 +1,9 @@
 """A home and a sink of different ages: after a restore from a backup, one of them lacks epochs that the other has."""
 
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +14,7 @@ from pyspark.sql.types import StructType
 import falkirk as fk
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
-from falkirk.errors import FalkirkError, HomeError
+from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.down import RETRY_S
@@ -27,9 +29,11 @@ from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
+from falkirk.store.own_writes import OwnWrites
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History
+from tests.stores import Place
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -99,7 +103,7 @@ class World:
     def complete(self, count: int) -> None:
         for _ in range(count):
             n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
-            (self.path / f"{n}-aa").mkdir()
+            (self.path / f"{n}-aa").mkdir(exist_ok=True)
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 
     def start(self, history: int = 0) -> RecoveryProtocol:
@@ -243,6 +247,38 @@ def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(w
     world.release(world.start())  # without history, they are kept for no other reason
     assert world.sink.sent == [1, 2, 3, 4]
     assert not (world.path / "2-aa").exists()
+
+
+@pytest.mark.parametrize("compares", [True, False])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_store_that_falls_back_while_it_is_used_decides_no_epoch_again(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch, compares: bool
+) -> None:
+    """Somebody restores an older copy, or a replica without the last commits replaces the server.
+
+    The owner would use the number of an epoch again that the sink has. The sink would drop the other epoch.
+    """
+    if not compares:
+        monkeypatch.setattr(OwnWrites, "count", lambda self, db: 0)
+    world.store.take_charge("the owner")
+    recovery = world.start(history=2 * EPOCHS)
+    with closing(sqlite3.connect(":memory:")) as copy, closing(sqlite3.connect(place.where)) as live:
+        live.backup(copy)
+        world.complete(1)
+        world.release(recovery)
+        assert world.sink.sent[-1] == EPOCHS
+        copy.backup(live)
+    if compares:
+        with pytest.raises(StoreError) as refused:
+            world.complete(1)
+        assert refused.value.condition == "STORE_FELL_BACK"
+        with pytest.raises(HomeError) as again:
+            world.start()
+        assert again.value.condition == "SINK_AHEAD"
+        return
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [*range(EPOCHS + 1)], "the test sees that the second epoch with this number is dropped"
 
 
 @pytest.mark.parametrize("lost", [1, 2])
