@@ -9,6 +9,10 @@ A claim is signed with the secret of the home, which its copies have too. So ano
 owner end. Unsigned and repeated records end no owner. They are reported, and a new owner waits as for an unknown owner,
 because they may hide one. Only a home of an earlier version accepts them, because its copies may have other secrets.
 
+Somebody may delete the topic and create it again. Then a later claim may have a smaller offset than an owner's own. So
+an owner compares the topic's id from time to time, and reads another topic from its beginning. A new owner that knows
+the id of another topic waits as for an unknown owner.
+
 The new owner waits before it starts anything. If it can see the former owner's process, it waits until that process has
 ended; otherwise, for longer than an owner takes to find the claim.
 """
@@ -50,6 +54,10 @@ log = logging.getLogger("falkirk")
 FENCED_S = 5.0
 #: The same for one whose lease was over, so that it has ended or stood still, and whose results the broker refuses.
 REPLACED_S = 1.0
+#: The time between two looks at the topic's id, and how long one may take. Together less than `FENCED_S`.
+_LOOK_S, _LOOK_MAX_S = 2.0, 1.0
+#: The kind of decision with the id of the topic of claims.
+_TOPIC = "topic of claims"
 #: A new owner reads this many claims before its own, because an older owner may not have found the last one yet.
 _FORMER = 100
 _POLL_S = 0.1
@@ -141,19 +149,44 @@ class Claim:
         refuse_copied(home.path)
         self._place = self._mine.machine, self._mine.home
         self.topic = internal_topic(home.application, home.identity, "owner.claims")  # names of users hold no dots
-        Topics(connection).create(self.topic, 1, KEEP)
+        self._connection, self._topics = connection, Topics(connection, timeout_s=_LOOK_MAX_S)
+        topics = Topics(connection)
+        topics.create(self.topic, 1, KEEP)
         self._key = home.store.signing_key()
         self.forged, self._seen = (0, -1), set[bytes]()
         home.store.require_charge()  # a claim after that of a successor would end it
+        self._id, is_other = self._held(topics)
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
-        self._claimed_s = time.monotonic()
+        self._claimed_s = self._looked_s = time.monotonic()
         self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
-        self.former: list[Owner] = []
+        self.former: list[Owner] = [_UNKNOWN] if is_other else []
         self._newest: Owner | None = None
         while self._reader.positions[0] <= self._offset:
             self._read(0.2)
             if time.monotonic() > self._claimed_s + _TIMEOUT_S:
                 raise away("reading the owner of the home", connection, self.topic, "STALLED", ClientErrors())
+
+    def _held(self, topics: Topics) -> tuple[str, bool]:
+        """Return the topic's id, and whether this home has known another one. Record it if it is new.
+
+        Raises: LogError, StoreError.
+        """
+        identity, known = topics.identity(self.topic), self._home.store.newest_decision(_TOPIC, self.topic)
+        if known is None or known.content["id"] != identity:
+            number = 0 if known is None else known.number + 1
+            self._home.store.record_decision(_TOPIC, self.topic, number, {"id": identity})
+        return identity, known is not None and known.content["id"] != identity
+
+    def _look(self) -> None:
+        """Read the topic from its beginning, if it is another one than before. Raises: LogError."""
+        if time.monotonic() < self._looked_s + _LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        if (identity := self._topics.identity(self.topic)) != self._id:
+            self._reader.close()
+            self._reader = Reader(self._connection, self.topic, {0: Offset(0)})
+            self._seen.clear()
+            self._id, self._offset = identity, -1  # all claims there are later than that of this process
 
     def _read(self, timeout_s: float) -> None:
         for message in self._reader.poll(timeout_s):
@@ -204,6 +237,7 @@ class Claim:
         """
         with self._lock, contextlib.suppress(LogError):
             self._read(0)
+            self._look()
         newest = self._newest
         try:
             # After reading: an owner with the same store takes its generation before it claims.

@@ -2,98 +2,19 @@
 
 import json
 import os
-import shutil
 import subprocess
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from falkirk.errors import HomeError, LogError, StoreError
+from falkirk.errors import HomeError, StoreError
 from falkirk.home import claim as module
-from falkirk.home import guard
 from falkirk.home.claim import MARK, Claim, Owner, refuse_copied
-from falkirk.home.folder import Home, open_home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.internal import internal_topic
-
-
-class Partition:
-    """The only partition of the topic of claims."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.values: list[bytes] = []
-        self.is_away = False
-        self.id = 0
-        partition = self
-
-        class Reader:
-            def __init__(self, connection: object, topic: str, first: Mapping[int, int]) -> None:
-                self.positions = dict(first)
-
-            def poll(self, timeout_s: float) -> list[Any]:
-                if partition.is_away:
-                    raise LogError("TOPIC_MISSING", "gone.")
-                begin, self.positions[0] = self.positions[0], len(partition.values)
-                if begin > len(partition.values):
-                    begin = 0  # as `auto.offset.reset` says
-                return [
-                    SimpleNamespace(offset=lambda o=o: o, value=lambda o=o: partition.values[o])
-                    for o in range(begin, len(partition.values))
-                ]
-
-            def close(self) -> None:
-                pass
-
-        monkeypatch.setattr(module, "Reader", Reader)
-        topics = SimpleNamespace(create=lambda *_: None, identity=lambda topic: str(self.id))
-        monkeypatch.setattr(module, "Topics", lambda connection: topics)
-        monkeypatch.setattr(module, "_append", lambda connection, topic, value: self.append(value))
-
-    def append(self, value: bytes) -> int:
-        self.values.append(value)
-        return len(self.values) - 1
-
-    def make_again(self) -> None:
-        """Delete the topic and create it again."""
-        self.values.clear()
-        self.id += 1
-
-    def claimed_by(self, owner: Owner, home: Home) -> None:
-        topic = internal_topic(home.application, home.identity, "owner.claims")
-        self.append(owner.signed(home.store.signing_key(), topic))
-
-
-class Copies:
-    """A home, and copies of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self._stack = folder, ExitStack()
-        open_home(self.path("first"), "copied").close()
-
-    def path(self, name: str) -> Path:
-        return self.folder / name
-
-    def copy(self, name: str) -> Path:
-        shutil.copytree(self.path("first"), self.path(name))
-        return self.path(name)
-
-    def open(self, name: str) -> Home:
-        return self._stack.enter_context(open_home(self.path(name), "copied"))
-
-    def claim(self, home: Home) -> Claim:
-        claim = Claim(Connection("localhost:1"), home)
-        self._stack.callback(claim.close)
-        return claim
-
-    def close(self) -> None:
-        self._stack.close()
+from falkirk.home.folder import open_home
+from tests.unit.home.claims import Copies, Partition, copied
 
 
 @pytest.fixture
@@ -106,13 +27,6 @@ def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
     made = Copies(tmp_path)
     yield made
     made.close()
-
-
-def copied(claim: Claim) -> HomeError:
-    with pytest.raises(HomeError) as caught:
-        claim.check()
-    assert caught.value.condition == "HOME_COPIED"
-    return caught.value
 
 
 @pytest.mark.parametrize("looks", [True, False])
@@ -144,30 +58,6 @@ def test_the_older_of_two_owners_is_refused_and_stays_so(
     assert copied(newer).parameters["by"] == str(third._mine)
     with pytest.raises(HomeError):
         refuse_copied(second.path)
-
-
-def test_a_copy_is_found_although_the_topic_of_claims_was_made_again(copies: Copies, partition: Partition) -> None:
-    """The claim of the copy has a smaller offset than that of the older owner, which took it for a former one."""
-    copies.copy("second")
-    first = copies.open("first")
-    copies.claim(first)
-    older = copies.claim(first)
-    partition.make_again()
-    older.check()
-    newer = copies.claim(copies.open("second"))
-    assert copied(older).parameters["by"] == str(newer._mine)
-    newer.check()
-
-
-def test_a_newcomer_waits_for_an_unknown_owner_if_the_topic_of_claims_was_made_again(
-    copies: Copies, partition: Partition
-) -> None:
-    """It had the claims of all former owners, perhaps of one that still runs."""
-    home = copies.open("first")
-    assert copies.claim(home).former == []
-    partition.make_again()
-    assert copies.claim(home).former == [Owner.read(None)]
-    assert copies.claim(home).former == []
 
 
 def test_what_cannot_be_read_at_present_is_looked_at_later(copies: Copies, partition: Partition) -> None:
@@ -305,51 +195,6 @@ def test_an_owner_elsewhere_whose_lease_was_over_is_awaited_briefly(
     claim, begun_s = copies.claim(home), module.time.monotonic()
     claim.await_former(replaced=("another", 7 if matches else 6))
     assert (module.time.monotonic() - begun_s < 2.5) is matches
-
-
-@pytest.mark.parametrize(("boots", "has_ended"), [(("a", "b"), None), (("", ""), True)])
-def test_an_owner_of_another_boot_is_not_taken_for_dead(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], has_ended: bool | None
-) -> None:
-    """The namespaces of two machines may have equal numbers. Without the boot in its name, another machine is this one.
-
-    Then the number of its process is looked for here, where it is not found.
-    """
-    there, here = boots
-    home = copies.open("first")
-    monkeypatch.setattr(module.processes, "_boot", lambda: there)
-    owner = replace(Owner.of(home), pid=(1 << 22) + 1, home="/a/copy")
-    monkeypatch.setattr(module.processes, "_boot", lambda: here)
-    assert owner.has_ended() is has_ended
-
-
-@pytest.mark.parametrize("waits", [True, False])
-def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch, waits: bool
-) -> None:
-    """It looks at the claims from time to time, and writes in between."""
-    copies.copy("second")
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(module.processes, "machine", lambda: "another")
-        older = copies.claim(copies.open("first"))
-    ended, now_s = list[float](), [0.0]
-
-    def sleep(seconds: float) -> None:
-        now_s[0] += seconds
-        if now_s[0] % guard._POLL_S < seconds and not ended:
-            with suppress(HomeError):
-                older.check()
-                return
-            ended.append(now_s[0])
-
-    if not waits:
-        monkeypatch.setattr(module, "FENCED_S", 0.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep, time=time.time))
-    newer = copies.claim(copies.open("second"))
-    assert newer.former == [older._mine]
-    now_s[0] += 0.01  # the claim itself took some time
-    newer.await_former()
-    assert bool(ended) is waits
 
 
 WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}

@@ -1,0 +1,108 @@
+"""Claims of owners that are not visible: on another machine, of another boot, or in a topic that was made again."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from falkirk.errors import HomeError
+from falkirk.home import claim as module
+from falkirk.home import guard
+from falkirk.home.claim import Claim, Owner
+from tests.unit.home.claims import Copies, Partition, copied
+
+
+@pytest.fixture
+def partition(monkeypatch: pytest.MonkeyPatch) -> Partition:
+    return Partition(monkeypatch)
+
+
+@pytest.fixture
+def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
+    made = Copies(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("claims", "looks"), [(1, True), (2, True), (2, False)])
+def test_a_copy_is_found_although_the_topic_of_claims_was_made_again(
+    copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch, claims: int, looks: bool
+) -> None:
+    """The claim of the copy had an offset that the older owner had read before, or was taken for a former one."""
+    first = copies.open("first")
+    older = copies.claim(first)
+    for _ in range(claims - 1):
+        older = copies.claim(first)
+    copies.copy("second")
+    partition.make_again()
+    if not looks:
+        monkeypatch.setattr(Claim, "_look", lambda self: None)
+    newer = copies.claim(copies.open("second"))
+    assert newer.former == [Owner.read(None)], "it waits, so the older one finds it before it begins"
+    if not looks:
+        for _ in range(3):
+            older.check()
+        return
+    older.check()  # finds the other topic
+    assert copied(older).parameters["by"] == str(newer._mine)
+    newer.check()
+
+
+def test_a_newcomer_waits_for_an_unknown_owner_if_the_topic_of_claims_was_made_again(
+    copies: Copies, partition: Partition
+) -> None:
+    """It had the claims of all former owners, perhaps of one that still runs."""
+    home = copies.open("first")
+    assert copies.claim(home).former == []
+    partition.make_again()
+    assert copies.claim(home).former == [Owner.read(None)]
+    assert copies.claim(home).former == []
+
+
+@pytest.mark.parametrize(("boots", "has_ended"), [(("a", "b"), None), (("", ""), True)])
+def test_an_owner_of_another_boot_is_not_taken_for_dead(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], has_ended: bool | None
+) -> None:
+    """The namespaces of two machines may have equal numbers. Without the boot in its name, another machine is this one.
+
+    Then the number of its process is looked for here, where it is not found.
+    """
+    there, here = boots
+    home = copies.open("first")
+    monkeypatch.setattr(module.processes, "_boot", lambda: there)
+    owner = replace(Owner.of(home), pid=(1 << 22) + 1, home="/a/copy")
+    monkeypatch.setattr(module.processes, "_boot", lambda: here)
+    assert owner.has_ended() is has_ended
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """It looks at the claims from time to time, and writes in between."""
+    copies.copy("second")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(module.processes, "machine", lambda: "another")
+        older = copies.claim(copies.open("first"))
+    ended, now_s = list[float](), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+        if now_s[0] % guard._POLL_S < seconds and not ended:
+            with suppress(HomeError):
+                older.check()
+                return
+            ended.append(now_s[0])
+
+    if not waits:
+        monkeypatch.setattr(module, "FENCED_S", 0.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep, time=time.time))
+    newer = copies.claim(copies.open("second"))
+    assert newer.former == [older._mine]
+    now_s[0] += 0.01  # the claim itself took some time
+    newer.await_former()
+    assert bool(ended) is waits
