@@ -20,11 +20,13 @@ _PREFIX = "writes "
 class OwnWrites:
     """The count of one process's writes, from when it became the owner. It needs no lock: writes take turns.
 
-    Args: where: the database's name in errors.
+    Args: where: the database's name in errors. role: an owner has at most one process of each role. The first write of
+        a process deletes the counts of its role, so a former process that still lives writes nothing more.
     """
 
-    def __init__(self, where: object) -> None:
-        self._where, self._name = where, f"{_PREFIX}{secrets.token_hex(8)}"
+    def __init__(self, where: object, role: str) -> None:
+        self._where, self._role = where, f"{_PREFIX}{role} "
+        self._name = f"{self._role}{secrets.token_hex(8)}"
         #: The count after the last write that the database has confirmed, and after the last one that was tried.
         self._confirmed = self._tried = 0
 
@@ -39,6 +41,7 @@ class OwnWrites:
             raise STORE_FELL_BACK.error(where=self._where, lost=self._confirmed - there)
         self._tried += 1
         if known is None:
+            db.execute(meta.delete().where(meta.c.name.startswith(self._role)))
             db.execute(meta.insert().values(name=self._name, value=str(self._tried)))
         else:
             db.execute(meta.update().where(meta.c.name == self._name).values(value=str(self._tried)))

@@ -21,7 +21,7 @@ class Part:
 
     def __init__(self, database: Database, clock: Callable[[], float], generation: int | None = None) -> None:
         self._database, self._clock, self.generation = database, clock, generation
-        self._own = OwnWrites(database.where)
+        self._own = OwnWrites(database.where, "host")  # a coordinator gets another one when it takes charge
         #: A version of the database, and the rows that were read in it, by question.
         self._known: tuple[object, dict[Hashable, tuple[Any, ...]]] = (None, {})
 
@@ -87,7 +87,7 @@ class Part:
         return number
 
     def _own_from(self, number: int) -> None:
-        self.generation, self._own = number, OwnWrites(self._database.where)
+        self.generation, self._own = number, OwnWrites(self._database.where, "owner")
 
     def before_commits(self, call: Callable[[], None]) -> None:
         """Call a function before each commit that writes. If it raises, nothing was written. A test cuts off there."""

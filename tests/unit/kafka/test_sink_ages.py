@@ -322,6 +322,7 @@ def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
     target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
     assert (target.visible(), target.delivered()) == (0, 0)
     with target._engine.begin() as db:
+        target._hold_mark(db)
         target._set_mark(db, 4)
     copy = shutil.copy(database, tmp_path / "copy.db")
     with target._engine.begin() as db:
