@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, LogError
 from falkirk.home import claim as module
 from falkirk.home import guard
-from falkirk.home.claim import Claim, Owner
+from falkirk.home.claim import MARK, Claim, Owner
+from falkirk.home.folder import open_home
 from tests.unit.home.claims import Copies, Partition, copied
 
 
@@ -106,3 +107,44 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
     now_s[0] += 0.01  # the claim itself took some time
     newer.await_former()
     assert bool(ended) is waits
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_late_claim_of_a_former_owner_does_not_end_its_successor(
+    copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """The former owner stood still on another machine, on the way to its claim. They share the store.
+
+    Before, the successor took itself for the older copy. It ended, and marked the home, so nothing could start again.
+    """
+    late: list[bytes] = []
+
+    def append(connection: object, topic: str, value: bytes) -> int:
+        late.append(value)
+        raise LogError("BROKER_AWAY", "it stands still.")
+
+    with monkeypatch.context() as elsewhere, open_home(copies.path("first"), "copied") as former:
+        elsewhere.setattr(module.processes, "machine", lambda: "another")
+        elsewhere.setattr(module, "_append", append)
+        with pytest.raises(LogError):
+            copies.claim(former)
+    if not knows:
+        monkeypatch.setattr(Claim, "_record_token", lambda self: frozenset())
+    home = copies.open("first")
+    claim = copies.claim(home)
+    partition.append(late[0])
+    if not knows:
+        copied(claim)
+        return
+    claim.check()
+    assert not (home.path / MARK).exists()
+    partition.claimed_by(replace(Owner.of(home), machine="another", home="/a/copy"), home)
+    copied(claim)
+
+
+def test_only_the_newest_tokens_are_kept(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TOKENS", 3)
+    home = copies.open("first")
+    claims = [copies.claim(home) for _ in range(10)]
+    assert claims[-1]._tokens >= {each._mine.token for each in claims[-3:]}
+    assert len(claims[-1]._tokens) <= 6
