@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-#: What happens to the message at which the wire breaks: it is lost, it is answered before the wire breaks (but the
-#: store never gets the answer), or it is on its way until `deliver`.
+#: The fate of the message at which the wire breaks. It is lost. Or the server answers it before the wire breaks, and
+#: the store never gets the answer. Or it is on its way until `deliver`.
 Fate = Literal["lost", "answered", "late"]
 
 

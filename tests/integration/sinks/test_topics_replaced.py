@@ -76,7 +76,7 @@ def test_a_live_region_does_not_go_on_with_another_topic_of_the_same_name(
 def test_each_look_at_a_topic_tells_that_it_is_another_one(
     wire: Wire, opened: Home, monkeypatch: pytest.MonkeyPatch, compares: bool
 ) -> None:
-    """It was made again while the application ran (the same place looks again), or stood still (another place does)."""
+    """The topic is replaced while the application runs (the same place looks again), or stands still (another one)."""
     topic = wire.topic("held")
     if not compares:
         monkeypatch.setattr(Topics, "expect", lambda self, topic, identity: None)

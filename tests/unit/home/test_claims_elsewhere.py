@@ -1,4 +1,4 @@
-"""Claims of owners that are not visible: on another machine, of another boot, or in a topic that was made again."""
+"""Claims of owners that are not visible: on another machine, of another boot, or in a topic that was deleted and created."""
 
 import time
 from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
         older = copies.claim(copies.open("first"))
     ended, now_s = list[float](), [0.0]
 
-    def sleep(seconds: float) -> None:
+    def advance(seconds: float) -> None:
         now_s[0] += seconds
         if now_s[0] % guard._POLL_S < seconds and not ended:
             with suppress(HomeError):
@@ -101,7 +101,7 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
 
     if not waits:
         monkeypatch.setattr(module, "FENCED_S", 0.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep, time=time.time))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=advance, time=time.time))
     newer = copies.claim(copies.open("second"))
     assert newer.former == [older._mine]
     now_s[0] += 0.01  # the claim itself took some time
