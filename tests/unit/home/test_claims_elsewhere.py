@@ -1,4 +1,4 @@
-"""Claims of owners that are not visible: on another machine, of another boot, or in a topic that was deleted and created."""
+"""Claims of owners that are not visible: on another machine, of another boot, or in a topic that was replaced."""
 
 import time
 from collections.abc import Iterator
