@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,7 @@ from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.running.shared import shared_broker
 from tests.stores import Place
+from tests.wires import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,3 +124,12 @@ def tag() -> str:
 def home(tmp_path: Path) -> Path:
     """A fresh home."""
     return tmp_path / "home"
+
+
+@pytest.fixture
+def wire(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, str]]:
+    """A wire to the server, and the URL of its near end."""
+    folder = tmp_path_factory.mktemp("w")
+    opened = Wire(postgres.folder, folder)
+    yield opened, postgres.url().replace(quote_plus(str(postgres.folder)), str(folder))
+    opened.close()

@@ -46,7 +46,8 @@ class Sink(Protocol):
     def delivered(self) -> int:
         """Return the number after the newest epoch that is complete there, or 0 if there is none.
 
-        Answer within seconds; otherwise the sink counts as unreachable. After `deliver(7, …)` the answer is 8.
+        Answer within seconds; otherwise the sink counts as unreachable. After `deliver(7, …)` the answer is 8. If a
+        commit of a `deliver` that failed may still happen, wait for it, or raise an exception.
         """
         ...
 

@@ -9,6 +9,14 @@ A claim is signed with the secret of the home, which its copies have too. So ano
 owner end. Unsigned and repeated records end no owner. They are reported, and a new owner waits as for an unknown owner,
 because they may hide one. Only a home of an earlier version accepts them, because its copies may have other secrets.
 
+The claim of a former owner of the same store may arrive late, because that owner stood still or the broker did. Then
+the present owner is no older copy. So an owner records a random token before its claim, and the claim names it. A
+former owner records nothing after the next one has the store, so the next one knows all such tokens.
+
+Somebody may delete the topic and create it again. Then a later claim may have a smaller offset than an owner's own. So
+an owner compares the topic's id from time to time, and reads another topic from its beginning. A new owner that knows
+the id of another topic waits as for an unknown owner.
+
 The new owner waits before it starts anything. If it can see the former owner's process, it waits until that process has
 ended; otherwise, for longer than an owner takes to find the claim.
 """
@@ -18,6 +26,7 @@ import hmac
 import json
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
@@ -42,7 +51,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
 from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
-from falkirk.theory.ids import Offset
+from falkirk.theory.ids import EpochNumber, Offset
 
 log = logging.getLogger("falkirk")
 
@@ -50,6 +59,12 @@ log = logging.getLogger("falkirk")
 FENCED_S = 5.0
 #: The same for one whose lease was over, so that it has ended or stood still, and whose results the broker refuses.
 REPLACED_S = 1.0
+#: The time between two looks at the topic's id, and how long one may take. Together less than `FENCED_S`.
+_LOOK_S, _LOOK_MAX_S = 2.0, 1.0
+#: The kind of decision with the token of an owner's claim, and how many of them are kept.
+_TOKEN, _TOKENS = "claim", 200
+#: The kind of decision with the id of the topic of claims.
+_TOPIC = "topic of claims"
 #: A new owner reads this many claims before its own, because an older owner may not have found the last one yet.
 _FORMER = 100
 _POLL_S = 0.1
@@ -66,6 +81,7 @@ class Owner:
 
     Args: machine: identifies the machine, its boot and its process namespace. began: identifies the process together
         with `pid`. host, home: the machine's name and the home's folder. generation: the generation in its store.
+        token: is in its store as well; empty: an earlier version of Falkirk wrote the claim.
     """
 
     machine: str
@@ -75,6 +91,7 @@ class Owner:
     home: str
     generation: int
     at_s: float
+    token: str = ""
 
     @classmethod
     def of(cls, home: Home) -> "Owner":
@@ -88,6 +105,7 @@ class Owner:
             home=str(home.path),
             generation=home.store.generation or 0,
             at_s=time.time(),
+            token=secrets.token_hex(8),
         )
 
     @classmethod
@@ -95,8 +113,8 @@ class Owner:
         """Return the owner that a record names. A record that can't be read counts as the claim of an unknown owner."""
         try:
             content = parse_json(value or b"")
-            given = {field.name: content[field.name] for field in fields(cls)}
-            texts = [given[name] for name in ("machine", "began", "host", "home")]
+            given = {"token": "", **{f.name: content[f.name] for f in fields(cls) if f.name in content}}
+            texts = [given[name] for name in ("machine", "began", "host", "home", "token")]
             if not all(isinstance(text, str) and "\0" not in text for text in texts) or type(given["pid"]) is not int:
                 raise ValueError(given)
             return cls(**given)
@@ -105,7 +123,7 @@ class Owner:
 
     def signed(self, key: SigningKey, topic: str) -> bytes:
         """Return the record that claims the home for this owner."""
-        content = asdict(self)
+        content = {name: value for name, value in asdict(self).items() if (name, value) != ("token", "")}
         body = json.dumps(content).encode()
         tag = tag_of(key.of(topic, _SIGNED_AS), _SIGNED_AS.encode(), 0, None, body)
         return json.dumps({**content, "tag": tag}).encode()
@@ -141,19 +159,54 @@ class Claim:
         refuse_copied(home.path)
         self._place = self._mine.machine, self._mine.home
         self.topic = internal_topic(home.application, home.identity, "owner.claims")  # names of users hold no dots
-        Topics(connection).create(self.topic, 1, KEEP)
+        self._connection, self._topics = connection, Topics(connection, timeout_s=_LOOK_MAX_S)
+        topics = Topics(connection)
+        topics.create(self.topic, 1, KEEP)
         self._key = home.store.signing_key()
         self.forged, self._seen = (0, -1), set[bytes]()
         home.store.require_charge()  # a claim after that of a successor would end it
+        self._id, is_other = self._held(topics)
+        self._tokens = self._record_token()
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
-        self._claimed_s = time.monotonic()
+        self._claimed_s = self._looked_s = time.monotonic()
         self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
-        self.former: list[Owner] = []
+        self.former: list[Owner] = [_UNKNOWN] if is_other else []
         self._newest: Owner | None = None
         while self._reader.positions[0] <= self._offset:
             self._read(0.2)
             if time.monotonic() > self._claimed_s + _TIMEOUT_S:
                 raise away("reading the owner of the home", connection, self.topic, "STALLED", ClientErrors())
+
+    def _held(self, topics: Topics) -> tuple[str, bool]:
+        """Return the topic's id, and whether this home has known another one. Record it if it is new.
+
+        Raises: LogError, StoreError.
+        """
+        identity, known = topics.identity(self.topic), self._home.store.newest_decision(_TOPIC, self.topic)
+        if known is None or known.content["id"] != identity:
+            number = 0 if known is None else known.number + 1
+            self._home.store.record_decision(_TOPIC, self.topic, number, {"id": identity})
+        return identity, known is not None and known.content["id"] != identity
+
+    def _record_token(self) -> frozenset[str]:
+        """Record the token of this claim; return those of all owners of this store. Raises: StoreError."""
+        store, newest = self._home.store, self._home.store.newest_decision(_TOKEN, self.topic)
+        number = 0 if newest is None else newest.number + 1
+        store.record_decision(_TOKEN, self.topic, number, {"token": self._mine.token})
+        if number % _TOKENS == 0:
+            store.forget_epochs(_TOKEN, self.topic, EpochNumber(number - _TOKENS))
+        return frozenset(str(decided.content["token"]) for decided in store.decisions(_TOKEN, self.topic))
+
+    def _look(self) -> None:
+        """Read the topic from its beginning, if it is another one than before. Raises: LogError."""
+        if time.monotonic() < self._looked_s + _LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        if (identity := self._topics.identity(self.topic)) != self._id:
+            self._reader.close()
+            self._reader = Reader(self._connection, self.topic, {0: Offset(0)})
+            self._seen.clear()
+            self._id, self._offset = identity, -1  # all claims there are later than that of this process
 
     def _read(self, timeout_s: float) -> None:
         for message in self._reader.poll(timeout_s):
@@ -166,7 +219,7 @@ class Claim:
                 continue  # the locks and the generation decide between two processes in one folder
             if message.offset() < self._offset:
                 self.former.append(owner)
-            else:
+            elif owner.token not in self._tokens:
                 self._newest = owner
 
     def _is_believed(self, owner: Owner, message: Message) -> bool:
@@ -204,6 +257,7 @@ class Claim:
         """
         with self._lock, contextlib.suppress(LogError):
             self._read(0)
+            self._look()
         newest = self._newest
         try:
             # After reading: an owner with the same store takes its generation before it claims.

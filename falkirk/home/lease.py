@@ -138,12 +138,14 @@ class LeaseKeeper:
         self._over = threading.Event()
 
     def renew(self) -> None:
-        """Renew the lease once. End the process if the home has another owner."""
+        """Renew the lease once. End the process if the home has another owner, or an older store."""
         began_s = self._clock()
         try:
             self._home.store.renew_lease()
         except FalkirkError as error:
-            if guard.is_replaced(error) and not self._over.is_set():
+            # An older store may let another process take over, which sees no renewal.
+            is_lost = guard.is_replaced(error) or error.condition == "STORE_FELL_BACK"
+            if is_lost and not self._over.is_set():
                 self._end_with(error)
             return
         self._renewed_s = began_s

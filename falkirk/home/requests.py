@@ -46,6 +46,16 @@ def stop_asked(store: Store) -> bool:
     return request is not None
 
 
+def fail_former(store: Store) -> None:
+    """Fail the requests to a former run of the application, of which there may be several. A new owner calls this.
+
+    Raises: StoreError.
+    """
+    for kind in ("stop", "rollback"):
+        reason = "the application ended before it answered; it may be done or not"
+        store.fail_taken(kind, reason, also_open=True)
+
+
 def ask_to_stop(store: Store) -> None:
     """Ask the running application to stop."""
     if not store.is_asked("stop"):

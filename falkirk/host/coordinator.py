@@ -23,7 +23,7 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home
 from falkirk.home.guard import EXIT_FATAL
 from falkirk.home.lease import kept_lease, opened_or_awaited
-from falkirk.home.requests import require_charge_if_reachable, stop_asked, stop_asked_if_reachable
+from falkirk.home.requests import fail_former, require_charge_if_reachable, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
 from falkirk.host.standby import STANDBY_SILENT_S, Standby
@@ -120,8 +120,7 @@ class Coordinator:
             self._entrance(home) as self._gateway,
             self._standby,
         ):
-            home.store.fail_taken("stop", "the application ended before it could answer")
-            stop_asked(home.store)  # clear the stop request of a former run
+            fail_former(home.store)
             (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():

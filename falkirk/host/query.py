@@ -22,7 +22,7 @@ from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home
 from falkirk.home.guard import is_replaced
-from falkirk.home.requests import stop_asked, stop_asked_if_reachable
+from falkirk.home.requests import fail_former, stop_asked_if_reachable
 from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
@@ -207,7 +207,7 @@ def run_here(
     opened, claim = open_home(home or app.home, app.name, app.store), None
     recorder = Recorder(is_on=is_recorded())
     try:
-        stop_asked(opened.store)  # clear the stop request of a former run
+        fail_former(opened.store)
         opened.kill_leftovers(spare_pid=jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)

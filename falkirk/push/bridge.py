@@ -139,7 +139,7 @@ class KafkaBridge:
         sender = RequestSender(self._connection, self._topic, self._requests.key, self._is_over)
         registry = self._read_back()
         self._elapsed = elapsed = _resumed(self._elapsed, registry)
-        reader = self._read_answers(registry) if self._answers is not None else None
+        reader, earlier = (None, {}) if self._answers is None else self._read_answers(registry)
         if self._stopping.is_set():
             return
         self._post(self._service.open, registry, elapsed)
@@ -148,7 +148,7 @@ class KafkaBridge:
         )
         thread.start()
         try:
-            self._follow(reader, elapsed)
+            self._follow(reader, earlier, elapsed)
         finally:
             self._over.set()
             if reader is not None:
@@ -179,14 +179,14 @@ class KafkaBridge:
         request_id = (m.key() or b"").decode(errors="replace")
         return request_id, m.value() or b"", at_ms, m.timestamp()[1], m.partition(), m.offset()
 
-    def _read_answers(self, registry: RequestRegistry) -> Reader:
-        """Return a reader of all answers that the requests in the registry can have."""
+    def _read_answers(self, registry: RequestRegistry) -> tuple[Reader, Offsets]:
+        """Return a reader of all answers that the requests in the registry can have, and the topic's present ends."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers.topic)
         oldest_ms = registry.oldest_stamp_ms()
         since_ms = int(time.time() * 1000) if oldest_ms is None else oldest_ms
         first = positions_at(self._connection, self._answers.topic, since_ms - SKEW_MS, ends)
-        return Reader(self._connection, self._answers.topic, first)
+        return Reader(self._connection, self._answers.topic, first), ends
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -202,8 +202,9 @@ class KafkaBridge:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
+    def _follow(self, reader: Reader | None, earlier: Offsets, elapsed: Elapsed) -> None:
         posted: Offsets = {}
+        has_earlier = False
         claim: tuple[Offsets, Offsets] | None = None
         trimmed_s = time.monotonic()
         while not self._stopping.is_set():
@@ -211,6 +212,9 @@ class KafkaBridge:
                 raise self._failure
             if reader is not None:
                 self._tell(reader)
+                if not has_earlier and reader.is_at(earlier):
+                    self._post(self._service.note_earlier_answers)
+                    has_earlier = True
             else:
                 self._stopping.wait(_POLL_S)
             progress = self._progress

@@ -26,7 +26,9 @@ class RequestEntry:
     Args:
         id: the request's id. digest: identifies the request's body.
         at_ms: when it was first posted, in the source's elapsed time (elapsed.py).
-        stamped_ms: its record's timestamp, since 1970; compared with the timestamps of answers.
+        stamped_ms: its record's timestamp, since 1970.
+        follows_answers: all answers to earlier requests were read before this one was posted. Of any other request,
+            the timestamp is compared with those of answers.
         place: its partition and offset; None: it is not in the topic yet.
         answer: None: there is no answer yet.
         is_accepted: all its results are published. is_silent: all are published, and none of them is an answer.
@@ -39,6 +41,7 @@ class RequestEntry:
     digest: bytes
     at_ms: int
     stamped_ms: int
+    follows_answers: bool = False
     place: tuple[int, Offset] | None = None
     answer: bytes | None = None
     is_accepted: bool = False
@@ -81,6 +84,7 @@ class RequestRegistry:
         self._weights: Counter[str] = Counter()
         self._answered: dict[str, deque[RequestEntry]] = {}
         self.weight_bytes = 0
+        self._has_earlier_answers = False
 
     def weight_of(self, client: str) -> int:
         """Return how many bytes of memory the requests of a client use."""
@@ -118,7 +122,10 @@ class RequestRegistry:
 
     def add(self, request_id: str, value: bytes, *, at_ms: int, stamped_ms: int, client: str = "") -> RequestEntry:
         """Add a request that is about to be sent."""
-        entry = RequestEntry(id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client)
+        entry = RequestEntry(
+            id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client,
+            follows_answers=self._has_earlier_answers,
+        )  # fmt: skip
         self._entries[request_id] = entry
         self._sending[request_id] = (entry, len(value))
         self._weigh(entry, _weight(entry) + len(value))
@@ -141,12 +148,21 @@ class RequestRegistry:
     def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> RequestEntry | None:
         """Record an answer. Return its request if the request is known and this is its first answer."""
         entry = self._entries.get(request_id)
-        if entry is None or entry.is_answered or stamped_ms < entry.stamped_ms - SKEW_MS:
+        if entry is None or entry.is_answered:
+            return None
+        if not entry.follows_answers and stamped_ms < entry.stamped_ms - SKEW_MS:
             return None
         entry.answer = answer
         self._weigh(entry, len(answer))
         self._answered.setdefault(entry.client, deque()).append(entry)
         return entry
+
+    def note_earlier_answers(self) -> None:
+        """Record that all answers to requests before the next one were reported, or will never be written.
+
+        From now on, no timestamp is compared: a clock that was set back would make an answer older than its request.
+        """
+        self._has_earlier_answers = True
 
     def evict(self, client: str, upto_bytes: int) -> None:
         """Drop answers of a client from memory, oldest first, until its requests use at most `upto_bytes`.

@@ -148,6 +148,11 @@ class RequestService:
             return
         self._tell([e for a in answers if (e := registry.answered(*a)) is not None])
 
+    def note_earlier_answers(self) -> None:
+        """Record that all answers from before the service was opened were reported."""
+        if self._registry is not None:
+            self._registry.note_earlier_answers()
+
     def accepted(self, upto: Mapping[int, Offset], *, is_silent: bool) -> None:
         """Record the positions below which all results of requests are published.
 

@@ -61,8 +61,10 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore, L
     """The decisions of one application. Every method is one transaction; safe from several threads and processes.
 
     Every method raises StoreError: `STORE_AWAY` (the database is unreachable or busy) or `STORE_UNREADABLE`. Their
-    certainty is "maybe" only if the commit was in progress; then the next reader sees either all of it or nothing.
-    Every method that writes also raises `HOME_TAKEN_OVER`, before it writes anything: see generation.py.
+    certainty is "maybe" only if the commit was in progress. Then each later read of this process, and of the owner's
+    next process, sees all of it, or nothing of it will ever be there.
+    Every method that writes also raises `HOME_TAKEN_OVER` and `STORE_FELL_BACK`, before it writes anything: see
+    generation.py and own_writes.py.
 
     Args:
         place: a file, or the URL of a database: `sqlite:///…` or `postgresql://user:password@host/database`.
@@ -91,6 +93,8 @@ class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore, L
         except BaseException:
             self.close()
             raise
+        if generation is not None:  # this owner's process before this one may have died during a commit
+            self._database.note_uncertain()
 
     def close(self) -> None:
         """Close the connections to the database."""

@@ -4,8 +4,14 @@ Every method of the store is one transaction. A transaction that writes is the o
 (SQLite's BEGIN IMMEDIATE, a lock per application in PostgreSQL). So the values that it has read do not change before it
 writes, and no statement needs the upsert of a dialect. An error before the commit was sent means that nothing was
 written. An error after it means that all or nothing was written.
+
+A server may get such a commit later, when this process has already lost the connection. Until then, its transaction is
+still the only writer. So after such an error, the next read waits for earlier writers, too: it sees the commit, or the
+commit can't happen any more. Else a caller that repeats its work would decide anew, and contradict the late commit. A
+new process of an owner waits at its first read, because the process before it may have died during a commit.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -27,6 +33,16 @@ class Database(ABC):
     engine: sql.Engine
     where: object
     before_commit: Callable[[], None] = staticmethod(lambda: None)
+
+    def __init__(self) -> None:
+        #: The number of commits whose outcome nobody knew, and how many of them are decided since.
+        self._uncertain = self._decided = 0
+        self._counting = threading.Lock()
+
+    def note_uncertain(self) -> None:
+        """Say that a commit may still arrive at the database: the next transaction waits for its outcome."""
+        with self._counting:
+            self._uncertain += 1
 
     @abstractmethod
     def make(self, build: Callable[[sql.Connection], None], *, must_exist: bool) -> None:
@@ -78,20 +94,27 @@ class Database(ABC):
     def transaction(self, *, writes: bool) -> Iterator[sql.Connection]:
         """Yield a connection in a transaction that ends with the block.
 
+        It also waits for earlier writers if it only reads, but the outcome of an earlier commit is unknown.
+
         Raises: StoreError: `STORE_AWAY`, `STORE_UNREADABLE`, `DECISION_CONTRADICTED`; for the certainty see above.
         """
         certainty: Certainty = "definitely"
+        uncertain = self._uncertain
+        waits = writes or uncertain > self._decided
         try:
             with (
                 self.engine.connect() as connection,
-                self._guarded(connection, writes=writes),
+                self._guarded(connection, writes=waits),
                 connection.begin(),
             ):
-                self._begin(connection, writes=writes)
+                self._begin(connection, writes=waits)
+                with self._counting:
+                    self._decided = max(self._decided, uncertain)
                 yield connection
                 if writes:
                     self.before_commit()
                     certainty = "maybe"  # from here on, only the commit itself can fail
+            certainty = "definitely"
         except sql.exc.IntegrityError as error:
             raise DECISION_CONTRADICTED_KEY.error(where=self.where, reason=self._reason(error)) from error
         except sql.exc.DBAPIError as error:
@@ -104,6 +127,9 @@ class Database(ABC):
             raise self.unreadable(f"a value in it is damaged: {error}") from error
         except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its error, which Python can't decode
             raise self.unreadable("a text in it is damaged", certainty) from error
+        finally:
+            if certainty == "maybe":
+                self.note_uncertain()
 
     def away(self, reason: str, certainty: Certainty) -> StoreError:
         """Return the error for a database that can't be reached."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.errors.conditions.store import HOME_TAKEN_OVER
+from falkirk.errors.conditions.store import HOME_TAKEN_OVER, STORE_FELL_BACK
+from falkirk.store import own_writes
 from falkirk.store.tables import meta
 from falkirk.store.values import dump, load
 
@@ -23,6 +24,7 @@ def take_next(db: sql.Connection, holder: str) -> int:
     number = 1 if known is None else int(known["generation"]) + 1
     db.execute(meta.delete().where(_ROW))
     db.execute(meta.insert().values(name="generation", value=dump({"generation": number, "holder": holder})))
+    own_writes.forget_all(db)
     return number
 
 
@@ -30,9 +32,12 @@ def check_generation(db: sql.Connection, generation: int, where: object) -> None
     """Refuse an owner whose generation is not the present one.
 
     Raises: StoreError: `HOME_TAKEN_OVER`, with the `generation` of the caller, the `present` one and its `holder`.
+        `STORE_FELL_BACK`: the present one is older.
     """
     known = _present(db)
     present, holder = (0, "nobody") if known is None else (int(known["generation"]), str(known["holder"]))
+    if present < generation:
+        raise STORE_FELL_BACK.error(where=where, lost=generation - present)
     if present != generation:
         raise HOME_TAKEN_OVER.error(where=where, generation=generation, present=present, holder=holder)
 

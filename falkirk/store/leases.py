@@ -81,7 +81,7 @@ class LeaseStore(Part):
             )  # fmt: skip
             _record(db, mine)
             db.execute(meta.delete().where(meta.c.name == _WAITING + key))
-        self.generation = number
+        self._own_from(number)
         return True
 
     def renew_lease(self) -> None:

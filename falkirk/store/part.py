@@ -8,6 +8,7 @@ import sqlalchemy as sql
 
 from falkirk.store import generation
 from falkirk.store.engine import Database
+from falkirk.store.own_writes import OwnWrites
 
 _Value = TypeVar("_Value")
 
@@ -20,6 +21,7 @@ class Part:
 
     def __init__(self, database: Database, clock: Callable[[], float], generation: int | None = None) -> None:
         self._database, self._clock, self.generation = database, clock, generation
+        self._own = OwnWrites(database.where, "host")  # a coordinator gets another one when it takes charge
         #: A version of the database, and the rows that were read in it, by question.
         self._known: tuple[object, dict[Hashable, tuple[Any, ...]]] = (None, {})
 
@@ -54,12 +56,16 @@ class Part:
     def _writing(self) -> Iterator[sql.Connection]:
         """Begin a transaction that is the only writer until it ends.
 
-        Raises: StoreError: `HOME_TAKEN_OVER`: the home has a newer owner; nothing was written.
+        Raises: StoreError: `HOME_TAKEN_OVER`: the home has a newer owner; nothing was written. `STORE_FELL_BACK`: the
+            database has lost earlier writes of this owner; nothing was written.
         """
+        own, count = self._own, 0
         with self._database.transaction(writes=True) as db:
             if self.generation is not None:
                 generation.check_generation(db, self.generation, self._database.where)
+                count = own.count(db)
             yield db
+        own.confirm(count)
 
     def await_writers(self) -> None:
         """Wait until no earlier write is under way: from now on, readers see one whose answer was lost, or never will.
@@ -77,8 +83,11 @@ class Part:
         """
         with self._writing() as db:
             number = generation.take_next(db, holder)
-        self.generation = number
+        self._own_from(number)
         return number
+
+    def _own_from(self, number: int) -> None:
+        self.generation, self._own = number, OwnWrites(self._database.where, "owner")
 
     def before_commits(self, call: Callable[[], None]) -> None:
         """Call a function before each commit that writes. If it raises, nothing was written. A test cuts off there."""

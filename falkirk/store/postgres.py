@@ -31,6 +31,7 @@ class PostgresDatabase(Database):
     """The store in a schema of a PostgreSQL database."""
 
     def __init__(self, url: sql.URL, *, identity: str | None, timeout_s: float) -> None:
+        super().__init__()
         if not re.fullmatch("[0-9a-z_]{1,50}", identity or ""):
             raise STORE_WITHOUT_IDENTITY.error(identity=identity)
         self._schema, self._timeout_ms = f"falkirk_{identity}", round(timeout_s * 1000)

@@ -1,8 +1,9 @@
 """Requests: stores requests of commands to a running application, and its answers.
 
-Any process may post a request. The coordinator takes each one once, in the order of posting. If a coordinator dies
-after it took a request, nobody knows if it was carried out. So its successor fails it (`fail_taken`), and the sender
-decides what to do.
+Any process may post a request. The application takes each one once, in the order of posting. If it dies after it took
+a request, nobody knows if it was carried out. So its successor fails it (`fail_taken`), and the sender decides what to
+do. A new owner fails the others as well: a rollback that somebody asked for days ago would take back what was published
+since.
 """
 
 import sqlalchemy as sql
@@ -10,7 +11,7 @@ import sqlalchemy as sql
 from falkirk.errors.conditions.store import REQUEST_NOT_TAKEN
 from falkirk.store.part import Part
 from falkirk.store.tables import requests
-from falkirk.store.values import Request, dump, load, printable
+from falkirk.store.values import Request, RequestState, dump, load, printable
 
 
 class RequestStore(Part):
@@ -66,14 +67,18 @@ class RequestStore(Part):
             row = db.execute(sql.select(requests).where(requests.c.request == request)).one_or_none()
             return None if row is None else _request(row, state=row.state)
 
-    def fail_taken(self, kind: str, reason: str) -> None:
+    def fail_taken(self, kind: str, reason: str, *, also_open: bool = False) -> None:
         """Fail every taken request of a kind, with the answer `{"reason": …}`. Other kinds may still be in progress.
 
-        A coordinator calls this before it takes its first request, because the process that took these is dead.
+        A host calls this before it takes its first request, because the process that took these is dead.
+
+        Args: also_open: fail those that nobody has taken as well. A new owner does: the application that was asked has
+            ended, and nobody expects these requests any more.
         """
-        answer, taken = dump({"reason": printable(reason)}), (requests.c.state == "taken", requests.c.kind == kind)
+        states: tuple[RequestState, ...] = ("open", "taken") if also_open else ("taken",)
+        answer, mine = dump({"reason": printable(reason)}), (requests.c.kind == kind, requests.c.state.in_(states))
         with self._writing() as db:
-            db.execute(requests.update().where(*taken).values(state="failed", answer=answer))
+            db.execute(requests.update().where(*mine).values(state="failed", answer=answer))
 
 
 def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:

@@ -28,6 +28,7 @@ class SqliteDatabase(Database):
     """The store in a SQLite file."""
 
     def __init__(self, path: Path, *, timeout_s: float) -> None:
+        super().__init__()
         self._path, self._timeout_s = path.absolute(), timeout_s
         self.where = path
         self.engine = self._open(self._path, "rw")

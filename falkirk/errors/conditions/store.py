@@ -34,6 +34,13 @@ HOME_TAKEN_OVER = Condition(
     "this process has generation {generation} of the home, but generation {present} ({holder}) took over.",
     hint="This process ends. To run the application here, stop the other one first, then start this one again.",
 )
+STORE_FELL_BACK = Condition(
+    "STORE_FELL_BACK",
+    StoreError,
+    "the store is an older copy of itself: it lacks at least {lost} writes that it had confirmed to this process.",
+    hint="Restore its newest copy, and start again. Replicas of the database must be synchronous. A start compares the "
+    "store with the sinks, and refuses it if they have later results.",
+)
 RANGE_MALFORMED = Condition(
     "RANGE_MALFORMED",
     InternalError,

@@ -185,7 +185,7 @@ class FolderTarget:
             raise release_failed(self._to.path, error) from error
 
     def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
-        """See Target. Raises: SparkError: `RELEASE_FAILED`."""
+        """See Target. Raises: SparkError: `RELEASE_FAILED`. StoreError: as `require_charge`."""
         named = self._named(epoch)
         self.visible()
         try:
@@ -209,6 +209,7 @@ class FolderTarget:
         self._prove(being_made, named.name)
         private.make_readable(being_made)
         sync(being_made)  # so that a folder with its final name is complete even after a power loss
+        self._proofs.store.require_charge()  # the present owner may have cancelled this epoch meanwhile
         os.replace(being_made, named)
         sync_folder(self._path)
 

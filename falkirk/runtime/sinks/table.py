@@ -62,11 +62,18 @@ class TableTarget:
         self._engine = sql.create_engine(made, pool_pre_ping=True, connect_args=patience)
 
     def visible(self) -> EpochNumber:
-        """See Target. A locked table counts as unreachable."""
+        """See Target. A locked table counts as unreachable.
+
+        A server may get the commit of an epoch after the connection was lost. Until then its transaction holds the
+        mark. So this waits for it, too: otherwise a rollback could cancel an epoch that appears in the table later.
+        """
         with self._reaching(), self._engine.begin() as db:
-            if db.dialect.name == "postgresql":
+            is_server = db.dialect.name == "postgresql"
+            if is_server:
                 db.execute(sql.text(f"SET LOCAL lock_timeout = '{LOCKED_S}s'"))
             _marks_metadata.create_all(db)
+            if is_server:
+                self._hold_mark(db)
             return EpochNumber(self._mark(db) + 1)
 
     def delivered(self) -> EpochNumber:
@@ -89,7 +96,7 @@ class TableTarget:
             if db.dialect.name == "postgresql":
                 db.execute(sql.text("SET LOCAL synchronous_commit = on"))  # committed epochs are not released again
             # Writes first, so that a second process that does the same waits here until this one has finished.
-            db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch))
+            self._hold_mark(db)
             unfit = self._unfit(rows, db.dialect.name)
             if self._mark(db) >= epoch:
                 refused = rows.where(unfit.isNotNull())
@@ -132,9 +139,13 @@ class TableTarget:
         text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
         return letters(rows, F.lit(None).cast("string"), unfit, self._to.table, epoch, text)
 
+    def _hold_mark(self, db: sql.Connection) -> None:
+        """Wait for a transaction that delivers an epoch, and keep others waiting until this one ends."""
+        if db.execute(_marks.update().where(self._mine).values(epoch=_marks.c.epoch)).rowcount == 0:
+            db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=-1))
+
     def _set_mark(self, db: sql.Connection, epoch: EpochNumber) -> None:
-        db.execute(_marks.delete().where(self._mine))
-        db.execute(_marks.insert().values(application=self._application, sink=self._sink, epoch=epoch))
+        db.execute(_marks.update().where(self._mine).values(epoch=epoch))  # a new row would not be held by others
 
     def _table(self, rows: DataFrame) -> sql.Table:
         columns = [

@@ -12,6 +12,7 @@ from falkirk.errors import LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.plan.region import RegionLogs
 from falkirk.redrive.sending import Notes
 from falkirk.runtime.context import Storage
@@ -71,12 +72,21 @@ def test_a_live_region_does_not_go_on_with_another_topic_of_the_same_name(
     assert wire.count(topics["output"]) == (5 if which == "output" else 3)
 
 
-def test_each_look_at_a_topic_tells_that_it_is_another_one(wire: Wire, opened: Home) -> None:
+@pytest.mark.parametrize("compares", [True, False])
+def test_each_look_at_a_topic_tells_that_it_is_another_one(
+    wire: Wire, opened: Home, monkeypatch: pytest.MonkeyPatch, compares: bool
+) -> None:
+    """The topic is replaced while the application runs (the same place looks again), or stands still (another one)."""
     topic = wire.topic("held")
+    if not compares:
+        monkeypatch.setattr(Topics, "expect", lambda self, topic, identity: None)
     place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     place.hold((topic,))
     place.hold((topic,))
     _replace(wire, topic)
+    if not compares:
+        assert place.topics.end_positions(topic) == {0: 0, 1: 0}, "the other topic counts as the known one"
+        return
     looks: list[Callable[[Storage], object]] = [
         lambda p: p.hold((topic,)),
         lambda p: p.topics.facts(topic),

@@ -1,11 +1,13 @@
 """Lease: a waiting process takes over from a dead owner, exactly one of several does, and a living owner keeps it."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -218,6 +220,20 @@ def test_an_owner_that_stood_still_and_was_replaced_ends(tmp_path: Path) -> None
     assert "successor" in keeping.said[0]
     keeping.home.close()
     successor.close()
+
+
+def test_an_owner_whose_store_fell_back_ends_and_says_why(tmp_path: Path) -> None:
+    keeping = Keeping(tmp_path)
+    file = tmp_path / "decisions.db"
+    with closing(sqlite3.connect(":memory:")) as copy, closing(sqlite3.connect(file)) as live:
+        live.backup(copy)
+        keeping.keeper.renew()
+        assert not keeping.ends
+        copy.backup(live)
+    keeping.keeper.renew()
+    assert keeping.ends
+    assert keeping.said[0].split()[0] == "STORE_FELL_BACK"
+    keeping.home.close()
 
 
 @pytest.mark.parametrize("has_lease", [True, False])

@@ -52,7 +52,7 @@ def test_a_table_is_written_with_rights_on_it_and_its_marks_alone(postgres: Post
     target = TableTarget(fk.Sql(postgres.url(role, role), table, key="word"), tag, "sink")
     with pytest.raises(fk.SparkError):
         target.visible()
-    postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON falkirk_marks TO {role}")
+    postgres.execute(f"GRANT SELECT, INSERT, UPDATE ON falkirk_marks TO {role}")
     postgres.execute(f"GRANT SELECT, INSERT, UPDATE ON {table} TO {role}")
     assert target.visible() == 0
     described = sql.Table(table, sql.MetaData(), sql.Column("word", sql.String), sql.Column("n", sql.BigInteger))

@@ -65,10 +65,30 @@ signal.pause()
 """
 
 
-class Pair:
-    """A coordinator that does nothing, and its host."""
+#: In front of the host: it notes that its home has another owner, and does not end.
+UNWATCHED = """
+import pathlib, sys, threading
+from falkirk.errors import StoreError
+from falkirk.home import guard
 
-    def __init__(self, folder: Path) -> None:
+def watch(look, say):
+    def find():
+        try:
+            while True:
+                look()
+                threading.Event().wait(0.05)
+        except StoreError as error:
+            pathlib.Path(sys.argv[1], "found").write_text(error.condition)
+    threading.Thread(target=find, daemon=True).start()
+
+guard.watch_owner = watch
+"""
+
+
+class Pair:
+    """A coordinator that does nothing, and its host. Args: host: the program of the host."""
+
+    def __init__(self, folder: Path, host: str = HOST) -> None:
         (folder / "app.py").write_text(APPLICATION)
         self.folder, self.home = folder, folder / "home"
         with open_home(self.home, "orphan") as home:
@@ -77,7 +97,7 @@ class Pair:
                 coordinator=0, generation=home.store.generation, file=str(folder / "app.py"), home=str(self.home),
                 kafka=None, master=None, create_topics=False,
             )  # fmt: skip
-        command = [sys.executable, "-c", COORDINATOR, str(folder), HOST, settings.to_json()]
+        command = [sys.executable, "-c", COORDINATOR, str(folder), host, settings.to_json()]
         self.coordinator = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert self.coordinator.stdout is not None
         self.host = psutil.Process(int(self.coordinator.stdout.readline()))
@@ -161,6 +181,19 @@ def test_a_host_whose_home_has_another_owner_ends(pair: Pair) -> None:
     with open_home(pair.home, "orphan"):
         pair.await_end()
     assert pair.coordinator.poll() is None
+
+
+def test_without_its_watch_a_host_goes_on_beside_another_owner(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, UNWATCHED + HOST)
+    try:
+        pair.load()
+        wait_until(pair.took_charge, 60, "the host to take charge")
+        with open_home(pair.home, "orphan"):
+            wait_until((tmp_path / "found").exists, 60, "the host to find the other owner")
+            assert not pair.has_ended()
+    finally:
+        pair.close()
+    assert (tmp_path / "found").read_text() == "HOME_TAKEN_OVER"
 
 
 def test_a_host_that_starts_late_finds_the_other_owner(pair: Pair) -> None:

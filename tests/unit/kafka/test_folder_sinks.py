@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,7 +19,9 @@ from falkirk.runtime.sinks.folder import FolderTarget, Proofs
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system.local_data import LocalData
-from tests.support import wait_until
+from falkirk.theory.ids import EpochNumber
+from tests.stores import Place
+from tests.support import outcome, wait_until
 from tests.unit.epochs.test_backpressure import session
 
 LOG = "epochs:b"
@@ -75,6 +78,46 @@ def test_a_folder_whose_last_note_was_not_written(
 def test_a_folder_of_an_older_falkirk_does_not_tell(tmp_path: Path, store: Store) -> None:
     (tmp_path / folder._NOTE).write_text(json.dumps({"application": "deadbeef"}))
     assert FolderTarget(fk.Files(str(tmp_path)), "deadbeef", proofs(store)).delivered() is None
+
+
+class Written:
+    """Rows whose files take long to write: meanwhile, something happens."""
+
+    columns: tuple[str, ...] = ()
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile, self.write = meanwhile, self
+
+    def select(self, *columns: object) -> "Written":
+        return self
+
+    def format(self, name: str) -> "Written":
+        return self
+
+    def options(self, **options: str) -> "Written":
+        return self
+
+    def save(self, path: str) -> None:
+        self._meanwhile()
+        Path(path).mkdir()
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_former_owner_that_stood_still_publishes_no_epoch(
+    tmp_path: Path, store: Store, place: Place, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    """It stood still while it wrote the files of an epoch. The present owner may have cancelled that epoch since."""
+    monkeypatch.setattr(folder, "sorted_by_place", lambda rows, few: rows)
+    store.take_charge("the former owner")
+    if not asks:
+        monkeypatch.setattr(store, "require_charge", lambda: None)
+    target = FolderTarget(fk.Files(str(tmp_path / "out")), "deadbeef", proofs(store))
+    present = place.open()
+    rows = cast(Any, Written(lambda: present.take_charge("the present owner")))
+    delivered = outcome(lambda: target.deliver(EpochNumber(0), rows))
+    assert delivered == ("HOME_TAKEN_OVER" if asks else None)
+    assert bool([*(tmp_path / "out").glob("epoch=*")]) is not asks
+    present.close()
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """A home and a sink of different ages: after a restore from a backup, one of them lacks epochs that the other has."""
 
 import shutil
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +14,7 @@ from pyspark.sql.types import StructType
 import falkirk as fk
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
-from falkirk.errors import FalkirkError, HomeError
+from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.down import RETRY_S
@@ -27,9 +29,11 @@ from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.store import RegionRecord, Store
+from falkirk.store.own_writes import OwnWrites
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History
+from tests.stores import Place
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -99,7 +103,7 @@ class World:
     def complete(self, count: int) -> None:
         for _ in range(count):
             n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
-            (self.path / f"{n}-aa").mkdir()
+            (self.path / f"{n}-aa").mkdir(exist_ok=True)
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 
     def start(self, history: int = 0) -> RecoveryProtocol:
@@ -130,6 +134,17 @@ class World:
 
         wait_until(is_out, 30, lambda: f"the release: {self.sink.sent}, {self.releaser.detail}")
         recovery.turn()
+
+
+def waits(recovery: RecoveryProtocol) -> FalkirkError:
+    """Tick until the results wait; return the reason."""
+
+    def is_known() -> bool:
+        recovery.turn()
+        return bool(recovery.sinks.waiting)
+
+    wait_until(is_known, 30, "the results to wait for the sink")
+    return recovery.sinks.waiting["b"]
 
 
 @pytest.fixture(params=["own", "ours"])
@@ -176,12 +191,94 @@ def test_a_sink_that_fell_back_gets_its_epochs_again(world: World) -> None:
     assert world.sink.sent == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_question_at_a_start_a_sink_that_fell_back_waits_for_ever(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question before the next epoch still keeps later epochs from a sink that lacks earlier ones."""
+    monkeypatch.setattr(EpochReleaser, "remains", lambda self, released: released)
+    world.sink.has, world.sink.sent = 1, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    assert (waits(recovery).condition, world.sink.sent) == ("SINK_BEHIND", [])
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_both_questions_a_sink_that_fell_back_misses_epochs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochReleaser, "_shortest", lambda self, released: ("", released))
+    world.sink.has, world.sink.sent = 1, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [EPOCHS], "the test sees that the sink lacks two epochs"
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_comparison_a_sink_that_is_ahead_drops_an_epoch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochReleaser, "_refuse_ahead", lambda self, seen: None)
+    world.sink.has, world.sink.sent = EPOCHS + 2, []
+    recovery = world.start(history=2 * EPOCHS)
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [], "the test sees that the sink takes the new epoch for one that it has"
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_without_the_numbers_of_cancelled_epochs_a_sink_counts_as_an_older_copy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.complete(1)
+    number = world.store.open_recovery("test", {}, voids=((LOG, 0, EPOCHS, EPOCHS + 1),))
+    world.store.advance_recovery(number, "done")
+    recovery = world.start(history=2 * EPOCHS)
+    world.release(recovery)
+    monkeypatch.setattr(EpochLog, "any_counts", lambda self, first, last: first < last)
+    world.complete(1)
+    assert waits(recovery).condition == "SINK_BEHIND"
+
+
 def test_epochs_that_a_sink_lacks_are_not_collected_before_they_are_sent_again(world: World) -> None:
     world.complete(2)
     world.sink.has, world.sink.sent = 1, []
     world.release(world.start())  # without history, they are kept for no other reason
     assert world.sink.sent == [1, 2, 3, 4]
     assert not (world.path / "2-aa").exists()
+
+
+@pytest.mark.parametrize("compares", [True, False])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_store_that_falls_back_while_it_is_used_decides_no_epoch_again(
+    world: World, place: Place, monkeypatch: pytest.MonkeyPatch, compares: bool
+) -> None:
+    """Somebody restores an older copy, or a replica without the last commits replaces the server.
+
+    The owner would use the number of an epoch again that the sink has. The sink would drop the other epoch.
+    """
+    if not compares:
+        monkeypatch.setattr(OwnWrites, "count", lambda self, db: 0)
+    world.store.take_charge("the owner")
+    recovery = world.start(history=2 * EPOCHS)
+    with closing(sqlite3.connect(":memory:")) as copy, closing(sqlite3.connect(place.where)) as live:
+        live.backup(copy)
+        world.complete(1)
+        world.release(recovery)
+        assert world.sink.sent[-1] == EPOCHS
+        copy.backup(live)
+    if compares:
+        with pytest.raises(StoreError) as refused:
+            world.complete(1)
+        assert refused.value.condition == "STORE_FELL_BACK"
+        with pytest.raises(HomeError) as again:
+            world.start()
+        assert again.value.condition == "SINK_AHEAD"
+        return
+    world.complete(1)
+    world.release(recovery)
+    assert world.sink.sent == [*range(EPOCHS + 1)], "the test sees that the second epoch with this number is dropped"
 
 
 @pytest.mark.parametrize("lost", [1, 2])
@@ -213,13 +310,7 @@ def test_a_sink_that_falls_back_while_it_is_written_gets_no_later_epoch(world: W
     world.sink.has, world.sink.sent = 1, []
     world.complete(1)
 
-    def error_of() -> FalkirkError | None:
-        recovery.turn()
-        return recovery.sinks.waiting.get("b")
-
-    wait_until(error_of, 30, "the sink to be found to lack epochs")
-    error = error_of()
-    assert error is not None
+    error = waits(recovery)
     assert (error.condition, error.parameters["kept"]) == ("SINK_BEHIND", 1)
     assert world.sink.sent == []
     world.release(world.start(history=2 * EPOCHS))
@@ -231,6 +322,7 @@ def test_a_table_tells_of_what_it_lost(tmp_path: Path) -> None:
     target = TableTarget(fk.Sql(f"sqlite:///{database}", "rows"), "deadbeef", "s")
     assert (target.visible(), target.delivered()) == (0, 0)
     with target._engine.begin() as db:
+        target._hold_mark(db)
         target._set_mark(db, 4)
     copy = shutil.copy(database, tmp_path / "copy.db")
     with target._engine.begin() as db:

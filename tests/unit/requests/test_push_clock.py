@@ -3,18 +3,20 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge, Progress, Requests, _resumed
+from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.push.service import RequestService
+from tests.support import wait_until
 
 WINDOW_S = 3600.0
 KEY = b"the key of the topic"
@@ -45,8 +47,33 @@ class Topic:
 Story = Callable[[KafkaBridge, Callable[[str], Awaitable[str]]], Awaitable[None]]
 
 
-def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
-    """Run a story with a bridge whose requests are accepted and acknowledged at once."""
+class AnswersReader:
+    """A reader of answers: each request gets one, whose timestamp is the present time."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic, self._read = topic, 0
+
+    def poll(self, timeout_s: float) -> list[Any]:
+        threading.Event().wait(timeout_s)
+        ids, now_ms = self._topic.ids[self._read :], int(time.time() * 1000)
+        self._read += len(ids)
+        return [
+            SimpleNamespace(key=lambda e=e: e.encode(), value=lambda e=e: e.encode(), timestamp=lambda: (0, now_ms))
+            for e in ids
+        ]
+
+    def is_at(self, ends: Mapping[int, int]) -> bool:
+        return self._read >= ends.get(0, 0)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story, *, answers: bool = False) -> None:
+    """Run a story with a bridge whose requests are accepted and acknowledged at once.
+
+    Args: answers: requests have answers. Else they are only accepted.
+    """
     monkeypatch.setattr(module, "RequestSender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
     monkeypatch.setattr(module, "_TRIM_S", 0.02)
@@ -56,21 +83,25 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story) -> None:
     async def run() -> None:
         bridges: list[KafkaBridge] = []
         service = RequestService(lambda entry, value: bridges[0].send(entry, value))
-        bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, WINDOW_S, service, asyncio.get_running_loop())
+        verifier = cast(Any, lambda: SimpleNamespace(verify_message=lambda message: None))
+        found = Answers(topic="answers", verifier=verifier, on_foreign=lambda tally: None) if answers else None
+        bridge = KafkaBridge(cast(Connection, None), REQUESTS, found, WINDOW_S, service, asyncio.get_running_loop())
         bridges.append(bridge)
-        bridge.update(Progress(accepted={0: 1 << 60}, acknowledged={0: 1 << 60}))
+        monkeypatch.setattr(bridge, "_read_answers", lambda registry: (AnswersReader(topic), {0: 0}))
+        monkeypatch.setattr(bridge, "_ends_of_answers", lambda: {0: len(topic.ids)})
+        bridge.update(Progress(accepted={0: 0 if answers else 1 << 60}, acknowledged={0: 1 << 60}))
         bridge.start()
 
         async def ask(request_id: str) -> str:
             while True:
                 try:
-                    await service.ask(request_id, b"v", wants_answer=False, timeout_s=5.0)
+                    entry = await service.ask(request_id, b"v", wants_answer=answers, timeout_s=5.0)
                 except RequestError as error:
                     if error.condition != "NOT_READY":
                         return error.condition
                     await asyncio.to_thread(threading.Event().wait, 0.01)
                 else:
-                    return "done"
+                    return "done" if entry.answer is None else entry.answer.decode()
 
         try:
             await story(bridge, ask)
@@ -95,11 +126,17 @@ async def trims(bridge: KafkaBridge) -> None:
     await asyncio.wait_for(enough.wait(), 30)
 
 
-@pytest.mark.parametrize("jump_s", [2 * WINDOW_S, -2 * WINDOW_S])
+@pytest.mark.parametrize(
+    ("jump_s", "by_machine", "sent"),
+    [(2 * WINDOW_S, False, "ab"), (-2 * WINDOW_S, False, "ab"), (2 * WINDOW_S, True, "aba")],
+)
 def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
-    monkeypatch: pytest.MonkeyPatch, jump_s: float
+    monkeypatch: pytest.MonkeyPatch, jump_s: float, by_machine: bool, sent: str
 ) -> None:
+    """By the machine's clock, the gateway would forget a request, and a retry would run twice."""
     topic, real = Topic(), time.time
+    if by_machine:
+        monkeypatch.setattr(Elapsed, "now_ms", lambda self: int(time.time() * 1000))
 
     async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
         assert await ask("a") == "done"
@@ -109,8 +146,35 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
         assert await ask("a") == "done"
 
     play(topic, monkeypatch, story)
-    assert topic.ids == ["a", "b"]
-    assert topic.trimmed == 0
+    assert topic.ids == [*sent]
+    assert bool(topic.trimmed) is by_machine
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, remembers: bool
+) -> None:
+    """By its timestamp, the answer is older than its request, and might be that of an earlier request with its id."""
+    topic, real, found = Topic(), time.time, list[str]()
+    if not remembers:
+        monkeypatch.setattr(RequestService, "note_earlier_answers", lambda self: None)
+
+    async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
+        found.append(await ask("a"))
+        send = bridge.send
+
+        def set_back(entry: RequestEntry, value: bytes) -> None:
+            monkeypatch.setattr(time, "time", lambda: real() - WINDOW_S)
+            send(entry, value)
+
+        monkeypatch.setattr(bridge, "send", set_back)
+        asked = asyncio.ensure_future(ask("b"))
+        await asyncio.to_thread(wait_until, lambda: "b" in topic.ids, 30, "the request to be sent")
+        bridge.update(Progress(accepted={0: 2}, acknowledged={0: 0}))
+        found.append(await asked)
+
+    play(topic, monkeypatch, story, answers=True)
+    assert found == (["a", "b"] if remembers else ["a", "done"])
 
 
 def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_was_set() -> None:
@@ -157,6 +221,17 @@ def test_the_time_of_a_request_is_believed_if_its_gateway_has_signed_it() -> Non
 def test_requests_of_an_older_falkirk_go_by_their_timestamps() -> None:
     book = read_back([("a", b"v", None, 5, 0, 0), ("b", b"v", None, 1 << 60, 0, 1)], now_ms=9)
     assert (book.newest_ms(), [book.find(n, digest_of(b"v")).at_ms for n in "ab"]) == (9, [5, 9])  # type: ignore[union-attr]
+
+
+def test_a_time_that_nobody_checks_makes_requests_old() -> None:
+    """Without the tag of a time, a record of another writer in the topic decides what is forgotten."""
+    hour = 3_600_000
+    book = read_back([("a", b"v", 10 * hour, 10 * hour, 0, 0), ("x", b"v", 20 * hour, 20 * hour, 0, 1)])
+    known = _resumed(None, book)
+    book.accept({0: 9})
+    book.silence({0: 9})
+    book.forget(known.now_ms() - hour)
+    assert book.find("a", digest_of(b"v")) is None
 
 
 @pytest.mark.parametrize("forged_ms", [0, 20 * 3_600_000, 10**14])

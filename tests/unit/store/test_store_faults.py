@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place
 from tests.support import outcome, wait_until
+from tests.wires import Fate, Wire
 
 # -- stands still ------------------------------------------------------------------------------------------------------
 
@@ -131,93 +131,22 @@ def test_a_process_killed_while_it_writes_has_what_returned_and_halves_of_nothin
 # -----------------------------------------------------------------------------------------------------------
 
 
-class Wire:
-    """A socket between the store and its server that breaks once, at the first message with these bytes.
-
-    Args: after: whether the server receives and answers that message before the wire breaks.
-    """
-
-    def __init__(self, server: Path, folder: Path) -> None:
-        self._server = server / ".s.PGSQL.5432"
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(folder / ".s.PGSQL.5432"))
-        self._listener.listen()
-        self._breaks_at, self._after = b"", False
-        self.broke = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def break_at(self, message: bytes, *, after: bool) -> None:
-        """Break at the next message with these bytes."""
-        self._after, self.broke, self._breaks_at = after, False, message
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(str(self._server))
-                link = (client, server, threading.Event(), threading.Event())
-                threading.Thread(target=self._send, args=link, daemon=True).start()
-                threading.Thread(target=self._answer, args=link, daemon=True).start()
-
-    def _send(
-        self, client: socket.socket, server: socket.socket, cut: threading.Event, answered: threading.Event
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while data := client.recv(65536):
-                if self._breaks_at and self._breaks_at in data:
-                    self._breaks_at, self.broke = b"", True
-                    cut.set()
-                    if self._after:
-                        server.sendall(data)
-                        answered.wait(10)
-                    break
-                server.sendall(data)
-        for end in (client, server):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)  # closing alone would wait for the other thread
-            end.close()
-
-    def _answer(
-        self, client: socket.socket, server: socket.socket, cut: threading.Event, answered: threading.Event
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while data := server.recv(65536):
-                if cut.is_set():
-                    answered.set()  # but the store never gets the answer
-                    break
-                client.sendall(data)
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._listener.close()
-
-
-@pytest.fixture
-def wire(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Wire, str]]:
-    """A wire to the server, and the URL of its near end."""
-    folder = tmp_path_factory.mktemp("w")
-    opened = Wire(postgres.folder, folder)
-    yield opened, postgres.url().replace(sql.engine.url.quote_plus(str(postgres.folder)), str(folder))
-    opened.close()
-
-
 @pytest.mark.parametrize(
-    ("message", "after", "certainty", "there"),
+    ("message", "fate", "certainty", "there"),
     [
-        (b"INSERT INTO", False, "definitely", False),  # the wire breaks before the write,
-        (b"INSERT INTO", True, "definitely", False),  # after the write but before the commit,
-        (b"COMMIT\0", False, "maybe", False),  # before the commit arrives,
-        (b"COMMIT\0", True, "maybe", True),  # and after it: the store can't distinguish the last two
+        (b"INSERT INTO", "lost", "definitely", False),  # the wire breaks before the write,
+        (b"INSERT INTO", "answered", "definitely", False),  # after the write but before the commit,
+        (b"COMMIT\0", "lost", "maybe", False),  # before the commit arrives,
+        (b"COMMIT\0", "answered", "maybe", True),  # and after it: the store can't distinguish the last two
     ],
 )
 def test_a_wire_that_breaks_says_what_may_have_happened(
-    wire: tuple[Wire, str], postgres: Postgres, tag: str, message: bytes, after: bool, certainty: str, there: bool
+    wire: tuple[Wire, str], postgres: Postgres, tag: str, message: bytes, fate: Fate, certainty: str, there: bool
 ) -> None:
     broken, url = wire
     store, witness = Store(url, identity=tag), Store(postgres.url(), identity=tag)
     store.record_decision("epoch", "w", 0, "before")
-    broken.break_at(message, after=after)
+    broken.break_at(message, fate)
     with pytest.raises(StoreError) as caught:
         store.record_decision("epoch", "w", 1, "decided")
     assert broken.broke
@@ -232,10 +161,10 @@ def test_a_wire_that_breaks_says_what_may_have_happened(
 def test_reading_never_fails_maybe(wire: tuple[Wire, str], tag: str) -> None:
     broken, url = wire
     store = Store(url, identity=tag)
-    broken.break_at(b"COMMIT\0", after=False)
+    broken.break_at(b"COMMIT\0", "lost")
     with contextlib.suppress(StoreError):
         store.decisions("epoch", "w")
-    broken.break_at(b"SELECT", after=False)
+    broken.break_at(b"SELECT", "lost")
     with pytest.raises(StoreError) as caught:
         store.decisions("epoch", "w")
     assert (caught.value.condition, caught.value.certainty) == ("STORE_AWAY", "definitely")

@@ -11,11 +11,12 @@ import pytest
 from falkirk.errors import StoreError
 from falkirk.store import Store, TailRecord
 from falkirk.store.logs import record_void
+from falkirk.store.own_writes import OwnWrites
 from falkirk.store.part import Part
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents
-from tests.support import wait_until
+from tests.support import outcome, wait_until
 
 WRITES: dict[str, Callable[[Store], Any]] = {
     "create_region": lambda s: s.create_region("new", RECORD, {"counts": {0: 1}}),
@@ -165,3 +166,55 @@ def test_nothing_is_written_between_the_comparison_and_the_commit(
     assert (newest() == seen) is fences
     former.close()
     present.close()
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_two_owners_with_one_generation_do_not_both_write(
+    place: Place, monkeypatch: pytest.MonkeyPatch, counts: bool
+) -> None:
+    """Somebody restores the store from before the former owner. So the next owner gets the same number as that one.
+
+    The former owner stood still on another machine, and resumes.
+    """
+    if not counts:
+        monkeypatch.setattr(OwnWrites, "count", lambda self, db: 0)
+    former, present = place.open(), place.open()
+    former.take_charge("the one before")
+    copied = place.execute("SELECT name, value FROM meta")
+    former.take_charge("the former")
+    former.record_decision("epoch", "words", 0, "of the former")
+    rows = ", ".join(f"('{name}', '{value}')" for name, value in copied)
+    place.execute(f"DELETE FROM meta; DELETE FROM decisions; INSERT INTO meta VALUES {rows}")
+    assert present.take_charge("the present") == former.generation
+    present.record_decision("epoch", "words", 0, "of the present")
+    refused = outcome(lambda: former.record_decision("epoch", "words", 1, "of the former"))
+    assert refused == ("STORE_FELL_BACK" if counts else None)
+    assert len(present.decisions("epoch", "words")) == (1 if counts else 2)
+    former.close()
+    present.close()
+
+
+def test_of_two_hosts_of_one_owner_the_former_writes_nothing_more(place: Place) -> None:
+    """Its coordinator has killed it, so it lives only if the coordinator was wrong."""
+    coordinator = place.open()
+    number = coordinator.take_charge("the owner")
+    former, present = place.open(generation=number), place.open(generation=number)
+    for n, host in enumerate((former, present)):
+        host.record_decision("epoch", "words", n, "of a host")
+    coordinator.record_decision("epoch", "words", 2, "of the coordinator")
+    present.record_decision("epoch", "words", 3, "of a host")
+    assert outcome(lambda: former.record_decision("epoch", "words", 4, "of a host")) == "STORE_FELL_BACK"
+    assert len(place.execute("SELECT name FROM meta WHERE substr(name, 1, 7) = 'writes '")) == 2
+    for store in (coordinator, former, present):
+        store.close()
+
+
+def test_a_lower_generation_than_the_own_one_is_an_older_store(place: Place) -> None:
+    owner = place.open()
+    owner.take_charge("the one before")
+    owner.take_charge("the owner")
+    before = [(n, v) for n, v in place.execute("SELECT name, value FROM meta") if n == "generation"]
+    place.execute(f"UPDATE meta SET value = '{before[0][1].replace('2', '1')}' WHERE name = 'generation'")
+    assert outcome(owner.require_charge) == "STORE_FELL_BACK"
+    assert outcome(lambda: owner.record_decision("epoch", "words", 0, "again")) == "STORE_FELL_BACK"
+    owner.close()
