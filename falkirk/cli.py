@@ -38,7 +38,7 @@ _ELSEWHERE = {
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Run Spark pipelines that publish every result exactly once, also after a failure, and with low latency."""
+    """Run Spark pipelines that publish every result exactly once and within milliseconds, even after a failure."""
     context.with_resource(private.entered())
 
 
@@ -58,8 +58,8 @@ def main(context: click.Context) -> None:
 @click.option(
     "--once",
     is_flag=True,
-    help="Process the input that is in the sources now, publish and save everything, and end. An interrupted run "
-    "continues to the same ends when it is started again.",
+    help="Process the input that is in the sources now, publish and save everything, and end. After an interruption, "
+    "start it again: it then processes the rest of the same input.",
 )
 @click.option(
     "--metrics",
@@ -129,7 +129,7 @@ def run(
 @broker_option
 @home_option
 @master_option
-@click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
+@click.option("--why", "output", metavar="SINK", help="Explain the output of one sink: reasons, failures and costs.")
 @click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
 @click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, which fences outputs by default.")
 @json_option

@@ -66,7 +66,8 @@ def render_read(read: Sequence[PlaceRead]) -> list[Text]:
     """Return the places that were read, and the names that were passed over, for a terminal."""
     lines = []
     for each in read:
-        logs = "" if each.logs == 1 else f" in {each.logs:,} logs"
+        parts = "partitions" if each.where.startswith("kafka:") else "files"
+        logs = "" if each.logs == 1 else f" in {each.logs:,} {parts}"
         lines.append(Text(f"read {each.where}: {each.rows:,} rows{logs}"))
         if each.passed_over_count:
             more = each.passed_over_count - len(each.passed_over)

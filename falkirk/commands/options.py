@@ -10,7 +10,7 @@ local_option = click.option("--local", is_flag=True, help="Start and use a broke
 home_option = click.option(
     "--home",
     type=click.Path(path_type=Path),
-    help="The application's folder (checkpoints and records of decisions); overrides the one in FILE.",
+    help="The application's home, the folder of its checkpoints; overrides the one in FILE.",
 )
 master_option = click.option("--master", help="Spark master; by default local, with as many slots as the plan needs.")
 json_option = click.option("--json", "as_json_", is_flag=True, help="Print as JSON.")

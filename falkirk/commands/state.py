@@ -41,12 +41,12 @@ _CELL_MAX = 60
 def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], limit: int, as_json_: bool) -> None:
     """Show the last saved state of a processor of FILE's application.
 
-    PROCESSOR is a processor, region or batch. For a live `groupBy`, Spark reads the state at the last checkpoint in
-    this process, which takes some seconds. It has the partial aggregates that Spark keeps for each key, and the last
-    input record of the key. For a batch, it is the state after the last epoch that saved one.
+    PROCESSOR is a processor, region or batch. For a live `groupBy`, the command starts a Spark of its own, which takes
+    some seconds, and reads the state at the last checkpoint: for each key the partial aggregates that Spark keeps, and
+    the last input record. For a batch, it shows the state after the last epoch that saved one.
 
-    The present state may be newer: the command names the checkpoint or epoch of the shown one. It works on a running
-    and on a stopped application, and changes nothing.
+    A running application may have a newer state. The command names the checkpoint or epoch of the state that it shows.
+    It changes nothing, and also works on a stopped application.
     """
     app = load_application(file)
     with home_to_read(app, home) as (held, _):

@@ -168,7 +168,7 @@ def ends(cut: Cut | ByTime | None) -> str:
         over = f" Each epoch covers the last {duration_text(cut.over * slice_s)}." if cut.over > 1 else ""
         late = f" Rows may be up to {duration_text(cut.late_us / 1e6)} late." if cut.late_us else ""
         return f"An epoch ends every {duration_text(slice_s)} of event time (`{cut.column}`).{over}{late}"
-    return "An epoch ends as soon as it has a record."
+    return "An epoch has all records that have arrived when the one before it is done."
 
 
 def promises_of(plan: Plan) -> tuple[Promise, ...]:

@@ -91,7 +91,7 @@ def _processors(promise: Promise) -> tuple[str, ...]:
 def _view(plan: Plan, view: Batch) -> str:
     """Return a sentence about a batch that the planner adds, with the parameters that the user declared as views."""
     readers = sorted(b.name for b in plan.batches if any(i.view and i.log == view.log for i in b.inputs))
-    return f"{view.name} keeps the newest record of each key of {view.newest_of}, a view of {listed(readers)}."
+    return f"{view.name} keeps the newest record of each key of {view.newest_of}, for the view in {listed(readers)}."
 
 
 def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[str]:

@@ -235,7 +235,7 @@ def test_a_view_of_a_live_processor_is_a_batch_of_its_own(spark: "SparkSession")
     console = Console(width=200)
     with console.capture() as shown:
         console.print(Shown(plan=plan, slots=(), available=1).why("answers", 200))
-    assert "index-view keeps the newest record of each key of index, a view of answers." in shown.get()
+    assert "index-view keeps the newest record of each key of index, for the view in answers." in shown.get()
     assert "max_by" not in shown.get(), "the user declared no such aggregate"
 
 

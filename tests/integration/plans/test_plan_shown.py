@@ -138,7 +138,7 @@ CUTS = [
     (
         OnArrival(),
         "whenever records arrive",
-        "An epoch ends as soon as it has a record.",
+        "An epoch has all records that have arrived when the one before it is done.",
         "as soon as a record arrives",
     ),
     (
