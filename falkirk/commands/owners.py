@@ -75,7 +75,7 @@ class OwnerReader:
             return None
         try:
             if self._home is None:
-                self._home = attach_home(self._path, self._app.name, self._app.store)
+                self._home = attach_home(self._path, self._app.name, self._app.store, self._app.data)
             lease, waiting, now_s = self._home.store.lease(), self._home.store.waiting(), time.time()
         except (FalkirkError, OSError) as error:
             self.close()

@@ -51,14 +51,14 @@ def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
     if not (path / "falkirk.json").exists():
         raise never_ran(path)
     try:
-        held, runs = open_home(path, app.name, app.store, visits=True), False
+        held, runs = open_home(path, app.name, app.store, data=app.data, visits=True), False
         if is_renewed(held.store):
             held.close()
-            held, runs = attach_home(path, app.name, app.store), True
+            held, runs = attach_home(path, app.name, app.store, app.data), True
     except HomeError as error:
         if error.condition != "HOME_IN_USE":
             raise
-        held, runs = attach_home(path, app.name, app.store), True
+        held, runs = attach_home(path, app.name, app.store, app.data), True
     with held:
         yield held, runs
 
@@ -74,7 +74,7 @@ def home_to_read(app: Application, home: Path | None) -> Iterator[tuple[Home, bo
     path = home or app.home
     if not (path / "falkirk.json").exists() or not (path / locks.OWNER).exists():
         raise never_ran(path)
-    with attach_home(path, app.name, app.store) as held:
+    with attach_home(path, app.name, app.store, app.data) as held:
         yield held, locks.is_held(path, locks.OWNER)
 
 

@@ -134,7 +134,7 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {})
+    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {})
     monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
     monkeypatch.setattr(local_spark, "collect_in_batches", lambda session: None)
     session("application", master=master, **options)
