@@ -91,7 +91,7 @@ def waits_for(error: BaseException) -> str:
 
 def retry_text(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
-    if is_lost(error) or registry_away(error) is not None or objects_away(error) is not None:
+    if passes(error) and not is_full(error):
         return f"epoch {epoch} failed, {waits_for(error)}"
     reason = "the disk is full" if is_full(error) or not isinstance(error, Exception) else first_line(error)[:200]
     return f"epoch {epoch} failed, trying again: {reason}"

@@ -238,7 +238,7 @@ class Run:
         if not is_lost(error) or number not in self._failing:  # log a lost file once, because the wait may be long
             log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if passes(error):
-            self._tries[number] = 0
+            self._tries[number], tries = 0, 2 if number in self._failing else 1
         elif tries >= FAILURES_MAX or (
             isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)
         ):
