@@ -83,7 +83,9 @@ class Home:
         #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
         self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
-        self._data = LocalData(self.path) if data is None else data
+        #: The place of the data. Shared: it is in an object store, so all machines of the application see it.
+        self.data: DataPath = LocalData(self.path) if data is None else data
+        self.is_shared = data is not None
         has_run = (self.path / "regions").is_dir() if data is None else bool((data / "regions").children())
         place = self.path / "decisions.db" if store is None else store
         self.store = Store(place, identity=identity, clock=clock, must_exist=has_run, generation=generation)
@@ -152,7 +154,7 @@ class Home:
 
     def data_of(self, region: str) -> DataPath:
         """Return the folder of a batch's epochs."""
-        return self._data / "regions" / region
+        return self.data / "regions" / region
 
     def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
         """Record, durably, the processes that may write for this home, and their Spark applications."""

@@ -15,9 +15,11 @@ from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.errors.conditions.system import HOME_IN_USE
 from falkirk.home import guard
-from falkirk.home.folder import Home, open_home, this_process, waiting_home
+from falkirk.home.folder import Home, data_folder, open_home, this_process, waiting_home
+from falkirk.home.identity import IDENTITY_FILE
 from falkirk.store import Store
 from falkirk.store.leases import Lease
+from falkirk.system import locks
 from falkirk.system.times import seconds_since_boot
 
 #: A lease lasts this long by default, and an option must be between the other values.
@@ -59,6 +61,19 @@ class LeaseWatch:
     def restart_wait(self) -> None:
         """Start anew: the lease can't be read, so nobody knows whether the owner renews it."""
         self._seen, self._since_s = None, self._clock()
+
+
+def has_run(path: Path, application: str, store: str | None, data: str | None) -> bool:
+    """Return whether an application has run with a home. A machine that lacks the folder of a shared home gets it.
+
+    Args, raises: as `waiting_home`.
+    """
+    if all((path / name).exists() for name in (IDENTITY_FILE, locks.OWNER)):
+        return True
+    if data is None or not (data_folder(path, data) / IDENTITY_FILE).exists():
+        return False
+    waiting_home(path, application, store, data).close()
+    return True
 
 
 def is_renewed(store: Store) -> bool:

@@ -1,5 +1,6 @@
 """A home in an object store: batches of a real Spark with their data on S3 and their decisions in PostgreSQL."""
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,21 +37,22 @@ PLACES: dict[str, Place] = {
 }
 
 
-@pytest.fixture
-def objects(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
-    """An object store. Hadoop keeps the client of a bucket while the JVM lives, so one test of this file uses it."""
+@pytest.fixture(scope="module")
+def objects(spark: "SparkSession") -> Iterator[ObjectStore]:
+    """An object store. Hadoop keeps the client of a bucket while the JVM lives, so the tests of this file share it."""
     store = ObjectStore()
     patience = {
         "attempts.maximum": "0", "retry.limit": "2", "retry.interval": "50ms", "retry.throttle.limit": "2",
         "retry.throttle.interval": "50ms",
     }  # fmt: skip
-    monkeypatch.setattr(local_objects, "_PATIENCE", patience)
-    for name, value in store.environment.items():
-        monkeypatch.setenv(name, value)
-    system: Any = spark._jvm.System  # type: ignore[union-attr]  # this JVM has another environment
-    for name, value in (("aws.accessKeyId", KEY), ("aws.secretAccessKey", SECRET)):
-        system.setProperty(name, value)
-    yield store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_objects, "_PATIENCE", patience)
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        system: Any = spark._jvm.System  # type: ignore[union-attr]  # this JVM has another environment
+        for name, value in (("aws.accessKeyId", KEY), ("aws.secretAccessKey", SECRET)):
+            system.setProperty(name, value)
+        yield store
     store.close()
 
 
@@ -74,7 +76,8 @@ class Machines:
 
         self.app.sink("out", doubled, fk.Kafka(self.topics[1]))
 
-    def send(self) -> None:
+    def send_one(self) -> None:
+        """Send the records of one epoch."""
         self.wire.send(self.topics[0], [{"n": n} for n in range(self.sent, self.sent + ROWS)])
         self.sent += ROWS
 
@@ -85,10 +88,18 @@ class Machines:
         assert query.isActive, query.exception()
         return len(self.arrived()) >= self.sent
 
-    def run(self, broker: Broker, place: Place | None, is_done: Callable[[Query], bool] | None = None) -> None:
+    def run(
+        self, broker: Broker, place: Place | None, is_done: Callable[[Query], bool] | None = None, *, epochs: int = 1
+    ) -> None:
+        """Run in a new folder, until the records of so many more epochs have arrived or a place cuts the run off."""
+
+        def send() -> None:
+            for _ in range(epochs):
+                self.send_one()
+
         self.app.home = self.folder / f"machine-{self.runs}"
         self.runs += 1
-        run_until_cut_off(self.app, broker, place, self.send, is_done or self.is_done)
+        run_until_cut_off(self.app, broker, place, send, is_done or self.is_done)
 
     def run_with_faults(self, broker: Broker, objects: ObjectStore) -> None:
         """Run while the object store is away, and then while it fails one of six requests."""
@@ -99,7 +110,7 @@ class Machines:
 
         def is_done(query: Query) -> bool:
             if not is_away[0] and self.is_done(query):  # the query has started, and has read its state
-                self.send()
+                self.send_one()
                 is_away[0], objects.fault = True, lambda method, path: "refuse"
             if "the object store" in str(query.status):
                 objects.fault = fault
@@ -123,6 +134,18 @@ class Machines:
             objects.fault = lambda method, path: ""
 
 
+def test_another_machine_resumes_from_the_object_store(
+    spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
+) -> None:
+    machines = Machines(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    for epochs in (2, 1):
+        machines.run(broker, None, epochs=epochs)
+    assert_each_once(machines.arrived(), 3 * ROWS)
+    assert {row["before"] for row in machines.arrived()} == {0, ROWS, 2 * ROWS}, "the state of the first machine"
+    assert not list(tmp_path.glob("machine-*/regions")), "no data on a local disk"
+
+
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it takes two minutes")
 def test_every_result_is_there_once_wherever_a_machine_was_lost(
     spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
 ) -> None:

@@ -7,16 +7,25 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
+import falkirk as fk
+from falkirk.commands.offline.application import recorded_shape
+from falkirk.commands.owners import OwnerReader
+from falkirk.commands.running import home_of, home_to_read
+from falkirk.commands.status import see
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.home.folder import waiting_home
 from falkirk.home.identity import IDENTITY_FILE, identify
 from falkirk.home.lease import await_home, refuse_leased
+from falkirk.plan.shape import Shape
+from falkirk.protocol.layout import Layout
 from falkirk.store.homes import known_home
 from falkirk.system import object_data
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from tests.postgres import Postgres
 from tests.support import outcome
+
+SHAPE = Shape(layout=Layout(stages={}, partitions={}, held={}), regions=(), batches=(), processors={"seen": ("seen",)})
 
 
 @pytest.fixture
@@ -125,3 +134,32 @@ def test_a_process_that_waits_does_not_wait_for_rights(
 
     monkeypatch.setattr(object_data, "data_at", refused)
     assert outcome(wait) == "DATA_UNUSABLE"
+
+
+def test_commands_work_on_a_machine_without_a_folder(
+    tmp_path: Path, postgres: Postgres, data: LocalData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_data, "data_at", lambda address: data)
+    app = fk.App("shop", home="s3a://bucket/shop", store=postgres.url())
+    here, there = tmp_path / "here", tmp_path / "there"
+    for command in (home_of, home_to_read):
+        assert outcome(lambda command=command: command(app, here).__enter__()) == "NEVER_RAN"
+    with OwnerReader(app, here) as reader:
+        assert reader.read() is None
+    assert not here.exists()
+    assert data.children() == [], "a command begins no home"
+    owner = await_home(there, "shop", app.store, lasts_s=10.0, pause=lambda s: False, say=print, data=app.data)
+    assert owner is not None
+    with owner:
+        SHAPE.write(owner.data)
+        with home_to_read(app, here) as (held, runs):
+            assert (held.identity, runs) == (owner.identity, False)
+            assert recorded_shape(held.data) == SHAPE
+        with OwnerReader(app, here) as reader:
+            seen = see(app, here, reader)
+        assert (seen.runs, seen.is_elsewhere) == (False, True)
+        assert "runs on another machine" in seen.line
+        owner.store.release_lease()
+        with OwnerReader(app, here) as reader:
+            seen = see(app, here, reader)
+        assert (seen.is_elsewhere, seen.line) == (False, "shop: does not run")
