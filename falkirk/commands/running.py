@@ -72,7 +72,7 @@ def home_to_read(app: Application, home: Path | None) -> Iterator[tuple[Home, bo
     Raises: HomeError: `NEVER_RAN`, and as `attach_home`.
     """
     path = home or app.home
-    if not has_run(path, app.name, app.store, app.data):
+    if not has_run(path, app.name, app.store, app.data) or not (path / locks.OWNER).exists():
         raise never_ran(app.data or path)
     with attach_home(path, app.name, app.store, app.data) as held:
         yield held, locks.is_held(path, locks.OWNER)

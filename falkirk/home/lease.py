@@ -68,7 +68,7 @@ def has_run(path: Path, application: str, store: str | None, data: str | None) -
 
     Args, raises: as `waiting_home`.
     """
-    if all((path / name).exists() for name in (IDENTITY_FILE, locks.OWNER)):
+    if (path / IDENTITY_FILE).exists() and (data is None or (path / locks.OWNER).exists()):
         return True
     if data is None or not (data_folder(path, data) / IDENTITY_FILE).exists():
         return False
