@@ -26,6 +26,7 @@ from falkirk.errors.conditions.home import (
     HOME_UNUSABLE_FOLDER,
     LEFTOVER_ALIVE_PROCESSES,
 )
+from falkirk.errors.conditions.system import DATA_UNUSABLE
 from falkirk.home.identity import identify
 from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
@@ -363,10 +364,17 @@ def _opened(
 
 
 def data_folder(path: Path, address: str | None) -> DataPath:
-    """Return the place of a home's data: its folder, or its address in an object store. Raises: as `data_at`."""
+    """Return the place of a home's data: its folder, or its address in an object store.
+
+    Raises: StoreError: as `data_at`; `DATA_UNUSABLE`: pyarrow is missing, or was built without a client for S3.
+    """
     if address is None:
         return LocalData(path)
-    from falkirk.system.object_data import data_at  # it loads pyarrow
+    try:
+        from falkirk.system.object_data import data_at  # it loads pyarrow
+    except ImportError as error:
+        reason = f"Python lacks a client ({error}); install pyarrow from PyPI"
+        raise DATA_UNUSABLE.error(where=address, reason=reason) from error
 
     return data_at(address)
 

@@ -1,6 +1,7 @@
 """Identities of homes whose data are in an object store: the database decides, and a file beside the data agrees."""
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.owners import OwnerReader
 from falkirk.commands.running import home_of, home_to_read
 from falkirk.commands.status import see
+from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.home.folder import waiting_home
+from falkirk.home.folder import data_folder, waiting_home
 from falkirk.home.identity import IDENTITY_FILE, identify
 from falkirk.home.lease import await_home, refuse_leased
 from falkirk.plan.shape import Shape
@@ -134,6 +136,13 @@ def test_a_process_that_waits_does_not_wait_for_rights(
 
     monkeypatch.setattr(object_data, "data_at", refused)
     assert outcome(wait) == "DATA_UNUSABLE"
+
+
+def test_a_python_without_a_client_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "falkirk.system.object_data", None)
+    with pytest.raises(StoreError) as refused:
+        data_folder(tmp_path, "s3a://bucket/shop")
+    assert (refused.value.condition, "pyarrow" in str(refused.value)) == ("DATA_UNUSABLE", True)
 
 
 def test_commands_work_on_a_machine_without_a_folder(
