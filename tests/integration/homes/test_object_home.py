@@ -57,9 +57,12 @@ def objects(spark: "SparkSession") -> Iterator[ObjectStore]:
 
 
 class Machines:
-    """An application whose every run is in a new folder, as on another machine."""
+    """An application whose every run is in a new folder, as on another machine.
 
-    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path) -> None:
+    Args: chained: a second batch reads the results of the first one.
+    """
+
+    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path, *, chained: bool = True) -> None:
         self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
         self.topics = wire.topic("events", 1), wire.topic("out", 1)
         self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url())
@@ -67,14 +70,16 @@ class Machines:
 
         @self.app.batch(rows=ROWS, state="n LONG")
         def seen(events: "DataFrame", seen: "DataFrame") -> "tuple[DataFrame, DataFrame]":
-            numbered = events.select("n", F.lit(seen.count()).alias("before"))
-            return numbered, seen.unionByName(events.select("n"))
+            before = F.lit(seen.count()).alias("before")
+            return events.select("n", before, (F.col("n") * 2).alias("twice")), seen.unionByName(events.select("n"))
 
-        @self.app.batch(rows=1)  # of epochs
-        def doubled(seen: "DataFrame") -> "DataFrame":
-            return seen.select("n", "before", (F.col("n") * 2).alias("twice"))
+        if chained:
 
-        self.app.sink("out", doubled, fk.Kafka(self.topics[1]))
+            @self.app.batch(rows=1)  # of epochs
+            def passed(seen: "DataFrame") -> "DataFrame":
+                return seen.select("n", "before", "twice")
+
+        self.app.sink("out", "passed" if chained else "seen", fk.Kafka(self.topics[1]))
 
     def send(self) -> None:
         self.wire.send(self.topics[0], [{"n": n} for n in range(self.sent, self.sent + ROWS)])
@@ -128,12 +133,16 @@ class Machines:
 def test_another_machine_resumes_from_the_object_store(
     spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
 ) -> None:
-    machines = Machines(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    machines = Machines(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path, chained=False)
     for _ in range(2):
         machines.run(broker, None)
     assert_each_once(machines.arrived(), 2 * ROWS)
     assert {row["before"] for row in machines.arrived()} == {0, ROWS}, "the second machine has read the state"
     assert not list(tmp_path.glob("machine-*/regions")), "no data on a local disk"
+    place = f"{tag}/regions/seen/"
+    files = [path.partition(place)[2] for method, path in objects.requests if method == "PUT" and place in path]
+    folders = {file.partition("/")[0] for file in files if file.endswith(".parquet")}
+    assert len(folders) >= 4, f"results and states of two epochs: {files}"
 
 
 @pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it takes two minutes")
