@@ -78,11 +78,13 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The only Spark session of this test process, able to run live regions."""
+    from falkirk.local.jars import s3_jars
     from falkirk.local.spark import session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
-        active = session("falkirk-tests", master="local[24]", settings=INTERPRETED)
+        more = {"spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars()))}  # for homes in object stores
+        active = session("falkirk-tests", master="local[24]", settings=INTERPRETED, conf=more)
     gateway = active.sparkContext._gateway
     yield active
     active.stop()

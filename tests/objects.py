@@ -15,8 +15,12 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 BUCKET, KEY, SECRET, REGION = "shop", "key", "secret", "us-east-1"
 #: Decides the fault of a request, from its method and its path with the query: "refuse" answers 503 without doing it,
-#: "repeat" does it and then answers 503 (so the client does it twice), "cut" closes without an answer; "" is none.
+#: "repeat" does it and then answers 503 (so the client does it twice), "cut" closes without an answer, "half" does so
+#: in the middle of an upload, "stall" does it when the client has given up and asks again, "deny" answers 403; "" is
+#: none.
 Fault = Callable[[str, str], str]
+#: A stalled request waits for its repetition for so long at most.
+STALL_S = 60.0
 #: Without a prefix, as S3 writes it: the client of pyarrow reads names of elements as they stand.
 ElementTree.register_namespace("", "http://s3.amazonaws.com/doc/2006-03-01/")
 
@@ -24,6 +28,10 @@ ElementTree.register_namespace("", "http://s3.amazonaws.com/doc/2006-03-01/")
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: Any) -> None:
         """Write nothing."""
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        """Close the connection. Otherwise the client would wait for an answer until its timeout."""
+        self.close_connection = True
 
 
 class ObjectStore:
@@ -37,6 +45,7 @@ class ObjectStore:
         self.fault: Fault = lambda method, path: ""
         #: Keys that listings do not show.
         self.unlisted: Callable[[str], bool] = lambda key: False
+        self._arrived = threading.Condition()
         self._application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
@@ -55,8 +64,9 @@ class ObjectStore:
     def system(self, **more: Any) -> S3FileSystem:
         """Return a client."""
         return S3FileSystem(
-            endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION, request_timeout=5.0,
-            allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2), **more,
+            endpoint_override=self.url, access_key=KEY, secret_key=SECRET, region=REGION,
+            allow_delayed_open=True, retry_strategy=AwsStandardS3RetryStrategy(max_attempts=2),
+            **{"request_timeout": 5.0, **more},
         )  # fmt: skip
 
     @contextmanager
@@ -86,11 +96,18 @@ class ObjectStore:
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         query = environ.get("QUERY_STRING", "")
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"] + (f"?{query}" if query else "")
-        self.requests.append((method, path))
+        request = method, path
+        with self._arrived:
+            self.requests.append(request)
+            self._arrived.notify_all()
         fault = self.fault(method, path)
-        if fault in ("refuse", "cut"):
-            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        if fault in ("refuse", "cut", "half", "deny"):
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0) // (2 if fault == "half" else 1))
             return self._refused(start, fault)
+        if fault == "stall":
+            with self._arrived:
+                times = self.requests.count(request)
+                self._arrived.wait_for(lambda: self.requests.count(request) > times, STALL_S)
         if fault == "repeat":
             list(self._application(environ, lambda *answer: None))
             return self._refused(start, fault)
@@ -99,10 +116,14 @@ class ObjectStore:
         return self._listing(environ, start)
 
     def _refused(self, start: Callable[..., Any], fault: str) -> Iterable[bytes]:
-        if fault == "cut":
+        if fault in ("cut", "half"):
             raise ConnectionAbortedError("the connection was cut, as a test asked")
-        start("503 Slow Down", [("Content-Type", "application/xml")])
-        return [b"<Error><Code>SlowDown</Code><Message>a fault of a test</Message></Error>"]
+        if fault == "deny":
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"]
+        # After SlowDown, Spark's client would send a request every other second for a while.
+        start("503 Service Unavailable", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>ServiceUnavailable</Code><Message>a fault of a test</Message></Error>"]
 
     def _listing(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         told: list[Any] = []

@@ -64,7 +64,9 @@ class OutputsJudge:
     ) -> None:
         app = with_schemas(app, home or app.home)
         self._app, self._connection, self._home, self._partial = app, connection, home, partial
-        self._session = session(app.name, master="local[2]", state_partitions=app.state_partitions, shows_log=False)
+        self._session = session(
+            app.name, master="local[2]", state_partitions=app.state_partitions, data=app.data, shows_log=False
+        )
         self._space, self._recordings = Space(memory_bytes=memory_bytes), Recordings()
         self._open = ExitStack()
         self._batches: BatchJudge | None = None

@@ -4,12 +4,15 @@ from pathlib import Path
 
 import click
 
+from falkirk.declare.place import local_home
+
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 broker_option = click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the broker in FILE.")
 local_option = click.option("--local", is_flag=True, help="Start and use a broker on this machine, for trials.")
 home_option = click.option(
     "--home",
     type=click.Path(path_type=Path),
+    callback=lambda context, option, home: home if home is None else local_home(home),
     help="The application's home, the folder of its checkpoints; overrides the one in FILE.",
 )
 master_option = click.option("--master", help="Spark master; by default local, with as many slots as the plan needs.")

@@ -10,7 +10,7 @@ from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import LEASED, Home, attach_home
 from falkirk.home.identity import IDENTITY_FILE
-from falkirk.home.lease import NOTE_S
+from falkirk.home.lease import NOTE_S, has_run
 from falkirk.store import Lease, Waiting
 from falkirk.system import locks
 
@@ -30,6 +30,12 @@ class Owners:
     waiting: tuple[Waiting, ...]
     now_s: float
     error: str = ""
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether an owner has renewed its lease lately, by the clocks of both machines."""
+        lease = self.lease
+        return lease is not None and lease.is_kept and self._age_s(lease.at_s) < lease.lasts_s
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values: `owner` (None: nobody has run it yet, or the store can't be read), and others."""
@@ -70,12 +76,18 @@ class OwnerReader:
         self._home: Home | None = None
 
     def read(self) -> Owners | None:
-        """Return the owners; None: the application has never run with a lease here, so the store is not asked."""
-        if not all((self._path / name).exists() for name in (LEASED, IDENTITY_FILE, locks.OWNER)):
+        """Return the owners; None: the application has never run with a lease here, so the store is not asked.
+
+        A home in an object store may have an owner on another machine, even if it has never run on this one.
+        """
+        app = self._app
+        if app.data is None and not all((self._path / name).exists() for name in (LEASED, IDENTITY_FILE, locks.OWNER)):
             return None
         try:
+            if self._home is None and not has_run(self._path, app.name, app.store, app.data):
+                return None
             if self._home is None:
-                self._home = attach_home(self._path, self._app.name, self._app.store)
+                self._home = attach_home(self._path, self._app.name, self._app.store, self._app.data)
             lease, waiting, now_s = self._home.store.lease(), self._home.store.waiting(), time.time()
         except (FalkirkError, OSError) as error:
             self.close()

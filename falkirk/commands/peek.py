@@ -48,7 +48,7 @@ def peek(
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
     with home_to_read(app, home) as (held, _):
-        shape = recorded_shape(held.path)
+        shape = recorded_shape(held.data)
         app = bound(app, held.identity)
         writers = writers_of(app, shape)
         log = topic_named(app, writers, topic)

@@ -106,7 +106,7 @@ def send_again(
 @contextmanager
 def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
     with home_of(app, home) as (held, _runs):
-        yield held, recorded_shape(held.path)
+        yield held, recorded_shape(held.data)
 
 
 _MEANING = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.address import as_dashboard_address, as_metrics_address
 from falkirk.declare.application import Application
 from falkirk.declare.load import LOADING, broker_of
+from falkirk.declare.place import local_home
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.conditions.host import WAIT_UNSUITABLE
 from falkirk.errors.location import caller
@@ -54,7 +55,7 @@ def run_application(app: Application, **options: Any) -> None:
     if file is None:
         raise APPLICATION_MISSING_FILE.error(where=caller())
     if options.get("home") is not None:
-        options["home"] = Path(options["home"])
+        options["home"] = local_home(options["home"])
     refuse_secrets(options.get("conf") or ())
     settings = RunSettings(file=Path(file), **options)
     run_in_terminal(app, settings)

@@ -17,7 +17,7 @@ from falkirk.errors import HomeError
 from falkirk.errors.conditions.commands import FILE_UNKNOWN, REQUEST_UNANSWERED_STOP
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
-from falkirk.home.lease import is_renewed
+from falkirk.home.lease import has_run, is_renewed
 from falkirk.home.requests import PATIENCE_S, ask_to_stop
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
@@ -48,17 +48,17 @@ def home_of(app: Application, home: Path | None) -> Iterator[tuple[Home, bool]]:
     Raises: HomeError: `NEVER_RAN`, and as `open_home`.
     """
     path = home or app.home
-    if not (path / "falkirk.json").exists():
-        raise never_ran(path)
+    if not has_run(path, app.name, app.store, app.data):
+        raise never_ran(app.data or path)
     try:
-        held, runs = open_home(path, app.name, app.store, visits=True), False
+        held, runs = open_home(path, app.name, app.store, data=app.data, visits=True), False
         if is_renewed(held.store):
             held.close()
-            held, runs = attach_home(path, app.name, app.store), True
+            held, runs = attach_home(path, app.name, app.store, app.data), True
     except HomeError as error:
         if error.condition != "HOME_IN_USE":
             raise
-        held, runs = attach_home(path, app.name, app.store), True
+        held, runs = attach_home(path, app.name, app.store, app.data), True
     with held:
         yield held, runs
 
@@ -72,9 +72,9 @@ def home_to_read(app: Application, home: Path | None) -> Iterator[tuple[Home, bo
     Raises: HomeError: `NEVER_RAN`, and as `attach_home`.
     """
     path = home or app.home
-    if not (path / "falkirk.json").exists() or not (path / locks.OWNER).exists():
-        raise never_ran(path)
-    with attach_home(path, app.name, app.store) as held:
+    if not has_run(path, app.name, app.store, app.data) or not (path / locks.OWNER).exists():
+        raise never_ran(app.data or path)
+    with attach_home(path, app.name, app.store, app.data) as held:
         yield held, locks.is_held(path, locks.OWNER)
 
 

@@ -50,7 +50,7 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
     """
     app = load_application(file)
     with home_to_read(app, home) as (held, _):
-        shape = recorded_shape(held.path)
+        shape = recorded_shape(held.data)
         unit = shape.require_region(processor)
         region = next((r for r in shape.regions if r.name == unit), None)
         if region is not None:

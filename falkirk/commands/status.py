@@ -49,6 +49,11 @@ class SeenStatus:
     owners: Owners | None = None
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether another machine runs the application, with its home in an object store."""
+        return not self.runs and self.app.data is not None and self.owners is not None and self.owners.is_renewed
+
+    @property
     def failures(self) -> Iterator[str]:
         """The errors for which regions stay down."""
         for region in self.status["regions"]:
@@ -78,6 +83,8 @@ class SeenStatus:
         """The state of each region, in a few words."""
         if self.starts and not self.status["regions"]:
             return f"{self.app.name}: starting"
+        if self.is_elsewhere:
+            return f"{self.app.name}: runs on another machine, which has the state of its batches"
         return status_line(self.app, dict(self.status)) if self.runs else f"{self.app.name}: does not run"
 
 
@@ -127,7 +134,7 @@ def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None
         click.echo(json.dumps(seen.as_json(), indent=1))
     else:
         _print(seen)
-    sys.exit(0 if seen.runs else 1)
+    sys.exit(0 if seen.runs or seen.is_elsewhere else 1)
 
 
 def _print(seen: SeenStatus) -> None:
@@ -181,6 +188,8 @@ def _report(
 def picture(seen: SeenStatus, now_s: float) -> RenderableType:
     """Return the status as a table with a line for each region and batch."""
     status = seen.status
+    if seen.is_elsewhere:
+        return Group(*map(Text, (seen.line, *seen.ownership)))
     if not seen.runs:
         since = f"; its last status is of {when(status['at_s'])}" if status["at_s"] else ""
         return Group(*map(Text, (f"{seen.app.name}: does not run{since}", *seen.ownership)))

@@ -59,7 +59,7 @@ def why(
     app = load_application(file)
     connection, at = broker_of(app, local_broker() if local else broker), place_of_text(record)
     with home_to_read(app, home) as (held, _):
-        shape = recorded_shape(held.path)
+        shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
         named = bound(app, held.identity)
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.

@@ -30,6 +30,7 @@ from falkirk.declare.endpoints import Endpoint, Files, Kafka
 from falkirk.declare.http import Http
 from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
 from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped, View
+from falkirk.declare.place import home_place
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
     Delivery,
@@ -90,12 +91,14 @@ class Application:
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
-        self.home = Path(home) if home is not None else Path(".falkirk") / name
+        #: The folder for the files of this machine. The address of the data, if they are in an object store.
+        self.home, self.data = home_place(home, name, store, where)
         self.buffer_timeout = buffer_timeout
         self.state_partitions = state_partitions
         self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
-        self.fenced = fenced
+        #: A former owner of a home in an object store may be suspended, and only the broker refuses what it then sends.
+        self.fenced = True if fenced is None and self.data is not None else fenced
         self.store = store
         self.http = as_address(http, where)
         self.http_tls = http_tls

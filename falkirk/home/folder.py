@@ -26,6 +26,7 @@ from falkirk.errors.conditions.home import (
     HOME_UNUSABLE_FOLDER,
     LEFTOVER_ALIVE_PROCESSES,
 )
+from falkirk.errors.conditions.system import DATA_UNUSABLE
 from falkirk.home.identity import identify
 from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
@@ -72,7 +73,7 @@ class Home:
 
     def __init__(
         self, path: Path, application: str, identity: str, lock: int, store: str | None, generation: int | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.time, data: DataPath | None = None,
     ) -> None:  # fmt: skip
         # Absolute, because the JVM resolves a relative path against its own working directory.
         self.path, self.application, self.identity = path.absolute(), application, identity
@@ -83,7 +84,10 @@ class Home:
         #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
         self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
-        has_run = (self.path / "regions").is_dir()
+        #: The place of the data. Shared: it is in an object store, so all machines of the application see it.
+        self.data: DataPath = LocalData(self.path) if data is None else data
+        self.is_shared = data is not None
+        has_run = (self.path / "regions").is_dir() if data is None else bool((data / "regions").children())
         place = self.path / "decisions.db" if store is None else store
         self.store = Store(place, identity=identity, clock=clock, must_exist=has_run, generation=generation)
 
@@ -151,7 +155,7 @@ class Home:
 
     def data_of(self, region: str) -> DataPath:
         """Return the folder of a batch's epochs."""
-        return LocalData(self.path) / "regions" / region
+        return self.data / "regions" / region
 
     def record_processes(self, records: "tuple[ProcessRecord, ...]", spark_applications: "tuple[str, ...]") -> None:
         """Record, durably, the processes that may write for this home, and their Spark applications."""
@@ -287,12 +291,13 @@ def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psuti
 
 
 def open_home(
-    path: Path, application: str, store: str | None = None, *, visits: bool = False,
+    path: Path, application: str, store: str | None = None, *, data: str | None = None, visits: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Home:  # fmt: skip
     """Open or create the home of an application, take its lock, and become its owner.
 
-    Args: store: the URL of the database with its decisions; None: a file in the home. visits: do not become the owner,
+    Args: store: the URL of the database with its decisions; None: a file in the home. data: the address of its data in
+        an object store; None: they are in the home. visits: do not become the owner,
         so that an owner that uses the same store elsewhere can continue. clock: as of `Store`.
     Raises: HomeError: `HOME_IN_USE` (a second copy), `HOME_OF_ANOTHER` (application), `HOME_DAMAGED`, `HOME_VERSION`,
         `HOME_STORE_CHANGED`, `HOME_UNUSABLE` (the folder can't be made or written). MachineError:
@@ -301,7 +306,7 @@ def open_home(
     try:
         private.make(path)
         says = locks.visitor(os.getpid()) if visits else str(os.getpid())
-        home = _opened(path, application, store, locks.hold(path, locks.OWNER, says), None, clock)
+        home = _opened(path, application, store, locks.hold(path, locks.OWNER, says), None, data, clock)
     except OSError as error:
         raise _unusable(path, error) from error
     try:
@@ -313,47 +318,65 @@ def open_home(
     return home
 
 
-def waiting_home(path: Path, application: str, store: str | None = None) -> Home:
+def waiting_home(path: Path, application: str, store: str | None = None, data: str | None = None) -> Home:
     """Open or create a home without its lock, for a process that waits. `Home.take_lease` makes it the owner.
 
     Args, raises: as `open_home`, except for the lock.
     """
     try:
         private.make(path)
-        return _opened(path, application, store, locks.open_lock(path, locks.OWNER), None)
+        return _opened(path, application, store, locks.open_lock(path, locks.OWNER), None, data)
     except OSError as error:
         raise _unusable(path, error) from error
 
 
-def attach_home(path: Path, application: str, store: str | None = None) -> Home:
+def attach_home(path: Path, application: str, store: str | None = None, data: str | None = None) -> Home:
     """Open the home of a running application, to read it or to send it a request.
 
     Args, raises: as `open_home`, except for the lock.
     """
     if path.exists():
         private.require_ours(path)
-    return _opened(path, application, store, os.open(path / locks.OWNER, os.O_RDONLY | os.O_CLOEXEC), None)
+    return _opened(path, application, store, os.open(path / locks.OWNER, os.O_RDONLY | os.O_CLOEXEC), None, data)
 
 
-def host_home(path: Path, application: str, store: str | None, generation: int) -> Home:
+def host_home(path: Path, application: str, store: str | None, generation: int, data: str | None = None) -> Home:
     """Open the home for the host, holding the host's lock.
 
     Args: generation: the generation of the coordinator that started this host. Others, raises: as `open_home`.
     """
     record = ProcessRecord.of(os.getpid(), "host")
     lock = locks.hold(path, locks.HOST, json.dumps(asdict(record)))
-    return _opened(path, application, store, lock, generation)
+    return _opened(path, application, store, lock, generation, data)
 
 
 def _opened(
-    path: Path, application: str, store: str | None, lock: int, generation: int | None,
+    path: Path, application: str, store: str | None, lock: int, generation: int | None, data: str | None,
     clock: Callable[[], float] = time.time,
 ) -> Home:  # fmt: skip
     try:
-        return Home(path, application, identify(path, application, store), lock, store, generation, clock)
+        place = None if data is None else data_folder(path, data)
+        identity = identify(path, application, store, place)
+        return Home(path, application, identity, lock, store, generation, clock, place)
     except BaseException:
         os.close(lock)
         raise
+
+
+def data_folder(path: Path, address: str | None) -> DataPath:
+    """Return the place of a home's data: its folder, or its address in an object store.
+
+    Raises: StoreError: as `data_at`; `DATA_UNUSABLE`: pyarrow is missing, or was built without a client for S3.
+    """
+    if address is None:
+        return LocalData(path)
+    try:
+        from falkirk.system.object_data import data_at  # it loads pyarrow
+    except ImportError as error:
+        reason = f"Python lacks a client ({error}); install pyarrow from PyPI"
+        raise DATA_UNUSABLE.error(where=address, reason=reason) from error
+
+    return data_at(address)
 
 
 def _unusable(path: Path, error: OSError) -> HomeError:

@@ -13,8 +13,11 @@ from falkirk.errors.conditions.home import (
     HOME_DAMAGED_NO_IDENTITY,
     HOME_OF_ANOTHER,
     HOME_STORE_CHANGED,
+    HOME_STORE_CHANGED_DATA,
+    HOME_STORE_CHANGED_DATABASE,
     HOME_VERSION,
 )
+from falkirk.system.data import DataPath
 from falkirk.system.durable import sync_folder
 from falkirk.system.stored import parse_json
 
@@ -24,11 +27,12 @@ IDENTITY_FILE = "falkirk.json"
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 
-def identify(path: Path, application: str, store: str | None) -> str:
+def identify(path: Path, application: str, store: str | None, data: DataPath | None = None) -> str:
     """Return the identity of a home. If the home is new, create it; processes that do so together get the same one.
 
-    Args: store: as of `open_home`.
-    Raises: HomeError: `HOME_DAMAGED`, `HOME_VERSION`, `HOME_OF_ANOTHER`, `HOME_STORE_CHANGED`. OSError.
+    Args: store: as of `open_home`. data: the place of its data, if it is in an object store.
+    Raises: HomeError: `HOME_DAMAGED`, `HOME_VERSION`, `HOME_OF_ANOTHER`, `HOME_STORE_CHANGED`. OSError. StoreError: the
+        object store or its database does not answer.
     """
     file = path / IDENTITY_FILE
     if not file.exists():
@@ -37,9 +41,9 @@ def identify(path: Path, application: str, store: str | None) -> str:
         content = {
             "format": FORMAT,
             "application": application,
-            "identity": secrets.token_hex(4),
+            "identity": secrets.token_hex(4) if data is None else _shared_identity(data, application, str(store)),
             "store": "file" if store is None else "database",
-        }
+        } | ({} if data is None else {"data": str(data)})
         _create(file, json.dumps(content, indent=1))
     try:
         content = parse_json(file.read_text())
@@ -55,6 +59,32 @@ def identify(path: Path, application: str, store: str | None) -> str:
     kind = content.get("store", "file")
     if kind != ("file" if store is None else "database"):
         raise HOME_STORE_CHANGED.error(where=path, found=kind, named="no database" if store is None else "a database")
+    if content.get("data") != (None if data is None else str(data)):
+        found, named = content.get("data", "it"), "none" if data is None else data
+        raise HOME_STORE_CHANGED_DATA.error(where=path, found=found, named=named)
+    return identity
+
+
+def _shared_identity(data: DataPath, application: str, store: str) -> str:
+    """Return the identity of a home in an object store. Its database decides; a file beside the data names it.
+
+    With another database, the home would begin again, and delete the data of the first one as garbage.
+    """
+    from falkirk.store.homes import known_home  # without such a home, nothing needs the database here
+
+    found, identity = known_home(store, str(data), application, secrets.token_hex(4))
+    if found != application:
+        raise HOME_OF_ANOTHER.error(where=data, found=found, expected=application)
+    file = data / IDENTITY_FILE
+    try:
+        named = parse_json(file.read_text())["identity"]
+    except FileNotFoundError:
+        file.write_text(json.dumps({"format": FORMAT, "application": application, "identity": identity}, indent=1))
+    except (ValueError, KeyError, TypeError) as error:
+        raise HOME_DAMAGED_IDENTITY.error(where=file) from error
+    else:
+        if named != identity:
+            raise HOME_STORE_CHANGED_DATABASE.error(where=data, found=named, expected=identity)
     return identity
 
 

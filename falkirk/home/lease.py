@@ -13,10 +13,13 @@ from types import TracebackType
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
+from falkirk.errors.conditions.system import HOME_IN_USE
 from falkirk.home import guard
-from falkirk.home.folder import Home, open_home, this_process, waiting_home
+from falkirk.home.folder import Home, data_folder, open_home, this_process, waiting_home
+from falkirk.home.identity import IDENTITY_FILE
 from falkirk.store import Store
 from falkirk.store.leases import Lease
+from falkirk.system import locks
 from falkirk.system.times import seconds_since_boot
 
 #: A lease lasts this long by default, and an option must be between the other values.
@@ -60,6 +63,19 @@ class LeaseWatch:
         self._seen, self._since_s = None, self._clock()
 
 
+def has_run(path: Path, application: str, store: str | None, data: str | None) -> bool:
+    """Return whether an application has run with a home. A machine that lacks the folder of a shared home gets it.
+
+    Args, raises: as `waiting_home`.
+    """
+    if (path / IDENTITY_FILE).exists() and (data is None or (path / locks.OWNER).exists()):
+        return True
+    if data is None or not (data_folder(path, data) / IDENTITY_FILE).exists():
+        return False
+    waiting_home(path, application, store, data).close()
+    return True
+
+
 def is_renewed(store: Store) -> bool:
     """Return whether an owner renews its lease now, perhaps on a machine whose locks can't be seen here.
 
@@ -77,9 +93,20 @@ def is_renewed(store: Store) -> bool:
     return False
 
 
+def refuse_leased(path: Path, application: str, store: str | None, data: str) -> None:
+    """Refuse to become the owner of a home in an object store without a lease, while another process has one.
+
+    Raises: HomeError: `HOME_IN_USE`. Others: as `waiting_home`.
+    """
+    with waiting_home(path, application, store, data) as home:
+        if is_renewed(home.store):
+            lease = home.store.lease()
+            raise HOME_IN_USE.error(where=data, holder="" if lease is None else f": {lease.holder}")
+
+
 def await_home(
     path: Path, application: str, store: str | None, *, lasts_s: float, pause: Callable[[float], bool],
-    say: Callable[[str], None], watch: LeaseWatch | None = None,
+    say: Callable[[str], None], watch: LeaseWatch | None = None, data: str | None = None,
 ) -> Home | None:  # fmt: skip
     """Wait until the home has no living owner, and become its owner; return the home, or None if asked to stop.
 
@@ -92,7 +119,7 @@ def await_home(
     try:
         while True:
             try:
-                home = waiting_home(path, application, store) if home is None else home
+                home = waiting_home(path, application, store, data) if home is None else home
                 lease = home.store.lease()
                 if watch.is_free(lease) and home.take_lease(lease, lasts_s, key):
                     owned, home = home, None
@@ -102,10 +129,11 @@ def await_home(
                     noted_s = time.monotonic()
                 state = "" if lease is None else f"waiting: {lease.holder} runs this application"
             except StoreError as error:
-                if error.condition != "STORE_AWAY":
+                if error.condition not in ("DATA_AWAY", "STORE_AWAY"):
                     raise
                 watch.restart_wait()
-                state = "waiting: the store does not answer, so nobody can see whether the application runs elsewhere"
+                away = "the store does not answer" if error.condition == "STORE_AWAY" else error.message.rstrip(".")
+                state = f"waiting: {away}, so nobody can see whether the application runs elsewhere"
             if state not in ("", said):
                 say(state)
                 said = state
@@ -186,12 +214,12 @@ class LeaseKeeper:
 
 def opened_or_awaited(
     path: Path, application: str, store: str | None, lasts_s: float | None, *, pause: Callable[[float], bool],
-    say: Callable[[str], None],
+    say: Callable[[str], None], data: str | None = None,
 ) -> Home | None:  # fmt: skip
     """Become the owner at once, or with a lease after the present owner. None: as of `await_home`."""
     if lasts_s is None:
-        return open_home(path, application, store)
-    home = await_home(path, application, store, lasts_s=lasts_s, pause=pause, say=say)
+        return open_home(path, application, store, data=data)
+    home = await_home(path, application, store, lasts_s=lasts_s, pause=pause, say=say, data=data)
     if home is not None:
         say("this process runs the application now")
     return home

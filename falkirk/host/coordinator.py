@@ -22,7 +22,7 @@ from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home
 from falkirk.home.guard import EXIT_FATAL
-from falkirk.home.lease import kept_lease, opened_or_awaited
+from falkirk.home.lease import LASTS_S, kept_lease, opened_or_awaited
 from falkirk.home.requests import fail_former, require_charge_if_reachable, stop_asked_if_reachable
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
@@ -73,6 +73,8 @@ class Coordinator:
             source, pushed = next(iter(app.pushed.items()))
             raise ONCE_UNSUITABLE.error(where=pushed.where, source=source)
         self._app, self._settings, self._say, self._on_status, self._on_end = app, settings, say, on_status, on_end
+        #: No lock of a file system protects a home in an object store, so its owner always holds a lease.
+        self._lease_s = LASTS_S if app.data is not None and settings.lease_s is None else settings.lease_s
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
         self._path = settings.home or app.home
@@ -105,10 +107,12 @@ class Coordinator:
         """Run until `stop`. Raises: FalkirkError: a permanent error ended the application."""
         if self._path.is_dir():
             self._await_space()  # becoming the owner needs a write
-        lease_s, say = self._settings.lease_s, self._say
+        lease_s, say, app = self._lease_s, self._say, self._app
         opened = None
         try:
-            opened = opened_or_awaited(self._path, self._app.name, self._app.store, lease_s, pause=self._pause, say=say)
+            opened = opened_or_awaited(
+                self._path, app.name, app.store, lease_s, pause=self._pause, say=say, data=app.data
+            )
         finally:
             if opened is None:
                 self._standby.end()
@@ -263,7 +267,7 @@ class Coordinator:
             standby=standby,
             conf=dict(self._settings.conf),
             once=self._settings.once,
-            leased=self._settings.lease_s is not None,
+            leased=self._lease_s is not None,
             keeps_standby=self._standby.is_certain,
             died_at_s=self._died_at_s,
             replaced=None if home is None else home.replaced,

@@ -118,6 +118,8 @@ class Host:
                 unit.prepare()
             shape = planned_shape(self._plan, self._context.topics)
             shape.write(self._context.home.path)
+            if self._context.home.is_shared:  # for the commands on other machines
+                shape.write(self._context.home.data)
             self._recovery = self._new_protocol(shape)
             if waiting := self._failures.line_up([*self._units]):
                 self._say(f"executors died repeatedly, so these processors wait for the progress of others: {waiting}")

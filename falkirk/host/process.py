@@ -247,11 +247,11 @@ def _attach(
     began_s, path = time.monotonic(), Path(settings.home)
     while True:
         try:
-            return host_home(path, app.name, app.store, settings.generation)
+            return host_home(path, app.name, app.store, settings.generation, app.data)
         except StoreError as error:
-            if error.condition != "STORE_AWAY" or stopping.wait(_POLL_S):
+            if error.condition not in ("DATA_AWAY", "STORE_AWAY") or stopping.wait(_POLL_S):
                 raise
-            report(time.monotonic() - began_s, "store")
+            report(time.monotonic() - began_s, "store" if error.condition == "STORE_AWAY" else "object store")
 
 
 def _report_waiting(home: Path, waited_s: float, *, what: str = "broker") -> None:

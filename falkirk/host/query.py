@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
+from falkirk.declare.place import local_home
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.host import GATEWAY_MISSING, HOST_FAILED_THREAD
 from falkirk.errors.spark import first_line
@@ -22,6 +23,7 @@ from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, open_home
 from falkirk.home.guard import is_replaced
+from falkirk.home.lease import refuse_leased
 from falkirk.home.requests import fail_former, stop_asked_if_reachable
 from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
@@ -183,7 +185,7 @@ def start_application(
 ) -> Query:
     """Start an application in this process: see `App.start`."""
     connection = broker_of(app, None) if kafka is None else Connection.of(kafka)
-    home = None if home is None else Path(home)
+    home = None if home is None else local_home(home)
     return run_here(app, connection, home=home, create_topics=create_topics, force=force, once=once)
 
 
@@ -204,7 +206,9 @@ def run_here(
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
     launch = Launch(began_s=time.time())
     session = application_session(app, None, 32)
-    opened, claim = open_home(home or app.home, app.name, app.store), None
+    if app.data is not None:
+        refuse_leased(home or app.home, app.name, app.store, app.data)
+    opened, claim = open_home(home or app.home, app.name, app.store, data=app.data), None
     recorder = Recorder(is_on=is_recorded())
     try:
         fail_former(opened.store)

@@ -48,6 +48,7 @@ def application_session(
         buffer_timeout=app.buffer_timeout,
         state_partitions=app.state_partitions,
         conf=conf,
+        data=app.data,
     )
 
 

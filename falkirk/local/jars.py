@@ -31,14 +31,15 @@ _HERE = Path(__file__).parent
 _IVY = _HERE / "ivy.xml"
 MANIFEST = _HERE / "jars.sha256"
 """In the format of `sha256sum`, so `sha256sum --check` can read it in a cache entry; written by tools/pin_jars.py."""
-JarKind = Literal["spark", "broker", "compiler"]
-JAR_KINDS: tuple[JarKind, ...] = ("spark", "broker", "compiler")
+JarKind = Literal["spark", "broker", "compiler", "s3"]
+JAR_KINDS: tuple[JarKind, ...] = ("spark", "broker", "compiler", "s3")
 Resolver = Callable[[JarKind, Path], None]
 """Fills a folder with the jars of a kind."""
 _CONTENT = {
     "spark": "Spark's connectors for Kafka and Avro, 10 MB",
     "broker": "a local Kafka broker, 43 MB",
     "compiler": "a Java compiler, 3 MB",
+    "s3": "a client of object stores, 13 MB",
 }
 
 
@@ -64,6 +65,14 @@ def compiler_jars() -> tuple[Path, ...]:
     Raises: MachineError: `DEPENDENCIES_ALTERED`, or the errors of `resolved`.
     """
     return _checked("compiler")
+
+
+def s3_jars() -> tuple[Path, ...]:
+    """Return the jars with which Spark reads and writes an object store; resolve them first if they are missing.
+
+    Raises: MachineError: `DEPENDENCIES_ALTERED`, or the errors of `resolved`.
+    """
+    return _checked("s3")
 
 
 def jars_entry() -> Path:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyspark import SparkConf, SparkContext
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from falkirk.declare.policy import Duration, duration_s
@@ -19,13 +18,14 @@ from falkirk.errors.conditions.local import SESSION_SETTINGS_MISSING, SESSION_SE
 from falkirk.errors.spark import JVM_ERRORS
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import KEY_PATTERN
-from falkirk.local import exposure
+from falkirk.local import exposure, objects
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.garbage import collect_in_batches
+from falkirk.local.jars import s3_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
 from falkirk.local.module import application_jars, jar_key, module_jar
-from falkirk.local.submitted import PY_FILES, merge_settings
+from falkirk.local.submitted import PY_FILES, chooses_local_folders, merge_settings
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -135,6 +135,7 @@ def session(
     state_partitions: int = 2,
     settings: Mapping[str, str] | None = None,
     conf: Mapping[str, str] | None = None,
+    data: str | None = None,
     brief: bool = False,
     shows_log: bool = True,
 ) -> SparkSession:
@@ -146,6 +147,7 @@ def session(
         state_partitions: the number of state partitions of each keyed step.
         settings: further Spark settings of a new session.
         conf: those that the user has given on the command line: see submitted.py.
+        data: the address of the home's data, if they are in an object store.
         brief: the session is for a command that runs for seconds. Its JVM compiles code quickly and once, which halves
             the CPU time of a plan.
         shows_log: whether the standard error of a new JVM is shown. Commands that only look at an application
@@ -161,13 +163,14 @@ def session(
         builder = SparkSession.builder.appName(application)
         if not submitted:
             builder = builder.master(master)
-            wanted = {**_launch_settings(master), **wanted}
+            wanted = {**_launch_settings(master, data), **wanted}
             if brief:
                 wanted[_JAVA_OPTIONS] = f"{wanted.get(_JAVA_OPTIONS, '')} {_QUICK_COMPILER}"
         given = _submitted_with() if submitted else {}
         chosen = given.get("spark.master", master)
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
+        context |= {} if data is None else objects.settings(data)
         wanted |= {name: value for name, value in context.items() if name not in given}
         for name, value in merge_settings({**wanted, **(settings or {})}, conf or {}).items():
             if name != PY_FILES:
@@ -181,8 +184,10 @@ def session(
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
+        if data is not None:
+            objects.prepare_session(active, data)
     _limit_avro(active)
-    missing = missing_settings(active)
+    missing = missing_settings(active, data)
     if missing:
         hint = "Build the session with falkirk.local.spark.session(), or set these values when you build it."
         raise unsuitable_session(missing, hint)
@@ -248,19 +253,20 @@ def session_settings(*, buffer_timeout: Duration, state_partitions: int) -> dict
     }
 
 
-def _launch_settings(master: str) -> dict[str, str]:
+def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    more = () if data is None else s3_jars()
     settings = {
         # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
         # The Java module comes after the jars that the archive covers, so the archive fits every module.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar()))),
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar(), *more))),
         _JAVA_OPTIONS: " ".join([log4j, *PINNED, *_LATE_SECOND_COMPILER, *options("spark", find_java())]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if not exposure.is_local(master):  # executors are separate JVMs
-        jars = [str(path) for path in application_jars()]
+        jars = [str(path) for path in (*application_jars(), *more)]
         settings |= {
             "spark.jars": ",".join(jars),
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
@@ -269,8 +275,9 @@ def _launch_settings(master: str) -> dict[str, str]:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # On a cluster the folder may not exist; executors have their own temporary folders.
         settings["spark.python.unix.domain.socket.dir"] = str(private.temporary_folder())
-        if not _chooses_local_folders():  # Spark lets others read what shuffles write, unless the umask forbids it
+        if not chooses_local_folders():  # Spark lets others read what shuffles write, unless the umask forbids it
             settings["spark.local.dir"] = settings["spark.python.unix.domain.socket.dir"]
+        settings |= {} if data is None else {objects.BUFFERS: str(private.temporary_folder() / "uploads")}
         settings["spark.python.daemon.module"] = "falkirk.local.workers"
         # Hadoop's local file system forks chmod for every committed file, which takes most of the pause at a
         # checkpoint.
@@ -281,15 +288,8 @@ def _launch_settings(master: str) -> dict[str, str]:
     return settings
 
 
-def _chooses_local_folders() -> bool:
-    """Return whether the user has chosen the folders for Spark's temporary files."""
-    conf = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
-    chosen = conf.is_file() and "spark.local.dir" in conf.read_text(errors="replace")
-    return chosen or bool(os.environ.get("SPARK_LOCAL_DIRS"))
-
-
-def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
-    """Return the settings that a session lacks to run live regions."""
+def missing_settings(active: SparkSession, data: str | None = None) -> tuple[MissingSetting, ...]:
+    """Return the settings that a session lacks. Args: data: the address of data in an object store."""
     missing = []
     for name, (wanted, reason) in ESSENTIAL.items():
         found = active.conf.get(name, _WELL_BY_DEFAULT.get(name))
@@ -303,6 +303,8 @@ def missing_settings(active: SparkSession) -> tuple[MissingSetting, ...]:
             missing.append(
                 _missing_jars((module_jar(),), version, "the list must contain the Java module of this Falkirk")
             )
+    if data is not None and _class(active, objects.FILE_SYSTEM) is None:
+        missing.append(_missing_jars(s3_jars(), None, f"the home {data} is in an object store"))
     return tuple(missing)
 
 
@@ -369,7 +371,11 @@ def observing(session: SparkSession) -> SparkSession:
     flushed, the first interface is kept.
     """
     own = session.newSession()
-    for name in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled"):  # as in the session of the planner
+    for name in (
+        "spark.sql.session.timeZone",
+        "spark.sql.ansi.enabled",
+        objects.PROTOCOL,
+    ):  # as in the session of the planner
         own.conf.set(name, str(session.conf.get(name)))
     if not writes_elsewhere(session):
         listed = str(own.conf.get(_FIRST_INTERFACE)).split(",")

@@ -94,3 +94,12 @@ def add_py_files(conf: Mapping[str, str]) -> None:
         place = str(Path(path).parent) if path.endswith(".py") else path
         if place not in sys.path:
             sys.path.insert(1, place)
+
+
+def chooses_local_folders() -> bool:
+    """Return whether the user has chosen the folders for Spark's temporary files."""
+    from pyspark.find_spark_home import _find_spark_home  # commands load this module without Spark
+
+    conf = Path(os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf") / "spark-defaults.conf"
+    chosen = conf.is_file() and "spark.local.dir" in conf.read_text(errors="replace")
+    return chosen or bool(os.environ.get("SPARK_LOCAL_DIRS"))

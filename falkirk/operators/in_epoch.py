@@ -63,8 +63,7 @@ class InEpoch(Call):
         folder = self._scratch()
         self._written.append(folder)
         self.ran.append(plan_text(rows))
-        rows.write.partitionBy(KIND).parquet(str(folder))
-        folder.saved()
+        folder.write(rows.write.partitionBy(KIND))
         found = {}
         for kind, schema in kinds.items():
             part = folder / f"{KIND}={kind}"

@@ -1,6 +1,7 @@
 """Refusals: refuses steps that pass Spark's analysis, but that would fail as soon as the query runs."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from falkirk.analysis.determinism import DISTINCT, operations
@@ -8,6 +9,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
+from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
     FILES_READ_LIVE,
@@ -16,7 +18,9 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
+from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
+from falkirk.plan.region import Region
 
 #: For operations by Catalyst's names: a description, and an alternative.
 _NOT_LIVE = {
@@ -46,6 +50,17 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
         if any(keyless[name] > had[name] for name in _BATCH_TIMES):
             instead = 'Put it into a column first: withColumn("now", F.current_timestamp()).'
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
+
+
+def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch]) -> None:
+    """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
+    if app.data is None:
+        return
+    for region in regions:
+        raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what="is a live region")
+    for batch in batches:
+        if batch.notes:
+            raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what="has an iteration")
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:

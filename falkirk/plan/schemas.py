@@ -1,7 +1,7 @@
 """Schemas: completes the topics of an application that have a schema registry, before it is planned.
 
 A source or a sink without a schema gets the newest one of its subject, and a sink gets the id of its schema. A start
-records both in the home, so that each later start uses the same ones and needs no registry.
+records both beside the data of the home, so that each later start uses the same ones and needs no registry.
 """
 
 import copy
@@ -14,8 +14,9 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
 from falkirk.errors.conditions.registry import HOME_DAMAGED_SCHEMAS, SCHEMAS_UNRECORDED
+from falkirk.home.folder import data_folder
 from falkirk.kafka.schema_registry import SchemaRegistry, SchemaVersion
-from falkirk.system.durable import write_atomically
+from falkirk.system.data import DataPath
 from falkirk.system.stored import parse_json
 
 #: The file of a home with the schemas and ids of its topics, by subject.
@@ -38,11 +39,16 @@ class Use(Enum):
 def with_schemas(app: Application, home: Path | None, use: Use = Use.PLAN) -> Application:
     """Return the application with the schemas and ids of its topics. `app` stays as it is.
 
-    Args: home: the folder, which may be missing; None: there is none.
+    Args: home: the folder, which may be missing; None: there is none, and its data are nowhere else.
     Raises: LogError: `REGISTRY_AWAY` (maybe), `REGISTRY_REFUSED`, `SCHEMA_UNREGISTERED`. HomeError:
         `SCHEMAS_UNRECORDED`, `HOME_DAMAGED`. DefinitionError: `SCHEMA_INVALID`, `SECRET_MISSING`, `REGISTRY_INVALID`.
+        StoreError: `DATA_AWAY`.
     """
-    found, schemas = copy.copy(app), _Schemas(home, use)
+    found = copy.copy(app)
+    endpoints = *(source.topic for source in app.sources.values()), *(sink.to for sink in app.sinks.values())
+    if not any(isinstance(each, Kafka) and each.schemas is not None for each in endpoints):
+        return found
+    schemas = _Schemas(None if home is None else data_folder(home, app.data), use)
     found.sources = {
         name: replace(source, topic=schemas.of_source(source.topic)) if _lacks(source.topic) else source
         for name, source in app.sources.items()
@@ -72,7 +78,7 @@ def _lacks(topic: Kafka) -> bool:
 class _Schemas:
     """The recorded schemas of a home, and those that are looked up."""
 
-    def __init__(self, home: Path | None, use: Use) -> None:
+    def __init__(self, home: DataPath | None, use: Use) -> None:
         self._file, self._use = None if home is None else home / SCHEMAS_FILE, use
         self._known = self._recorded()
         self._before = copy.deepcopy(self._known)
@@ -114,14 +120,14 @@ class _Schemas:
     def record(self) -> None:
         """Record in the home the schemas and ids that were looked up for a start."""
         if self._use is Use.START and self._file is not None and self._known != self._before:
-            write_atomically(self._file, json.dumps(self._known, indent=1))
+            self._file.write_text(json.dumps(self._known, indent=1))
 
     def _recorded(self) -> dict[str, dict[str, dict[str, str]]]:
         nothing: dict[str, dict[str, dict[str, str]]] = {_READ: {}, _WRITTEN: {}}
         if self._file is None or not self._file.exists():
             return nothing
         try:
-            found = parse_json(self._file.read_text(encoding="utf-8"))
+            found = parse_json(self._file.read_text())
             for kind in nothing:
                 for subject, known in found[kind].items():
                     nothing[kind][subject] = {name: str(known[name]) for name in ("url", "id", "schema")}

@@ -12,7 +12,8 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.unit import UnitLogs
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.system.durable import write_atomically
+from falkirk.system.data import DataPath
+from falkirk.system.local_data import LocalData
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import LogId, LogKind
 
@@ -62,8 +63,8 @@ class Shape:
             raise REGION_UNKNOWN.error(region=name, names=", ".join(self.names))
         return region
 
-    def write(self, home: Path) -> None:
-        """Write it into a home."""
+    def write(self, home: Path | DataPath) -> None:
+        """Write it into a home, or to the place of its data."""
         content = {
             "stages": [asdict(stage) for stage in self.layout.stages.values()],
             "partitions": dict(self.layout.partitions),
@@ -72,7 +73,8 @@ class Shape:
             "batches": [asdict(b) for b in self.batches],
             "processors": self.processors,
         }
-        write_atomically(home / _FILE, json.dumps(content, indent=1))
+        place = LocalData(home) if isinstance(home, Path) else home
+        (place / _FILE).write_text(json.dumps(content, indent=1))
 
 
 def planned_shape(plan: Plan, topics: Topics) -> Shape:
@@ -98,10 +100,11 @@ def layout_of(plan: Plan, partitions_of: Callable[[str], int]) -> Layout:
     )
 
 
-def read_shape(home: Path) -> Shape | None:
+def read_shape(home: Path | DataPath) -> Shape | None:
     """Return the shape of the application that ran in a home, or None if none did.
 
-    Raises: HomeError: `HOME_DAMAGED`.
+    Args: home: its folder, or the place of its data.
+    Raises: HomeError: `HOME_DAMAGED`. StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
     """
     file = home / _FILE
     try:

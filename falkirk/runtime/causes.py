@@ -21,12 +21,52 @@ _LOST_CONNECTION = re.compile(r"executor [^\s)]+\): io\.netty\.channel\.Stackles
 
 #: The text of `RegistryAway.java`. A plan that Spark prints does not contain it.
 _REGISTRY_AWAY = re.compile(r"FALKIRK_REGISTRY_AWAY: ([^\n]{0,300})")
+#: An error of Hadoop's client of object stores, or of the AWS SDK under it; not those of a missing or changed object.
+_OBJECTS_AWAY = re.compile(
+    r"\b(?:org\.apache\.hadoop\.fs\.s3a|software\.amazon\.awssdk)\.(?:\w+\.)*"
+    r"(?!NoSuchKey|RangeNotSatisfiableEOF|RemoteFileChanged)\w+Exception: ([^\n]{0,300})"
+)
+#: The object store has answered, and a repetition gets the same answer. 408 and 429 ask for a repetition.
+_REQUEST_REFUSED = re.compile(r"\(Service: \w+, Status Code: (?!408|429)[34]\d\d\b")
+#: No access, no credentials, no such bucket, a bucket of another region, or missing jars.
+_OBJECTS_UNUSABLE = (
+    re.compile(
+        r"\borg\.apache\.hadoop\.fs\.s3a\.(?:\w+\.)*(?:AWSRedirect|AWSUnsupportedFeature|CredentialInitialization|"
+        r"InstantiationIO|NoAuthWithAWS|NoAwsCredentials|UnknownStore)Exception: ([^\n]{0,300})"
+    ),
+    re.compile(r"\bsoftware\.amazon\.awssdk\.(?:\w+\.)*NoSuchBucketException: ([^\n]{0,300})"),
+    re.compile(
+        r"\bsoftware\.amazon\.awssdk\.[\w.]+Exception: "
+        r"([^\n]{0,200}\(Service: \w+, Status Code: 40[13]\b[^\n]{0,99})"
+    ),
+    re.compile(
+        r"\bjava\.lang\.(?:ClassNotFoundException|NoClassDefFoundError): "
+        r"([^\n]{0,99}(?:fs[./]s3a|amazon[./]awssdk)[^\n]{0,99})"
+    ),
+)
 
 
 def registry_away(error: BaseException) -> str | None:
     """Return why a schema registry has not given a schema for a record; None: that is not the cause of the error."""
     found = _REGISTRY_AWAY.search(with_causes(error))
     return None if found is None else found[1]
+
+
+def objects_away(error: BaseException) -> str | None:
+    """Return why an object store has not answered a request of Spark's; None: that is not the cause of the error.
+
+    Its client has repeated the request before.
+    """
+    found = _OBJECTS_AWAY.search(text := with_causes(error))
+    if found is None or _REQUEST_REFUSED.search(text) or objects_unusable(error) is not None:
+        return None
+    return found[1].strip()
+
+
+def objects_unusable(error: BaseException) -> str | None:
+    """Return why an object store will refuse all of Spark's requests; None: that is not the cause of the error."""
+    text = with_causes(error)
+    return next((found[1].strip() for cause in _OBJECTS_UNUSABLE if (found := cause.search(text))), None)
 
 
 def is_stray(error: Exception) -> bool:

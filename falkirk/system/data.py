@@ -10,6 +10,7 @@ All access to data goes through this port; a test refuses `pathlib`, `os` and `s
 `local_data.py` and `object_data.py` implement it. `tests/contract/test_data_port.py` runs over both.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from falkirk.errors.conditions.system import DATA_NOT_LOCAL
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyspark.sql import DataFrameWriter
 
 Manifest = Mapping[str, list[int]]
 """For each file, by its path in a folder: its size in bytes, and the CRC-32 of its first and last bytes."""
@@ -28,7 +30,7 @@ class DataPath(ABC):
     """A folder or file of data. Values are equal if they name the same place.
 
     Methods that read or write raise OSError on a local disk. In an object store, they raise FileNotFoundError, or
-    StoreError `DATA_AWAY` if the store does not answer.
+    StoreError `DATA_AWAY` if the store does not answer, and `DATA_UNUSABLE` if it will always refuse.
     """
 
     @abstractmethod
@@ -69,8 +71,8 @@ class DataPath(ABC):
         """Write a file with its folders: after any crash it has its old content or the new one."""
 
     @abstractmethod
-    def saved(self) -> None:
-        """Take note that a Spark job of this process has written rows into this folder."""
+    def write(self, writer: "DataFrameWriter") -> None:
+        """Have Spark write rows into this folder, as Parquet files. Raises: Spark's errors. HomeError."""
 
     @abstractmethod
     def sync(self) -> Manifest:
@@ -86,15 +88,31 @@ class DataPath(ABC):
 
     @abstractmethod
     def arrow(self) -> "tuple[FileSystem, list[str]]":
-        """Return the Parquet files of this folder for pyarrow, without hidden ones."""
+        """Return the Parquet files of this folder for pyarrow, without hidden ones. Raises: as `rows`."""
+
+    def count_rows(self) -> int:
+        """Return the number of rows of this folder, according to its Parquet files. Raises: as `rows`."""
+        from pyarrow import parquet
+
+        system, files = self.arrow()
+        return sum(parquet.read_metadata(file, filesystem=system).num_rows for file in files)
 
     @abstractmethod
     def rows(self) -> list[str]:
-        """Return the paths from which Spark reads the rows of this folder; none if it has none."""
+        """Return the paths from which Spark reads the rows of this folder; none if it has none.
+
+        Raises: InternalError: `DATA_UNKNOWN`: the folder is in an object store, and no `check`, `write` or `sync` of
+            this process has named its files. Its rows would be missing without notice.
+        """
 
     @abstractmethod
     def remove(self) -> None:
         """Delete a folder. Its readers find all of it or nothing, where the file system can do that."""
+
+
+def endpoint_url() -> str | None:
+    """Return the address of the object store in the environment; None: it is S3 itself."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def is_hidden(name: str) -> bool:

@@ -10,6 +10,7 @@ from falkirk.system.durable import check_files, make_folder, sync, write_atomica
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+    from pyspark.sql import DataFrameWriter
 
 #: How the name of a folder begins that is being deleted.
 GONE = ".gone-"
@@ -66,8 +67,9 @@ class LocalData(DataPath):
         self.local.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.local, text)
 
-    def saved(self) -> None:
-        """See DataPath. A listing of the folder shows the files."""
+    def write(self, writer: "DataFrameWriter") -> None:
+        """See DataPath."""
+        writer.parquet(str(self))
 
     def sync(self) -> Manifest:
         """See DataPath."""

@@ -10,39 +10,105 @@ garbage lists, and what it misses it finds the next time.
 """
 
 import json
+import os
+import re
 import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import (
+    AwsStandardS3RetryStrategy,
+    FileSelector,
+    FileSystem,
+    FileType,
+    S3FileSystem,
+    resolve_s3_region,
+)
 
-from falkirk.errors import HomeError
-from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.system.data import DataPath, Manifest, is_hidden
+from falkirk.errors import HomeError, StoreError
+from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNKNOWN, DATA_UNUSABLE
+from falkirk.system.data import DataPath, Manifest, endpoint_url, is_hidden
 from falkirk.system.durable import END_BYTES, damaged
 from falkirk.system.stored import parse_json
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameWriter
+
 #: The file with the manifest of a complete folder, and the file in which a Spark job names the files that it wrote.
 COMPLETE_FILE, WRITTEN = "_complete.json", "_written.json"
+#: The option of a job that names its files, for ListingFiles.java.
+LISTED = "falkirk.listed"
 #: The pauses between the tries of a request.
 _PAUSES_S = (0.1, 0.5)
+#: Texts of pyarrow's errors that a repetition can't mend. It names errors without a name of their own by their status.
+_UNUSABLE = re.compile(
+    r"AWS Error (?:ACCESS_DENIED|ACCOUNT_PROBLEM|INVALID_ACCESS_KEY_ID|INVALID_CLIENT_TOKEN_ID|INVALID_SIGNATURE|"
+    r"MISSING_AUTHENTICATION_TOKEN|NO_SUCH_BUCKET|SIGNATURE_DOES_NOT_MATCH|UNRECOGNIZED_CLIENT|"
+    r"\w+ \(HTTP status (?:301|401|403)\))|^Bucket .* not found"
+)
 T = TypeVar("T")
 
 
+#: The time for an answer and for a connection.
+_ANSWER_S, _CONNECT_S = 20.0, 5.0
+
+
+def data_at(address: str) -> "ObjectData":
+    """Return the folder at an address, such as ``s3a://bucket/shop``.
+
+    The server, the region and the credentials are those of the environment or the files of AWS (docs/operations.md).
+
+    Raises: StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
+    """
+    scheme, _, key = address.partition("://")
+    endpoint = endpoint_url()
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    try:
+        system = S3FileSystem(
+            endpoint_override=endpoint,
+            region=region or (resolve_s3_region(key.partition("/")[0]) if endpoint is None else None),
+            request_timeout=_ANSWER_S,
+            connect_timeout=_CONNECT_S,
+            retry_strategy=AwsStandardS3RetryStrategy(max_attempts=3),
+            allow_delayed_open=True,  # one request for a small file, not three
+        )
+    except OSError as error:
+        raise _store_error(address, error) from error
+    return ObjectData(system, scheme, key)
+
+
+def _store_error(where: object, error: Exception) -> StoreError:
+    """Return Falkirk's error for one of pyarrow's."""
+    reason = " ".join(str(error).split())
+    condition = DATA_UNUSABLE if _UNUSABLE.search(reason) else DATA_AWAY
+    return condition.error(where=where, reason=reason[:300].removesuffix("."))
+
+
 class KnownFiles:
-    """The files that this process knows of, by key: it has written them, and no listing is asked for them."""
+    """The files that this process has written, by key, so that no listing is asked for them."""
 
     def __init__(self) -> None:
-        self._lock, self._sizes = threading.Lock(), dict[str, int]()
+        self._lock, self._sizes, self._whole = threading.Lock(), dict[str, int](), set[str]()
 
     def add(self, key: str, size: int) -> None:
         """Take note of a file."""
         with self._lock:
             self._sizes[key] = size
+
+    def add_whole(self, folder: str) -> None:
+        """Take note that all files of a folder are known, even if there are none."""
+        with self._lock:
+            self._whole.add(folder)
+
+    def has_whole(self, key: str) -> bool:
+        """Return whether all files of a folder, or of a folder around it, are known."""
+        parts = key.split("/")
+        with self._lock:
+            return any("/".join(parts[:end]) in self._whole for end in range(1, len(parts) + 1))
 
     def below(self, folder: str) -> dict[str, int]:
         """Return the sizes of the files in a folder, by their paths in it."""
@@ -56,6 +122,7 @@ class KnownFiles:
         with self._lock:
             for key in [key for key in self._sizes if key.startswith(start)]:
                 del self._sizes[key]
+            self._whole = {key for key in self._whole if not f"{key}/".startswith(start)}
 
 
 class ObjectData(DataPath):
@@ -126,8 +193,13 @@ class ObjectData(DataPath):
         self._ask(lambda: self._write(content))
         self._written.add(self.key, len(content))
 
+    def write(self, writer: "DataFrameWriter") -> None:
+        """See DataPath."""
+        writer.option(LISTED, "true").parquet(str(self))
+        self.saved()
+
     def saved(self) -> None:
-        """See DataPath. Raises: HomeError: `STATE_DAMAGED`: the job left no list of its files."""
+        """Take note of the files that a job has written. Raises: HomeError: `STATE_DAMAGED`: it left no list."""
         file = self / WRITTEN
         try:
             sizes = {str(name): int(size) for name, size in parse_json(file.read_text())["files"].items()}
@@ -135,12 +207,14 @@ class ObjectData(DataPath):
             raise damaged(f"a Spark job has left no list of its files: {error}.", file) from error
         for name, size in sizes.items():
             self._written.add(f"{self.key}/{name}", size)
+        self._written.add_whole(self.key)
 
     def sync(self) -> Manifest:
         """See DataPath. The objects are durable already. Raises: HomeError: `STATE_DAMAGED`: one is missing."""
         known = {n: s for n, s in self.files().items() if n.rpartition("/")[2] not in (COMPLETE_FILE, WRITTEN)}
         found = {name: [size, self._checksum(name, size)] for name, size in known.items()}
         (self / COMPLETE_FILE).write_text(json.dumps({"files": found}))
+        self._written.add_whole(self.key)
         return found
 
     def check(self, manifest: Manifest, *, contents: bool = True) -> "ObjectData":
@@ -161,6 +235,10 @@ class ObjectData(DataPath):
         """See DataPath."""
         return self._system, [f"{self.key}/{name}" for name in self._rows()]
 
+    def count_rows(self) -> int:
+        """See DataPath."""
+        return self._ask(super().count_rows)
+
     def rows(self) -> list[str]:
         """See DataPath: files, so that Spark asks for no listing."""
         return [f"{self}/{name}" for name in self._rows()]
@@ -176,6 +254,8 @@ class ObjectData(DataPath):
         self._written.forget(self.key)
 
     def _rows(self) -> list[str]:
+        if self._known is None and not self._written.has_whole(self.key):
+            raise DATA_UNKNOWN.error(where=self)
         return [name for name in self.files() if name.endswith(".parquet") and not is_hidden(name)]
 
     def _manifest(self) -> list[str]:
@@ -223,7 +303,7 @@ class ObjectData(DataPath):
     def _ask(self, request: Callable[[], T]) -> T:
         """Return the answer of the object store. Every request may be repeated; pyarrow does not repeat all of them.
 
-        Raises: FileNotFoundError. StoreError: `DATA_AWAY`.
+        Raises: FileNotFoundError. StoreError: `DATA_AWAY`; `DATA_UNUSABLE`, at once.
         """
         for pause_s in (*_PAUSES_S, None):
             try:
@@ -231,7 +311,8 @@ class ObjectData(DataPath):
             except FileNotFoundError:
                 raise
             except (OSError, pa.ArrowException) as error:
-                if pause_s is None:
-                    raise DATA_AWAY.error(where=self, reason=" ".join(str(error).split())[:300]) from error
+                found = _store_error(self, error)
+                if pause_s is None or found.condition != "DATA_AWAY":
+                    raise found from error
             time.sleep(pause_s)
         raise AssertionError("the last try returns or raises")

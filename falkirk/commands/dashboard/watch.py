@@ -252,7 +252,7 @@ class DashboardWatch:
             if self._home is not None and self._home.identity != identity:  # the home was deleted and created anew
                 self._forget_home()
             if self._home is None:
-                self._home = attach_home(self._path, self._app.name, self._app.store)
+                self._home = attach_home(self._path, self._app.name, self._app.store, self._app.data)
                 self._place = Storage(home=self._home, connection=self._connection)
             assert self._home is not None
             yield OfflineApplication(

@@ -29,6 +29,7 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.sinks.release import EpochLogs, releaser_of
 from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
+from falkirk.system.data import DataPath
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.history import History
 from falkirk.theory.ids import LogId, Offsets, PointNumber
@@ -116,7 +117,7 @@ class OfflineApplication:
         history: History = NO_HISTORY,
         place: Storage | None = None,
     ) -> None:
-        self.shape = shape = recorded_shape(home.path)
+        self.shape = shape = recorded_shape(home.data)
         self._runs, self._store = runs, home.store
         place = self._place = Storage(home=home, connection=connection) if place is None else place
 
@@ -275,16 +276,20 @@ class OfflineApplication:
         return self.recovery.open(asked=asked, force=force)
 
 
-def recorded_shape(home: Path) -> Shape:
-    """Return the shape of the application that has run in a home. Raises: HomeError: `NEVER_RAN`, as `read_shape`."""
+def recorded_shape(home: Path | DataPath) -> Shape:
+    """Return the shape of the application that has run in a home.
+
+    Args: home: as of `read_shape`.
+    Raises: HomeError: `NEVER_RAN`. Others: as `read_shape`.
+    """
     shape = read_shape(home)
     if shape is None:
         raise never_ran(home)
     return shape
 
 
-def never_ran(home: Path) -> HomeError:
-    """Return the error for a home in which no application has run."""
+def never_ran(home: Path | DataPath | str) -> HomeError:
+    """Return the error for a home in which no application has run. Args: home: its folder or address."""
     return NEVER_RAN.error(where=home)
 
 

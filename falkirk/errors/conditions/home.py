@@ -97,6 +97,18 @@ HOME_STORE_CHANGED = Condition(
     "this home's decisions are in a {found}, but the application names {named}.",
     hint="Name the same store= as before, or begin with a new home.",
 )
+HOME_STORE_CHANGED_DATA = Condition(
+    "HOME_STORE_CHANGED",
+    HomeError,
+    "the data of the home with this folder are in {found}, but the application names {named}.",
+    hint="Name the former place, or choose another folder with --home.",
+)
+HOME_STORE_CHANGED_DATABASE = Condition(
+    "HOME_STORE_CHANGED",
+    HomeError,
+    "the decisions of this home are in another database: its data have the identity {found}, not {expected}.",
+    hint="Name the database with which this home began (store=), or another place for a new home.",
+)
 HOME_DAMAGED_NO_IDENTITY = Condition(
     "HOME_DAMAGED",
     HomeError,

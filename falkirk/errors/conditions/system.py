@@ -19,8 +19,21 @@ DATA_AWAY = Condition(
     "DATA_AWAY",
     StoreError,
     "the object store with the data of this home does not answer: {reason}.",
-    hint="Is it running, reachable from here, and may this user read and write there? Falkirk resumes once it answers.",
+    hint="Is it running, and reachable from here? Falkirk resumes once it answers.",
     certainty="maybe",
+)
+DATA_UNUSABLE = Condition(
+    "DATA_UNUSABLE",
+    StoreError,
+    "the object store can't be used, and no wait mends that: {reason}.",
+    hint="Does the bucket exist, do the credentials allow this, and does Spark have the jars? "
+    "docs/how-to/object-store.md has the rights.",
+)
+DATA_UNKNOWN = Condition(
+    "DATA_UNKNOWN",
+    InternalError,
+    "rows are read from a folder of which this process knows neither a manifest nor a finished job.",
+    hint="Please report this, with the traceback.",
 )
 DATA_NOT_LOCAL = Condition(
     "DATA_NOT_LOCAL",

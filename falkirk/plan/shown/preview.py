@@ -68,7 +68,7 @@ def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str,
     if not names or not all((home / name).exists() for name in (IDENTITY_FILE, locks.OWNER)):
         return {}, ()
     try:
-        with attach_home(home, app.name, app.store) as held:
+        with attach_home(home, app.name, app.store, app.data) as held:
             return {name: held.store.measurements(name) for name in names}, ()
     except (HomeError, StoreError) as error:
         return {}, (f"the measurements of the home can't be read ({error.condition}), so guesses take their place.",)

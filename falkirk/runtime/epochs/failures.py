@@ -11,9 +11,16 @@ from falkirk.errors.conditions.runtime import (
     SESSION_LOST_DIED,
     SESSION_LOST_MEMORY_EPOCH,
 )
+from falkirk.errors.conditions.system import DATA_UNUSABLE
 from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.plan.batch import Batch
-from falkirk.runtime.causes import is_failed_expression, is_out_of_memory, registry_away
+from falkirk.runtime.causes import (
+    is_failed_expression,
+    is_out_of_memory,
+    objects_away,
+    objects_unusable,
+    registry_away,
+)
 from falkirk.runtime.epochs.files import is_lost
 from falkirk.system.data import DataPath
 from falkirk.system.disk import is_full
@@ -29,7 +36,8 @@ def raise_final(error: BaseException, batch: Batch, files: DataPath, epoch: Epoc
 
     Args: files: the folder of the batch's log.
 
-    Raises: SparkError: `SESSION_LOST`, `FUNCTION_FAILED`, `NUMBER_TOO_LARGE`. HomeError: `STATE_DAMAGED`.
+    Raises: SparkError: `SESSION_LOST`, `FUNCTION_FAILED`, `NUMBER_TOO_LARGE`. HomeError: `STATE_DAMAGED`. StoreError:
+        `DATA_UNUSABLE`.
     """
     text = str(error)
     if isinstance(error, JVM_DIED):
@@ -37,6 +45,8 @@ def raise_final(error: BaseException, batch: Batch, files: DataPath, epoch: Epoc
     if is_out_of_memory(error):
         # By default Spark then ends its JVM. Falkirk prevents that, because a file may be the cause.
         raise SESSION_LOST_MEMORY_EPOCH.error(region=batch.name, epoch=epoch) from error
+    if (reason := objects_unusable(error)) is not None:
+        raise DATA_UNUSABLE.error(where=batch.where, reason=reason) from error
     if _POISON in text:
         raise FUNCTION_FAILED.error(
             where=batch.where, processor=batch.name, epoch=epoch, poison=_poison(text)
@@ -62,8 +72,10 @@ def may_have_lost_state(error: BaseException) -> bool:
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error passes by itself: a disk is full, or the broker, store, registry or a file is away."""
-    return is_full(error) or is_away(error) or is_lost(error) or registry_away(error) is not None
+    """Return whether an error passes by itself: a disk is full, or a file or one of the servers is away."""
+    if is_full(error) or is_away(error) or is_lost(error):
+        return True
+    return registry_away(error) is not None or objects_away(error) is not None
 
 
 def waits_for(error: BaseException) -> str:
@@ -72,12 +84,14 @@ def waits_for(error: BaseException) -> str:
         return "waiting: the disk is full"
     if (away := registry_away(error)) is not None:
         return f"waiting: {away}"
+    if (away := objects_away(error)) is not None:
+        return f"waiting: the object store does not answer: {away}"
     return f"waiting: {error if is_lost(error) else getattr(error, 'message', str(error))}"
 
 
 def retry_text(error: BaseException, epoch: EpochNumber) -> str:
     """Return the status text for an epoch that failed and is retried."""
-    if is_lost(error) or registry_away(error) is not None:
+    if passes(error) and not is_full(error):
         return f"epoch {epoch} failed, {waits_for(error)}"
     reason = "the disk is full" if is_full(error) or not isinstance(error, Exception) else first_line(error)[:200]
     return f"epoch {epoch} failed, trying again: {reason}"

@@ -1,6 +1,7 @@
 """Inputs: the DataFrames with exactly the rows of one epoch of a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -10,6 +11,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
 from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
+from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
+from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames import stamped as frames
 from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD, STAMP
@@ -18,6 +21,7 @@ from falkirk.frames.topics import Parsing, dead_letter, parse_records
 from falkirk.kafka.void import Void
 from falkirk.operators.in_epoch import empty
 from falkirk.plan.batch import STAMP_TYPE, Batch, BatchInput, stamp_column
+from falkirk.runtime.causes import objects_away, objects_unusable
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch, EpochLog
@@ -199,6 +203,25 @@ def dead_letters(region: str, bad: Bad) -> DataFrame:
 
 
 def read_folders(session: SparkSession, folders: list[DataPath], schema: StructType) -> DataFrame:
-    """Return the rows in the folders of epochs; no rows for no folders."""
+    """Return the rows in the folders of epochs; no rows for no folders. Raises: as `files_found`."""
     paths = [path for folder in folders for path in folder.rows()]
-    return session.read.schema(schema).parquet(*paths) if paths else empty(session, schema)
+    if not paths:
+        return empty(session, schema)
+    with files_found(folders[0]):
+        return session.read.schema(schema).parquet(*paths)
+
+
+@contextmanager
+def files_found(folder: DataPath) -> Iterator[None]:
+    """Report an object store that does not answer while Spark looks for the files to read, before any job.
+
+    Raises: StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
+    """
+    try:
+        yield
+    except SPARK_ERRORS as error:
+        if (reason := objects_unusable(error)) is not None:
+            raise DATA_UNUSABLE.error(where=folder, reason=reason) from error
+        if (reason := objects_away(error)) is None:
+            raise
+        raise DATA_AWAY.error(where=folder, reason=reason) from error

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyarrow import parquet
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
@@ -16,7 +15,6 @@ from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, Bad, dead_letters
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.observed import job, observed
-from falkirk.system.data import DataPath
 
 #: Operators that read all of their input. An operator that is not listed may stop early: a limit, a join with nothing
 #: on its other side, a Python function that takes an iterator.
@@ -54,12 +52,11 @@ class Results:
         placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
         times = self._newest(partitions)
         writer = placed.observe(counted, F.count("*").alias("rows"), job(), *times.values()).write
-        (writer.partitionBy(SLICE) if self._batch.sorts is not None else writer).parquet(str(folder))
-        folder.saved()
+        folder.write(writer.partitionBy(SLICE) if self._batch.sorts is not None else writer)
         seen = observed(counted)
         newest = None if seen is None else {p: int(seen[p]) for p in times if seen[p] is not None}
         dead = self._write_dead(name, self._refused(computed, seen))
-        return Written(rows=count_rows(folder) if seen is None else int(seen["rows"]), dead=dead, newest=newest)
+        return Written(rows=folder.count_rows() if seen is None else int(seen["rows"]), dead=dead, newest=newest)
 
     def _newest(self, partitions: Iterable[int]) -> dict[str, Column]:
         """Return the columns to observe for `Written.newest`, by their names."""
@@ -91,16 +88,9 @@ class Results:
             target = self._epochs.dead(name, i)
             # unique over all dead letters of the epoch
             place = F.monotonically_increasing_id() + F.lit(i << PLACE_BITS)
-            letters.withColumn(ROW, place).write.parquet(str(target))
-            target.saved()
-            dead += count_rows(target)
+            target.write(letters.withColumn(ROW, place).write)
+            dead += target.count_rows()
         return dead
-
-
-def count_rows(folder: DataPath) -> int:
-    """Return the number of rows in the Parquet files of a folder, according to their footers."""
-    system, files = folder.arrow()
-    return sum(parquet.read_metadata(file, filesystem=system).num_rows for file in files)
 
 
 def _count(bad: Bad, computed: Computed, written: dict[str, Any] | None) -> int | None:

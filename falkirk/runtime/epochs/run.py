@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 
 from falkirk.declare.cut import ByTime, OnArrival
-from falkirk.errors import FalkirkError, LogError, SparkError
+from falkirk.errors import FalkirkError, LogError, SparkError, StoreError
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.failures import may_have_lost_state, passes, raise_final, retry_text, waits_for
@@ -228,12 +228,17 @@ class Run:
         for epoch in epochs:
             if epoch.number == number and not epoch.is_complete:
                 self._jobs.refuse_expired(epoch)
-                refuse_damaged(self._batch, epoch, self._jobs.all_logs)
+                try:
+                    refuse_damaged(self._batch, epoch, self._jobs.all_logs)
+                except StoreError as away:  # if raised, the next turn would repeat the epoch and tell nothing
+                    if away.condition != "DATA_AWAY":
+                        raise
+                    error = away
         tries = self._tries[number] = self._tries.get(number, 0) + 1
         if not is_lost(error) or number not in self._failing:  # log a lost file once, because the wait may be long
             log.warning("%s: epoch %d failed (try %d): %s", self._batch.name, number, tries, str(error)[:500])
         if passes(error):
-            self._tries[number] = 0
+            self._tries[number], tries = 0, 2 if number in self._failing else 1
         elif tries >= FAILURES_MAX or (
             isinstance(error, FalkirkError) and not isinstance(error, SparkError | LogError)
         ):

@@ -26,8 +26,7 @@ class States:
         try:
             for slot, kept in state.items():
                 if isinstance(kept, DataFrame):
-                    kept.write.parquet(str(folder / slot))
-                    (folder / slot).saved()
+                    (folder / slot).write(kept.write)
                 else:
                     _note(folder, slot).write_text(kept)
             self._epochs.sync(name)

@@ -24,7 +24,7 @@ from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, read_folders
+from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, files_found, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
@@ -278,7 +278,8 @@ class EpochReleaser:
                 dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << PLACE_BITS)))
         if epoch.dead:
             paths = [p for part in folder.children() if part.name.startswith("_dead") for p in part.rows()]
-            dead.append(session.read.parquet(*paths).select("key", "value", ROW))
+            with files_found(folder):
+                dead.append(session.read.parquet(*paths).select("key", "value", ROW))
         if self._dead_letters is not None and dead:
             texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
             self._dead_letters.deliver(

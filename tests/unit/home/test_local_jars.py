@@ -93,7 +93,7 @@ def test_a_kind_that_nobody_needs_is_not_downloaded() -> None:
     assert [p.name for p in jars.jars_entry().iterdir() if p.is_dir()] == ["spark"]
     (found,) = (f for f in check_machine() if f.name == "JVM dependencies")
     assert found.ok
-    assert found.detail.endswith("not downloaded before they are needed: broker, compiler")
+    assert found.detail.endswith("not downloaded before they are needed: broker, compiler, s3")
     jars.resolved("broker", put_all)
     assert jars.broker_jars()
 
@@ -130,7 +130,7 @@ def test_a_jar_that_is_not_the_one_of_the_manifest_is_not_taken() -> None:
 
 @pytest.mark.parametrize("kind", jars.JAR_KINDS)
 def test_a_jar_that_was_replaced_in_the_cache_is_not_used(kind: JarKind) -> None:
-    use = {"spark": jars.spark_jars, "broker": jars.broker_jars, "compiler": jars.compiler_jars}
+    use = {"spark": jars.spark_jars, "broker": jars.broker_jars, "compiler": jars.compiler_jars, "s3": jars.s3_jars}
     jars.resolved(kind, put_all)
     first = use[kind]()[0]
     first.write_text("replaced")

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.errors import SparkError
 from falkirk.kafka.connection import Connection
+from falkirk.local import objects
 from falkirk.local import spark as local_spark
 from falkirk.local.jvm import unseen
 from falkirk.local.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
@@ -36,6 +37,7 @@ class FakeSession:
         system = SimpleNamespace(getProperty=self.properties.get, setProperty=self.properties.__setitem__)
         self._jvm = SimpleNamespace(org=SimpleNamespace(apache=SimpleNamespace(spark=spark)), System=system)
         self._there = {local_spark._CONNECTOR: connector, local_spark._MODULE: module is not None}
+        self._there[objects.FILE_SYSTEM] = False
         self._package = SimpleNamespace(getImplementationVersion=lambda: module)
 
     def set(self, name: str, value: str) -> None:
@@ -83,6 +85,31 @@ def test_a_class_path_without_the_connector_is_named() -> None:
 def test_a_class_path_without_the_java_module_or_with_another_one_is_named(found: str | None) -> None:
     (missing,) = missing_settings(FakeSession(WELL, module=found))  # type: ignore[arg-type]
     assert (missing.name, missing.wanted, missing.found) == ("spark.jars", "falkirk-java-ours.jar", found)
+
+
+def test_a_class_path_without_the_client_of_object_stores_is_named_if_the_home_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_spark, "s3_jars", lambda: ("hadoop-aws.jar",))
+    active: Any = FakeSession(WELL)
+    (missing,) = missing_settings(active, "s3a://shop/home")
+    assert (missing.name, missing.wanted) == ("spark.jars", "hadoop-aws.jar")
+    assert "s3a://shop/home" in missing.reason
+    active._there[objects.FILE_SYSTEM] = True
+    assert missing_settings(active, "s3a://shop/home") == ()
+
+
+@pytest.mark.parametrize(("endpoint", "secure"), [("http://objects:9000", "false"), ("https://objects", "true")])
+def test_spark_asks_the_server_of_the_environment(monkeypatch: pytest.MonkeyPatch, endpoint: str, secure: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    found = {name.removeprefix("spark.hadoop.fs.s3a."): value for name, value in objects.settings("s3a://b/h").items()}
+    named = "endpoint", "connection.ssl.enabled", "path.style.access", "endpoint.region"
+    assert [found[name] for name in named] == [endpoint, secure, "true", "eu-central-1"]
+    assert "hush" not in str(found), "Spark shows its settings"
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
+    assert "spark.hadoop.fs.s3a.endpoint" not in objects.settings("s3a://b/h")
 
 
 def there_is(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +161,7 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {})
+    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {})
     monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
     monkeypatch.setattr(local_spark, "collect_in_batches", lambda session: None)
     session("application", master=master, **options)

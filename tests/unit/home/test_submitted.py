@@ -138,8 +138,10 @@ def test_the_session_of_the_host_has_them(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(local_spark, "SparkSession", SimpleNamespace(builder=builder))
     for name in ("remember_names", "collect_in_batches", "_limit_avro", "_warn"):
         monkeypatch.setattr(local_spark, name, lambda active: None)
-    monkeypatch.setattr(local_spark, "missing_settings", lambda active: ())
-    monkeypatch.setattr(local_spark, "_launch_settings", lambda master: {"spark.driver.extraClassPath": "ours.jar"})
+    monkeypatch.setattr(local_spark, "missing_settings", lambda active, data: ())
+    monkeypatch.setattr(
+        local_spark, "_launch_settings", lambda master, data: {"spark.driver.extraClassPath": "ours.jar"}
+    )
     conf = {"spark.driver.extraClassPath": "users.jar", "spark.driver.memory": "2g", "spark.submit.pyFiles": "a.py"}
     prepared.application_session(fk.App("shop"), None, 4, conf)
     assert builder.settings["spark.driver.memory"] == "2g"

@@ -1,0 +1,24 @@
+"""Conditions of homes in object stores."""
+
+from falkirk.errors import DefinitionError
+from falkirk.errors.condition import Condition
+
+HOME_PLACE_INVALID = Condition(
+    "HOME_PLACE_INVALID",
+    DefinitionError,
+    "{home!r} can't be the home of this application.",
+    hint="Name a folder, or in fk.App a place in an object store, such as home='s3a://bucket/shop'. --home and "
+    "home= of a run take only folders.",
+)
+HOME_NEEDS_DATABASE = Condition(
+    "HOME_NEEDS_DATABASE",
+    DefinitionError,
+    "the home {home} is in an object store, so its decisions can't be in a file.",
+    hint="Name a PostgreSQL database: fk.App(store='postgresql://user:password@host/database').",
+)
+HOME_UNSUITABLE = Condition(
+    "HOME_UNSUITABLE",
+    DefinitionError,
+    "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
+    hint="Use a home on a file system for this application, or make this step a batch without iterations (fk.Eager()).",
+)

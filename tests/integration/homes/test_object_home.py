@@ -1,0 +1,189 @@
+"""A home in an object store: batches of a real Spark with their data on S3 and their decisions in PostgreSQL."""
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyarrow import parquet
+from pyspark.sql import functions as F
+
+import falkirk as fk
+from falkirk.differential import Collection
+from falkirk.home.folder import open_home
+from falkirk.host.query import Query
+from falkirk.local import objects as local_objects
+from falkirk.local.broker import Broker
+from falkirk.plan.planner import plan_application
+from falkirk.runtime.epochs.log import EpochLog
+from falkirk.system.object_data import ObjectData
+from tests.integration.cutting import Place, run_until_cut_off
+from tests.integration.homes.once import assert_each_once
+from tests.integration.live import Wire
+from tests.objects import BUCKET, KEY, SECRET, ObjectStore
+from tests.postgres import Postgres
+from tests.support import outcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 10
+FAULTS = ("refuse", "repeat", "cut", "half")
+PLACES: dict[str, Place] = {
+    "rows written, not complete": (ObjectData, "sync", False),
+    "recorded, not released": (EpochLog, "record", True),
+}
+
+
+@pytest.fixture(scope="module")
+def objects(spark: "SparkSession") -> Iterator[ObjectStore]:
+    """An object store. Hadoop keeps the client of a bucket while the JVM lives, so the tests of this file share it."""
+    store = ObjectStore()
+    patience = {
+        "attempts.maximum": "0", "retry.limit": "2", "retry.interval": "50ms", "retry.throttle.limit": "2",
+        "retry.throttle.interval": "50ms",
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_objects, "_PATIENCE", patience)
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        system: Any = spark._jvm.System  # type: ignore[union-attr]  # this JVM has another environment
+        for name, value in (("aws.accessKeyId", KEY), ("aws.secretAccessKey", SECRET)):
+            system.setProperty(name, value)
+        yield store
+    store.close()
+
+
+class Machines:
+    """An application whose every run is in a new folder, as on another machine.
+
+    Args: chained: a second batch reads the results of the first one.
+    """
+
+    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path, *, chained: bool = True) -> None:
+        self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
+        self.topics = wire.topic("events", 1), wire.topic("out", 1)
+        self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url())
+        self.app.source("events", fk.Kafka(self.topics[0], schema="n LONG NOT NULL"))
+
+        @self.app.batch(rows=ROWS, state="n LONG")
+        def seen(events: "DataFrame", seen: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+            before = F.lit(seen.count()).alias("before")
+            return events.select("n", before, (F.col("n") * 2).alias("twice")), seen.unionByName(events.select("n"))
+
+        if chained:
+
+            @self.app.batch(rows=1)  # of epochs
+            def passed(seen: "DataFrame") -> "DataFrame":
+                return seen.select("n", "before", "twice")
+
+        self.app.sink("out", "passed" if chained else "seen", fk.Kafka(self.topics[1]))
+
+    def send(self) -> None:
+        self.wire.send(self.topics[0], [{"n": n} for n in range(self.sent, self.sent + ROWS)])
+        self.sent += ROWS
+
+    def arrived(self) -> list[dict[str, Any]]:
+        return self.wire.rows(self.topics[1])
+
+    def is_done(self, query: Query) -> bool:
+        assert query.isActive, query.exception()
+        return len(self.arrived()) >= self.sent
+
+    def run(self, broker: Broker, place: Place | None, is_done: Callable[[Query], bool] | None = None) -> None:
+        self.app.home = self.folder / f"machine-{self.runs}"
+        self.runs += 1
+        run_until_cut_off(self.app, broker, place, self.send, is_done or self.is_done)
+
+    def run_with_faults(self, broker: Broker, objects: ObjectStore) -> None:
+        """Run while the object store is away, and then while it fails one of six requests."""
+        drawn, is_away = random.Random(7), [False]
+
+        def fault(method: str, path: str) -> str:
+            return drawn.choice(FAULTS) if drawn.random() < 1 / 6 else ""
+
+        def is_done(query: Query) -> bool:
+            if not is_away[0] and self.is_done(query):  # the query has started, and has read its state
+                self.send()
+                is_away[0], objects.fault = True, lambda method, path: "refuse"
+            if "the object store" in str(query.status):
+                objects.fault = fault
+            return is_away[0] and self.is_done(query)
+
+        try:
+            self.run(broker, None, is_done)
+        finally:
+            objects.fault = lambda method, path: ""
+
+    def run_without_rights(self, broker: Broker, objects: ObjectStore) -> None:
+        """Run until the object store refuses access, which ends a batch at once."""
+
+        def is_refused(query: Query) -> bool:
+            objects.fault = lambda method, path: "deny"
+            return getattr(query.exception(), "condition", "") == "DATA_UNUSABLE"
+
+        try:
+            self.run(broker, None, is_refused)
+        finally:
+            objects.fault = lambda method, path: ""
+
+
+def test_another_machine_resumes_from_the_object_store(
+    spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
+) -> None:
+    machines = Machines(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path, chained=False)
+    for _ in range(2):
+        machines.run(broker, None)
+    assert_each_once(machines.arrived(), 2 * ROWS)
+    assert {row["before"] for row in machines.arrived()} == {0, ROWS}, "the second machine has read the state"
+    assert not list(tmp_path.glob("machine-*/regions")), "no data on a local disk"
+    place = f"{tag}/regions/seen/"
+    files = [path.partition(place)[2] for method, path in objects.requests if method == "PUT" and place in path]
+    folders = {file.partition("/")[0] for file in files if file.endswith(".parquet")}
+    assert len(folders) >= 4, f"results and states of two epochs: {files}"
+
+
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it takes two minutes")
+def test_every_result_is_there_once_wherever_a_machine_was_lost(
+    spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
+) -> None:
+    machines = Machines(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    machines.run_with_faults(broker, objects)
+    for place in PLACES.values():
+        machines.run(broker, place)
+    machines.run(broker, None)
+    assert_each_once(machines.arrived(), machines.sent)
+    assert not list(tmp_path.glob("machine-*/regions")), "no data on a local disk"
+    with open_home(tmp_path / "reader", "shop", machines.app.store, data=machines.app.data, visits=True) as home:
+        log = EpochLog("epochs:seen", "seen", home.data_of("seen"), home.store)
+        known = {name for epoch in log.epochs() for name in (epoch.folder, epoch.state)}
+        assert {child.name for child in log.folder.children()} <= known, "what was cut off is deleted"
+        newest = [epoch for epoch in log.epochs() if epoch.saved][-1]
+        system, files = (log.state(newest) / "own").arrow()
+        kept = [n for file in files for n in parquet.read_table(file, filesystem=system)["n"].to_pylist()]
+        assert len(kept) >= ROWS
+        assert sorted(kept) == list(range(len(kept)))
+    machines.run_without_rights(broker, objects)
+
+
+def test_units_with_files_of_their_own_are_refused(spark: "SparkSession") -> None:
+    """Spark's checkpoints and the files of iterations do not go through the port for data."""
+
+    def app() -> fk.App:
+        made = fk.App("shop", home=f"s3a://{BUCKET}/shop", store="postgresql://user@database/falkirk")
+        made.source("events", fk.Kafka("events", schema="n LONG NOT NULL"))
+        return made
+
+    live, looping = app(), app()
+    live.add_processor("kept", lambda events: events.where("n > 0"), reads=("events",), policy=fk.Lazy("5 seconds"))
+    live.sink("out", "kept", fk.Kafka("out"))
+
+    @looping.iterate(rows=ROWS)
+    def counted(events: Collection) -> Collection:
+        return events.groupBy("n").count("times")
+
+    looping.sink("out", counted, fk.Kafka("out"))
+    for refused in (live, looping):
+        assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"
