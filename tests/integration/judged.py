@@ -41,7 +41,7 @@ def see_judged(
     topic = sink.topic.topic
     first, *_, last = wire.records(topic)
     wire.send(topic, [first.value], first.partition, first.key)
-    wire.send(topic, [_changed(json.loads(last.value))], last.partition, last.key)
+    wire.send(topic, [changed(json.loads(last.value))], last.partition, last.key)
     more()
     wrong = judge.judge_sink(sink)
     counts = wrong.results.counts
@@ -53,7 +53,7 @@ def see_judged(
     assert wrong.letters.guarantee is (Guarantee.AT_MOST_ONCE if late else Guarantee.EXACTLY_ONCE)
 
 
-def _changed(values: dict[str, Any]) -> dict[str, Any]:
+def changed(values: dict[str, Any]) -> dict[str, Any]:
     """Return a result with one changed number, or a changed text if it has none."""
     for kind, more in ((int, 1_000_000), (str, "!")):
         for name, value in reversed(values.items()):

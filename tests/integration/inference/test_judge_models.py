@@ -5,9 +5,10 @@ each merge are judged there, too.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee
-from falkirk.commands.judge import LiveJudge
+from falkirk.commands.judge import LiveJudge, LiveVerdict
 from falkirk.kafka.connection import Connection
 from tests import duplicates, joined, versioned, windows
+from tests.integration.judged import changed
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:
@@ -71,9 +73,8 @@ def of_window(result: windows.Result) -> dict[str, Any]:
     return {"window": dict(zip(("start", "end"), bounds, strict=True)), "id": key, "count": count, "total": total}
 
 
-@pytest.fixture
 def cases(wire: Wire) -> dict[str, Case]:
-    """The cases by name. Their input is in the topics."""
+    """Return the cases by name. Send their input."""
     clicks = duplicates.drawn(3, 300, ids=6)
     both, priced_ = joined.drawn(5, 150, ids=12), versioned.drawn(5, 120)
     for records, ends in ((both, joined.ends(150)), (priced_, versioned.ends(120))):
@@ -106,25 +107,68 @@ def cases(wire: Wire) -> dict[str, Case]:
     return found
 
 
-def test_the_results_of_the_models_are_right(
-    wire: Wire, home: Path, spark: "SparkSession", cases: dict[str, Case]
-) -> None:
-    app = fk.App("models", home=home)
-    for name in ("clicks", "shown", "hits", "orders", "prices"):
-        app.source(name, fk.Kafka(f"{name}-{wire.tag}", schema=SCHEMA, key="id" if name == "clicks" else None))
-    reads = {"join": ("shown", "hits"), "asof": ("orders", "prices")}
-    for name, (rows, _, steps) in cases.items():
-        of = reads.get(name.partition("_")[0], ("clicks",))
-        app.add_processor(name, steps, reads=of, policy=fk.Lazy("5 seconds"), engine="live")
-        app.sink(f"{name}-out", name, fk.Kafka(wire.topic(name, 1)))
-        wire.send(f"{name}-{wire.tag}", rows)
-    judge, wrong = LiveJudge(app, Connection.of(wire.bootstrap), spark), {}
-    for name, (rows, letters, _) in cases.items():
-        verdict = judge.judge_sink(app.sinks[f"{name}-out"])
+class Judged:
+    """All cases in one application. The tests fill the topics of its sinks, and no application writes them."""
+
+    def __init__(self, wire: Wire, home: Path, spark: "SparkSession", variants: Sequence[str]) -> None:
+        self.cases, self._wire = cases(wire), wire
+        self._app = fk.App("models", home=home)
+        for name in ("clicks", "shown", "hits", "orders", "prices"):
+            key = "id" if name == "clicks" else None
+            self._app.source(name, fk.Kafka(f"{name}-{wire.tag}", schema=SCHEMA, key=key))
+        reads = {"join": ("shown", "hits"), "asof": ("orders", "prices")}
+        for name, (_, _, steps) in self.cases.items():
+            of = reads.get(name.partition("_")[0], ("clicks",))
+            self._app.add_processor(name, steps, reads=of, policy=fk.Lazy("5 seconds"), engine="live")
+            for variant in variants:
+                self._app.sink(f"{name}-{variant}", name, fk.Kafka(wire.topic(f"{name}-{variant}", 1)))
+        self._judge = LiveJudge(self._app, Connection.of(wire.bootstrap), spark)
+
+    def judge(self, name: str, variant: str, rows: Rows) -> LiveVerdict:
+        """Return the verdict on these rows as the results of a case. Call it once for each variant."""
+        self._wire.send(f"{name}-{variant}-{self._wire.tag}", rows)
+        return self._judge.judge_sink(self._app.sinks[f"{name}-{variant}"])
+
+
+def test_the_results_of_the_models_are_right(wire: Wire, home: Path, spark: "SparkSession") -> None:
+    judged, wrong = Judged(wire, home, spark, ("right",)), {}
+    for name, (rows, letters, _) in judged.cases.items():
+        verdict = judged.judge(name, "right", rows)
         assert verdict.letters is not None
-        counts = verdict.results.counts
-        print(name, verdict.results.guarantee, counts.expected_outputs, verdict.letters.counts.lost, flush=True)
-        if verdict.results.guarantee is not Guarantee.EXACTLY_ONCE or verdict.letters.counts.lost != letters:
-            wrong[name] = counts, verdict.results.anomalies[:3], verdict.letters.counts.lost, letters
+        counts, lost = verdict.results.counts, verdict.letters.counts.lost
+        print(name, verdict.results.guarantee, counts.expected_outputs, lost, flush=True)
+        if verdict.results.guarantee is not Guarantee.EXACTLY_ONCE or lost != letters:
+            wrong[name] = counts, verdict.results.anomalies[:3], lost, letters
         assert counts.observed_outputs == len(rows) > 10, name
     assert not wrong
+
+
+def test_planted_faults_are_found(wire: Wire, home: Path, spark: "SparkSession") -> None:
+    judged, missed = Judged(wire, home, spark, ("lost", "changed", "swapped")), {}
+    for name, (rows, _, _) in judged.cases.items():
+        one = len(rows) // 2
+        planted = {
+            "lost": ([*rows[:one], *rows[one + 1 :]], {"lost": 1}),
+            "changed": (
+                [*rows[:one], changed(rows[one]), *rows[one + 1 :], rows[0]],
+                {"duplicates": 1, "lost": 1, "unexplained": 1},
+            ),
+        }
+        if name.partition("_")[0] not in ("join", "asof"):
+            planted["swapped"] = swapped(rows), {"broken_sequences": 1}
+        for variant, (wrong, faults) in planted.items():
+            counts = judged.judge(name, variant, wrong).results.counts
+            found = {fault: counts.as_dict()[fault] for fault in faults}
+            print(name, variant, counts, flush=True)
+            if found != faults:
+                missed[name, variant] = counts
+    assert not missed
+
+
+def swapped(rows: Rows) -> Rows:
+    """Return results in which two neighbours of one key change their places."""
+    places = [n for n, row in enumerate(rows) if row["id"] == rows[0]["id"]]
+    one, other = next((a, b) for a, b in pairwise(places) if rows[a] != rows[b])
+    found = list(rows)
+    found[one], found[other] = rows[other], rows[one]
+    return found
