@@ -1,7 +1,8 @@
-"""`falkirk verify outputs` finds results of the tests' own models right, for each kind of step with event time.
+"""`falkirk verify outputs` finds results of the tests' own models right, and each planted fault in them, for each kind
+of step with event time.
 
-No application runs: the models write the topics. So each kind takes a second or two. The kinds that run live before
-each merge are judged there, too.
+No application runs: the models write the topics. So a judgement takes some seconds. `integration/judged.py` judges
+live regions that have run.
 """
 
 import os
@@ -147,12 +148,10 @@ def test_planted_faults_are_found(wire: Wire, home: Path, spark: "SparkSession")
     judged, missed = Judged(wire, home, spark, ("lost", "changed", "swapped")), {}
     for name, (rows, _, _) in judged.cases.items():
         one = len(rows) // 2
+        before, after = rows[:one], rows[one + 1 :]
         planted = {
-            "lost": ([*rows[:one], *rows[one + 1 :]], {"lost": 1}),
-            "changed": (
-                [*rows[:one], changed(rows[one]), *rows[one + 1 :], rows[0]],
-                {"duplicates": 1, "lost": 1, "unexplained": 1},
-            ),
+            "lost": ([*before, *after], {"lost": 1}),
+            "changed": ([*before, changed(rows[one]), *after, rows[0]], {"lost": 1, "unexplained": 1, "duplicates": 1}),
         }
         if name.partition("_")[0] not in ("join", "asof"):
             planted["swapped"] = swapped(rows), {"broken_sequences": 1}
