@@ -35,6 +35,7 @@ from falkirk.check import (
     Max,
     Min,
     OutputRow,
+    PlaceRead,
     RowPlace,
     Space,
     Sum,
@@ -130,6 +131,7 @@ class LiveJudge:
         due = [rows.of(region) for region in regions]
         results = self._results(regions[-1], due[-1], rows, sink)
         counts = {topic: raw.count() for topic, raw in zip(rows.topics, rows.raw, strict=True)}
+        inputs = sum(counts.values())
         counts[sink.topic.topic] = results.counts.observed_outputs
         published = {region.dead_letter_topic: self._read(region.dead_letter_topic, bounds) for region in regions}
         counts |= {topic: len(found) for topic, found in published.items() if topic in bounds}
@@ -139,7 +141,10 @@ class LiveJudge:
             if changed is not None:
                 raise ROWS_CHANGED.error(changed=changed)
             refuse_unseen(config, topic, bounds[topic], count)
-        return LiveVerdict(results=results, letters=letters)
+        read = tuple(PlaceRead(where=f"kafka:{t}", logs=len(bounds[t]), rows=n) for t, n in counts.items())
+        return LiveVerdict(
+            results=replace(results, counts=replace(results.counts, inputs=inputs), read=read), letters=letters
+        )
 
     def _path(self, sink: Output) -> list[Region]:
         """Return the regions from the sources to a sink, without those that only copy a log.
@@ -188,13 +193,15 @@ class LiveJudge:
     ) -> Verdict | None:
         """Return the verdict on the dead letters of regions: why, and of which record."""
         wanted: list[InputRow] = []
+        seen = Counter[tuple[str, int, int]]()
         for each in due:
             bad = each.frame.data.where(~frames.is_good())
             stamp = [F.col(f"{STAMP}.{name}") for name in ("source", "partition", "offset")]
-            for n, row in enumerate(bad.select(F.col(f"{BAD}.reason"), *stamp).toLocalIterator(), len(wanted)):
+            for row in bad.select(F.col(f"{BAD}.reason"), *stamp).toLocalIterator():
                 place = (topics[row["source"]], row["partition"], row["offset"])
                 values = dict(zip(_LETTER, (row["reason"], *place), strict=True))
-                wanted.append(InputRow(key=None, place=RowPlace(*place, n), row=values))
+                wanted.append(InputRow(key=None, place=RowPlace(*place, seen[place]), row=values))
+                seen[place] += 1
         found = [*filter(None, map(_letter, published))]
         return check_stateless(wanted, found, space=self._space) if wanted or found else None
 

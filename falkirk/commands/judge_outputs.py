@@ -101,7 +101,7 @@ class OutputsJudge:
                 raise
             return self._of_batch(what.sink, error)
         kept = verdict.satisfies(PROMISES[what.sink.delivery])
-        return FoundOutput(is_kept=kept, shown=_shown(verdict), as_dict=_as_dict(verdict))
+        return FoundOutput(is_kept=kept, shown=render_live(verdict), as_dict=_as_dict(verdict))
 
     def _of_batch(self, sink: Output, refusal: DefinitionError | None) -> FoundOutput:
         """Judge the sink of a batch. Args: refusal: why it could not be judged as that of a live region."""
@@ -129,10 +129,26 @@ class OutputsJudge:
         )  # fmt: skip
 
 
-def _shown(verdict: LiveVerdict) -> RenderableType:
+#: Under the verdict on a live region that misses results.
+_LATER = "A result that is not published yet counts as lost. `falkirk run FILE --once` processes all input."
+
+
+def render_live(verdict: LiveVerdict) -> RenderableType:
+    """Return the verdict on a sink of a live region for a terminal."""
+    parts = _parts(verdict)
+    if any(each is not None and each.counts.lost for each in (verdict.results, verdict.letters)):
+        parts.append(Text(_LATER, style="yellow"))
+    return Group(*parts)
+
+
+def _parts(verdict: LiveVerdict) -> list[RenderableType]:
     if verdict.letters is None:
-        return render(verdict.results)
-    return Group(render(verdict.results), Text("its dead letters:"), render(verdict.letters))
+        return [render(verdict.results)]
+    if verdict.letters.guarantee is Guarantee.EXACTLY_ONCE:
+        due = f", {verdict.letters.counts.expected_outputs:,} due"
+        right = Text.assemble("its dead letters: ", (str(verdict.letters.guarantee), "bold green"), due)
+        return [render(verdict.results), right]
+    return [render(verdict.results), Text("its dead letters:"), render(verdict.letters)]
 
 
 def _as_dict(verdict: LiveVerdict) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""`falkirk verify outputs` finds results of the tests' own models right, for each kind of step with event time.
+"""`falkirk verify outputs` finds results of the tests' own models right, and each planted fault in them, for each kind
+of step with event time.
 
-No application runs: the models write the topics. So each kind takes a second or two. The kinds that run live before
-each merge are judged there, too.
+No application runs: the models write the topics. So a judgement takes some seconds. `integration/judged.py` judges
+live regions that have run.
 """
 
 import os
@@ -36,6 +37,9 @@ WINDOWS: Mapping[str, Callable[[], "Column"]] = {
     "sliding": lambda: F.window(F.col("at"), f"{windows.SIZE_S} seconds", f"{windows.SLIDE_S} seconds"),
     "session": lambda: F.session_window("at", f"{windows.GAP_S} seconds").alias("window"),
 }
+KINDS = ("first", *WINDOWS, "join", "asof")
+#: The faults that a verdict counts, but for those of records with several results.
+FAULTS = ("duplicates", "lost", "unexplained", "broken_sequences", "forgotten", "repeated_inputs")
 Rows = list[dict[str, Any]]
 #: The results that are due, the number of dead letters, and the steps.
 Case = tuple[Rows, int, Callable[..., fk.Stream]]
@@ -110,8 +114,9 @@ def cases(wire: Wire) -> dict[str, Case]:
 class Judged:
     """All cases in one application. The tests fill the topics of its sinks, and no application writes them."""
 
-    def __init__(self, wire: Wire, home: Path, spark: "SparkSession", variants: Sequence[str]) -> None:
-        self.cases, self._wire = cases(wire), wire
+    def __init__(self, wire: Wire, home: Path, spark: "SparkSession", kind: str, variants: Sequence[str]) -> None:
+        self._wire, every = wire, cases(wire)
+        self.cases = {name: case for name, case in every.items() if name.startswith(kind)}
         self._app = fk.App("models", home=home)
         for name in ("clicks", "shown", "hits", "orders", "prices"):
             key = "id" if name == "clicks" else None
@@ -130,8 +135,9 @@ class Judged:
         return self._judge.judge_sink(self._app.sinks[f"{name}-{variant}"])
 
 
-def test_the_results_of_the_models_are_right(wire: Wire, home: Path, spark: "SparkSession") -> None:
-    judged, wrong = Judged(wire, home, spark, ("right",)), {}
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_results_of_the_models_are_right(wire: Wire, home: Path, spark: "SparkSession", kind: str) -> None:
+    judged, wrong = Judged(wire, home, spark, kind, ("right",)), {}
     for name, (rows, letters, _) in judged.cases.items():
         verdict = judged.judge(name, "right", rows)
         assert verdict.letters is not None
@@ -143,25 +149,26 @@ def test_the_results_of_the_models_are_right(wire: Wire, home: Path, spark: "Spa
     assert not wrong
 
 
-def test_planted_faults_are_found(wire: Wire, home: Path, spark: "SparkSession") -> None:
-    judged, missed = Judged(wire, home, spark, ("lost", "changed", "swapped")), {}
-    for name, (rows, _, _) in judged.cases.items():
+@pytest.mark.parametrize("kind", KINDS)
+def test_planted_faults_are_found(wire: Wire, home: Path, spark: "SparkSession", kind: str) -> None:
+    judged, missed = Judged(wire, home, spark, kind, ("lost", "changed", "swapped")), {}
+    for name, (rows, letters, _) in judged.cases.items():
         one = len(rows) // 2
+        before, after = rows[:one], rows[one + 1 :]
         planted = {
-            "lost": ([*rows[:one], *rows[one + 1 :]], {"lost": 1}),
-            "changed": (
-                [*rows[:one], changed(rows[one]), *rows[one + 1 :], rows[0]],
-                {"duplicates": 1, "lost": 1, "unexplained": 1},
-            ),
+            "lost": ([*before, *after], {"lost": 1}),
+            "changed": ([*before, changed(rows[one]), *after, rows[0]], {"lost": 1, "unexplained": 1, "duplicates": 1}),
         }
-        if name.partition("_")[0] not in ("join", "asof"):
+        if kind not in ("join", "asof"):
             planted["swapped"] = swapped(rows), {"broken_sequences": 1}
         for variant, (wrong, faults) in planted.items():
-            counts = judged.judge(name, variant, wrong).results.counts
-            found = {fault: counts.as_dict()[fault] for fault in faults}
-            print(name, variant, counts, flush=True)
-            if found != faults:
-                missed[name, variant] = counts
+            verdict = judged.judge(name, variant, wrong)
+            assert verdict.letters is not None
+            counts = verdict.results.counts
+            found = {fault: number for fault, number in counts.as_dict().items() if fault in FAULTS and number}
+            print(name, variant, counts, verdict.letters.counts.lost, flush=True)
+            if found != faults or verdict.letters.counts.lost != letters:
+                missed[name, variant] = verdict.results
     assert not missed
 
 
