@@ -1,4 +1,4 @@
-"""A twin that fails again and again is tried after growing pauses, and rarely in the end: the region works without it."""
+"""A twin that fails again and again is tried after growing pauses, and rarely in the end."""
 
 import logging
 from pathlib import Path
