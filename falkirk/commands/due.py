@@ -77,6 +77,11 @@ class RegionEvaluation:
             self._known[region.name] = self._after(before, region)
         return self._known[region.name]
 
+    def close(self) -> None:
+        """Free the records."""
+        for records in self.raw:
+            records.unpersist()
+
     def recomputable(self, frame: Frame, step: Step) -> Frame:
         """Return the frame after a step that is deterministic. Raises: DefinitionError: `NOT_CHECKABLE`."""
         after = frames.apply(frame, step)
@@ -151,6 +156,7 @@ class RegionEvaluation:
         if topic.topic not in self.topics:
             client = kafka_options(self._session, self._connection)
             self.topics.append(topic.topic)
-            self.raw.append(reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers))
+            records = reads.spark_records(self._session, client, topic.topic, headers=topic.reads_headers)
+            self.raw.append(records.persist())  # a join reads each side several times
         number = self.topics.index(topic.topic)
         return RegionRows(frame=number_source(parse_records(self.raw[number], parsing(topic), timed=True), number))

@@ -7,6 +7,7 @@ step of them, and compares; it shares nothing with the mechanism that it judges.
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -127,7 +128,13 @@ class LiveJudge:
         bounds = {topic: bounds_now(config, topic) for topic in (*sources, sink.topic.topic)}
         partitions = {topic: len(found) for topic, found in bounds.items()}
         bounds |= self._bounds_of_letters(regions)
-        rows = RegionEvaluation(sink, self._hops, self._connection, self._session, partitions)
+        with closing(RegionEvaluation(sink, self._hops, self._connection, self._session, partitions)) as rows:
+            return self._judge(sink, regions, rows, bounds)
+
+    def _judge(
+        self, sink: Output, regions: Sequence[Region], rows: RegionEvaluation, bounds: Mapping[str, OffsetBounds]
+    ) -> LiveVerdict:
+        config = self._connection.client_options()
         due = [rows.of(region) for region in regions]
         results = self._results(regions[-1], due[-1], rows, sink)
         counts = {topic: raw.count() for topic, raw in zip(rows.topics, rows.raw, strict=True)}
