@@ -80,6 +80,8 @@ def of_window(result: windows.Result) -> dict[str, Any]:
 def cases(wire: Wire) -> dict[str, Case]:
     """Return the cases by name. Send their input."""
     clicks = duplicates.drawn(3, 300, ids=6)
+    for partition, mine in clicks.items():  # the last record only moves time: steps after that get no record of it
+        mine += [{**last, "id": f"end{partition}"} for last in joined.ends(300)[partition]]
     both, priced_ = joined.drawn(5, 150, ids=12), versioned.drawn(5, 120)
     for records, ends in ((both, joined.ends(150)), (priced_, versioned.ends(120))):
         for of in records.values():
