@@ -130,7 +130,7 @@ def tail(commit: int, end: int, incarnation: int = 1) -> TailRecord:
 def void_range(store: Store, topic: str, partition: int, first: int, last_exclusive: int) -> None:
     """Record a void range without a recovery."""
     with store._writing() as db:
-        record_void(db, LogId(topic), partition, Offset(first), Offset(last_exclusive), None)
+        record_void(db, LogId(topic), partition, Offset(first), Offset(last_exclusive))
 
 
 def fill(store: Store, count: int) -> None:
@@ -139,7 +139,7 @@ def fill(store: Store, count: int) -> None:
         name = f"region-{n}"
         store.create_region(name, RECORD, {"counts": {p: p * n for p in range(20)}})
         number = store.open_incarnation(name, n)
-        store.record_fence(name, number, fence={"t": {0: n}}, replayed_from={"t": {0: 0}}, suppressible=n)
+        store.record_fence(name, number, fence={"t": {0: n}})
         store.skip_input(name, ((0, n, n + 5), (1, n, n + 7)))
         void_range(store, "hop", 0, 3 * n, 3 * n + 1)
         text = hashlib.sha256(str(n).encode()).hexdigest()

@@ -21,7 +21,7 @@ from falkirk.check.run import InputRow, OutputRow, group_by_key
 from falkirk.check.spanning import check_spanning
 from falkirk.check.spill import Space, SpilledRows, SpillFiles
 from falkirk.check.tally import Tally, final_notes, rule_verdicts
-from falkirk.check.verdict import Anomaly, RuleVerdict, Undecided, Verdict
+from falkirk.check.verdict import Anomaly, Kind, RuleVerdict, Undecided, Verdict
 
 S = TypeVar("S")
 Named = TypeVar("Named", Anomaly, Undecided)
@@ -109,7 +109,7 @@ def check_stateless(
     first = verdict.consistency.first
     return replace(
         verdict,
-        anomalies=tuple(map(_without_content, verdict.anomalies)),
+        anomalies=tuple(map(_of_rows, verdict.anomalies)),
         undecided=tuple(map(_without_content, verdict.undecided)),
         consistency=replace(verdict.consistency, first=None if first is None else _without_content(first)),
     )
@@ -133,6 +133,13 @@ class _ByContent:
     """The group of all rows without a key that have the same content: within it every order is the same."""
 
     content: Hashable
+
+
+def _of_rows(each: Anomaly) -> Anomaly:
+    """Return an anomaly of rows that no later ones count, and that may share their input with others."""
+    if each.kind is Kind.LOST:
+        each = replace(each, explanation=f"a result of the input at {each.inputs[0]} is missing")
+    return _without_content(each)
 
 
 def _without_content(each: Named) -> Named:

@@ -55,7 +55,7 @@ def render(verdict: Verdict, *, anomalies_shown: int = 10, undecided_shown: int 
     if hidden:
         parts.append(Text(f"and {hidden:,} more"))
     for each in verdict.undecided[:undecided_shown]:
-        whose = "" if each.key is None else f"{each.key}: "
+        whose = "" if each.key is None else f"{_key_text(each.key)}: "
         parts.append(Text(f"undecided: {whose}{each.reason}", style="yellow"))
     if verdict.counts.undecided > undecided_shown:
         parts.append(Text(f"and {verdict.counts.undecided - undecided_shown:,} more undecided", style="yellow"))
@@ -68,7 +68,8 @@ def render_read(read: Sequence[PlaceRead]) -> list[Text]:
     for each in read:
         parts = "partitions" if each.where.startswith("kafka:") else "files"
         logs = "" if each.logs == 1 else f" in {each.logs:,} {parts}"
-        lines.append(Text(f"read {each.where}: {each.rows:,} rows{logs}"))
+        rows = "1 row" if each.rows == 1 else f"{each.rows:,} rows"
+        lines.append(Text(f"read {each.where}: {rows}{logs}"))
         if each.passed_over_count:
             more = each.passed_over_count - len(each.passed_over)
             names = ", ".join(each.passed_over) + (f" and {more:,} more" if more else "")
@@ -107,13 +108,19 @@ def _anomalies(anomalies: tuple[Anomaly, ...]) -> Table:
     for each in anomalies:
         cells = (
             str(each.kind),
-            "" if each.key is None else str(each.key),
+            _key_text(each.key),
             each.explanation,
             fields_shown(each.expected),
             fields_shown(each.found),
         )
         table.add_row(*map(Text, cells))
     return table
+
+
+def _key_text(key: Hashable) -> str:
+    """Return the values of a key's columns."""
+    values = key if isinstance(key, tuple) else () if key is None else (key,)
+    return ", ".join(map(str, values))
 
 
 def fields_shown(values: Values | None) -> str:

@@ -96,7 +96,7 @@ class EpochOrigins:
 
     def _why_unknown(self, batch: BatchLogs, epochs: EpochLog, number: int) -> str:
         voided = self._place.home.store.voided_ranges(batch.log)
-        if any(v.first <= number < v.last_exclusive for v in voided):
+        if any(v.covers(number) for v in voided):
             return "a rollback made this epoch invalid; its input was cut into later epochs"
         oldest = next((e.number for e in epochs.epochs()), None)
         kept = "" if oldest is None else f"; the oldest that it keeps is {oldest}"
@@ -172,7 +172,7 @@ class EpochOrigins:
         if log in self._batches:
             batch = self._batches[log]
             void = self._place.home.store.voided_ranges(log)
-            numbers = [n for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void)]
+            numbers = [n for n in range(first, last) if not any(v.covers(n) for v in void)]
             newest = numbers[-EPOCHS_MAX:]
             described["origins"] = [self._of_epoch(batch, n, key, depth + 1, limit=limit) for n in newest]
         return described

@@ -5,10 +5,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
-from falkirk.commands.judge import PROMISES, judge_sink
+from falkirk.commands.judge import PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
@@ -17,7 +18,6 @@ from falkirk.errors import DefinitionError, HomeError
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session
 from falkirk.plan.batch import Batch
-from falkirk.plan.recordings import Recordings
 from falkirk.plan.schemas import with_schemas
 
 
@@ -67,7 +67,8 @@ class OutputsJudge:
         self._session = session(
             app.name, master="local[2]", state_partitions=app.state_partitions, data=app.data, shows_log=False
         )
-        self._space, self._recordings = Space(memory_bytes=memory_bytes), Recordings()
+        self._space = Space(memory_bytes=memory_bytes)
+        self._live: LiveJudge | None = None
         self._open = ExitStack()
         self._batches: BatchJudge | None = None
 
@@ -86,7 +87,7 @@ class OutputsJudge:
             yield from (Judgeable(log=batch) for batch in self._batches.logs)
 
     def judge(self, what: Judgeable) -> FoundOutput:
-        """Return the verdict on an output. Raises: as `judge_sink` and `BatchJudge`."""
+        """Return the verdict on an output. Raises: as `LiveJudge` and `BatchJudge`."""
         if what.sink is None:
             assert what.log is not None, "an output is a sink or a log"
             return self._found(what.log, None)
@@ -94,15 +95,15 @@ class OutputsJudge:
         if not isinstance(what.sink.to, Kafka) or (reads is not None and reads.cut is not None):
             return self._of_batch(what.sink, None)
         try:
-            verdict = judge_sink(
-                self._app, what.sink, self._connection, self._session, self._space, self._recordings
-            )  # fmt: skip
+            if self._live is None:
+                self._live = LiveJudge(self._app, self._connection, self._session, self._space)
+            verdict = self._live.judge_sink(what.sink)
         except DefinitionError as error:
             if error.condition != "NOT_CHECKABLE":
                 raise
             return self._of_batch(what.sink, error)
         kept = verdict.satisfies(PROMISES[what.sink.delivery])
-        return FoundOutput(is_kept=kept, shown=render(verdict), as_dict=to_json(verdict))
+        return FoundOutput(is_kept=kept, shown=render_live(verdict), as_dict=_as_dict(verdict))
 
     def _of_batch(self, sink: Output, refusal: DefinitionError | None) -> FoundOutput:
         """Judge the sink of a batch. Args: refusal: why it could not be judged as that of a live region."""
@@ -128,3 +129,30 @@ class OutputsJudge:
             is_kept=verdict.satisfies(promised, partial=self._partial), shown=render_epochs(verdict),
             as_dict=epochs_to_json(verdict),
         )  # fmt: skip
+
+
+#: Under the verdict on a live region that misses results.
+_LATER = "A result that is not published yet counts as lost. `falkirk run FILE --once` processes all input."
+
+
+def render_live(verdict: LiveVerdict) -> RenderableType:
+    """Return the verdict on a sink of a live region for a terminal."""
+    parts = _parts(verdict)
+    if any(each is not None and each.counts.lost for each in (verdict.results, verdict.letters)):
+        parts.append(Text(_LATER, style="yellow"))
+    return Group(*parts)
+
+
+def _parts(verdict: LiveVerdict) -> list[RenderableType]:
+    if verdict.letters is None:
+        return [render(verdict.results)]
+    if verdict.letters.guarantee is Guarantee.EXACTLY_ONCE:
+        due = f", {verdict.letters.counts.expected_outputs:,} due"
+        right = Text.assemble("its dead letters: ", (str(verdict.letters.guarantee), "bold green"), due)
+        return [render(verdict.results), right]
+    return [render(verdict.results), Text("its dead letters:"), render(verdict.letters)]
+
+
+def _as_dict(verdict: LiveVerdict) -> dict[str, object]:
+    letters = None if verdict.letters is None else to_json(verdict.letters)
+    return {**to_json(verdict.results), "dead_letters": letters}

@@ -16,7 +16,7 @@ from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets
-from falkirk.theory.offsets import merged_ranges, within
+from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 
 _NAME = re.compile(r"([A-Za-z0-9._-]{1,249})/(\d{1,9})@(\d{1,18})", re.ASCII)
 _EPOCH_NAME = re.compile(r"([^/@\s]{1,249})@(\d{1,18})", re.ASCII)
@@ -267,7 +267,7 @@ def _ranges(places: Iterable[RecordPlace]) -> dict[int, list[tuple[Offset, Offse
     """Return places of one topic as ranges by partition; close places are in one range."""
     found: dict[int, list[tuple[Offset, Offset]]] = {}
     for partition, first, last in merged_ranges(
-        ((p.partition, p.offset, Offset(p.offset + 1)) for p in places), gap=_NEAR
+        (PartitionRange(p.partition, p.offset, Offset(p.offset + 1)) for p in places), gap=_NEAR
     ):
         found.setdefault(partition, []).append((first, last))
     return found

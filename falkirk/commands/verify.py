@@ -46,9 +46,12 @@ def outputs(
     """Recompute the results of FILE's application, and compare.
 
     The results are recomputed from the input and compared with the published ones. Run the command when the
-    application has processed all its input. The exit code is 1 if a sink did not keep its promise or
-    could not be checked. The outputs of batches are checked epoch by epoch, from the inputs that the home has recorded.
-    The command names the epochs that it can't recompute.
+    application has processed all its input: results that are not published yet count as lost. The exit code is 1 if a
+    sink did not keep its promise or could not be checked.
+
+    The results and dead letters of live queries are recomputed from all records of their topics. The outputs of batches
+    are checked epoch by epoch, from the inputs that the home has recorded. The command names the epochs that it can't
+    recompute.
     """
     from falkirk.commands.judge_outputs import OutputsJudge
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
+from falkirk.declare.keys import key_columns
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.declare.record_parts import RECORD_PARTS, avro_schema, names_parts
 from falkirk.declare.registry import Registry
@@ -147,7 +148,7 @@ class Kafka:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, in order; empty if there are none."""
-        return _columns(self.key)
+        return key_columns(self.key)
 
     @property
     def record_columns(self) -> dict[str, str]:
@@ -223,7 +224,7 @@ class Sql:
     @property
     def keys(self) -> tuple[str, ...]:
         """The key columns, in order; empty if rows are added."""
-        return _columns(self.key)
+        return key_columns(self.key)
 
     @property
     def address(self) -> str:
@@ -318,12 +319,6 @@ class Console:
 
 
 Endpoint = Kafka | Sql | Files | Delta | Iceberg | Console | OwnSink
-
-
-def _columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
-    if key is None:
-        return ()
-    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def _key(columns: tuple[str, ...]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from falkirk.declare.cut import SPAN_S_MAX
+from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import Node, Step, alias_of, steps_since, timed_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Watermark, interval_text
@@ -130,7 +131,7 @@ def _check_key(on: object, watermarks: tuple[Watermark, Watermark], where: Sourc
     """
     if not are_names(on):
         raise invalid(where, f"on={on!r} is not the names of columns", as_of=True)
-    key = [on] if isinstance(on, str) else list(on)  # type: ignore[call-overload]  # names
+    key = key_columns(on)  # type: ignore[arg-type]  # names
     times = {each.column.casefold() for each in watermarks}
     time = next((name for name in key if name.casefold() in times), None)
     if time is not None:
@@ -159,7 +160,7 @@ def are_names(on: object) -> bool:
 
 def _condition(on: Any, where: SourceLocation) -> Any:
     if are_names(on):
-        return (on,) if isinstance(on, str) else tuple(on)
+        return key_columns(on)
     several = [on] if hasattr(on, "_jc") else list(on) if isinstance(on, list | tuple) else []
     if not several or not all(hasattr(each, "_jc") for each in several):
         raise invalid(where, f"on={on!r} is neither names of columns nor a condition")

@@ -4,6 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from falkirk.declare.keys import key_columns
+
 _FUNCTIONS = ("window", "session_window")
 #: The arguments of these functions after the time, as `Window` names them.
 _INTERVALS = ("size", "slide", "offset")
@@ -79,8 +81,7 @@ def is_in_one_partition(step: Recorded, before: Sequence[Recorded], keys: Collec
         partitioned.
     """
     if step.operation == "stateful":
-        key = step.arguments[1]["key"]
-        others = [key] if isinstance(key, str) else list(key)
+        others = [*key_columns(step.arguments[1]["key"])]
     else:
         _, others = split_windows(step.arguments[0])
     named = {str(c._jc.toString()) if hasattr(c, "_jc") else str(c) for c in others}

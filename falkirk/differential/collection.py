@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from falkirk.analysis.columns import require_columns
+from falkirk.declare.keys import key_columns
 from falkirk.differential.checks import applied, check_same_columns, checked
 from falkirk.differential.graph import (
     Concat,
@@ -138,7 +139,7 @@ class Collection:
 
         Raises: DefinitionError: `COLUMN_MISSING`, `COLUMN_TWICE`, `KEYS_DIFFER`, `TYPE_UNSUITABLE`.
         """
-        return self._joined(other, _names(on), "join", caller())
+        return self._joined(other, [*key_columns(on)], "join", caller())
 
     def _joined(self, other: "Collection", keys: list[str], operation: str, where: SourceLocation) -> "Collection":
         self._require(keys, operation, where)
@@ -159,7 +160,7 @@ class Collection:
 
     def semijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
         """Return the rows whose key occurs in the other collection. Raises: as `join`."""
-        return self._semijoined(other, _names(on), "semijoin", caller())
+        return self._semijoined(other, [*key_columns(on)], "semijoin", caller())
 
     def _semijoined(self, other: "Collection", keys: list[str], operation: str, where: SourceLocation) -> "Collection":
         other._require(keys, operation, where)
@@ -167,7 +168,7 @@ class Collection:
 
     def antijoin(self, other: "Collection", on: "str | Sequence[str]") -> "Collection":
         """Return the rows whose key does not occur in the other collection. Raises: as `join`."""
-        return self.concat(self._semijoined(other, _names(on), "antijoin", caller()).negate())
+        return self.concat(self._semijoined(other, [*key_columns(on)], "antijoin", caller()).negate())
 
     def distinct(self) -> "Collection":
         """Return each row once. Raises: DefinitionError: `TYPE_UNSUITABLE`."""
@@ -354,10 +355,6 @@ def _entered(node: LoopNode, scope: Scope) -> LoopNode:
 
 def _innermost(*collections: Collection) -> Scope:
     return max((c._node.scope for c in collections), key=lambda scope: scope.depth)
-
-
-def _names(on: "str | Sequence[str]") -> list[str]:
-    return [on] if isinstance(on, str) else list(on)
 
 
 def _ours(rows: DataFrame) -> list[Column]:

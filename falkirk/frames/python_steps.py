@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
+from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import Expiry, Timers, Watermark, watermark_of_state
 from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
@@ -173,11 +174,6 @@ class PythonStep:
             *[F.col(_RESULT).getField(name).alias(name) for name in self._returns.names],
             F.struct(F.col(f"{STAMP}.*"), *subs).alias(STAMP), BAD, *carried,
         )  # fmt: skip
-
-
-def key_columns(key: str | Sequence[str]) -> tuple[str, ...]:
-    """Return the key columns that a user named."""
-    return (key,) if isinstance(key, str) else tuple(key)
 
 
 def check_types(schema: StructType) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
+from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import Step
 from falkirk.declare.stream import LatestValue
 from falkirk.declare.watermark import Watermark
@@ -35,7 +36,7 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
 from falkirk.frames.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME
 from falkirk.frames.needed import always_and_needs
-from falkirk.frames.python_steps import PythonStep, key_columns
+from falkirk.frames.python_steps import PythonStep
 from falkirk.frames.python_udfs import without_answers, without_udfs
 from falkirk.frames.quiet import quiet
 

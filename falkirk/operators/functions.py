@@ -10,10 +10,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.analysis.columns import require_columns
 from falkirk.declare.asserting import assertion_of
+from falkirk.declare.keys import key_columns
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.frames.names import PREFIX
-from falkirk.frames.python_steps import key_columns, schema_of
+from falkirk.frames.python_steps import schema_of
 from falkirk.operators.ages import Age
 from falkirk.operators.call import LETTER_SCHEMA, Call, current
 from falkirk.operators.python import KIND

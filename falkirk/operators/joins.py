@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors.conditions.operators import CUT_INVALID_JOIN
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.frames.python_steps import key_columns
 from falkirk.operators.call import current
 from falkirk.operators.functions import check_columns
 

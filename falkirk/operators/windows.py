@@ -6,10 +6,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors.conditions.operators import CUT_INVALID_SESSIONS, CUT_INVALID_SIZE
 from falkirk.errors.location import caller
-from falkirk.frames.python_steps import key_columns
 from falkirk.operators.call import Call, current
 from falkirk.operators.functions import STAMP_COLUMN, check_columns, columns_by_name, join_on
 from falkirk.operators.python import KIND

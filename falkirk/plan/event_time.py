@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from falkirk.analysis.columns import check_group, plain_keys
+from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import SourceNode, Step, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
@@ -17,7 +18,6 @@ from falkirk.declare.watermark import Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
-from falkirk.frames.python_steps import key_columns
 from falkirk.frames.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
 

@@ -14,13 +14,14 @@ from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype
 from falkirk.analysis import udfs
 from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion, assertion_of
+from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.frames.python_steps import START_S, check_types, key_columns, schema_of
+from falkirk.frames.python_steps import START_S, check_types, schema_of
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.frames.stamped import Frame
 from falkirk.local.spark import writes_elsewhere

@@ -10,6 +10,10 @@ two, the *cutter*, turns offsets into epochs by the recorded cuts. The log of a 
 All results of a region are in a log, so a region never discards a message. A cutter keeps nothing, and reads its input
 again. A source log can lose messages, after they were acknowledged. A result that may differ on a replay is
 *tentative*, and so is everything computed from it. Tentative results reach a sink only through a held log.
+
+No processor here asks for notifications (N̄ and f_n of Figure 6). A batch is called when its epoch is complete, but the
+end of the epoch is a recorded cut, and M̄ of the batch's checkpoint is the whole epoch. So the rule for delivered
+messages restricts the batch as much as the rule for notifications would.
 Source: Falkirk Wheel, §3.1 (time domains), §3.2 (projections), §3.4 (transformers).
 """
 

@@ -79,8 +79,7 @@ class Storage:
         they stay valid and must not be sent again.
         """
         store, ours = self.home.store, internal_topic(self.home.application, self.home.identity, "")
-        ranges = [(v.partition, v.first, v.last_exclusive) for v in store.voided_ranges(topic)]
-        return Void(ranges, late_behind(store.fences(topic)) if topic.startswith(ours) else ())
+        return Void(store.voided_ranges(topic), late_behind(store.fences(topic)) if topic.startswith(ours) else ())
 
     # -- signatures ---------------------------------------------------------------------------------------------------
 

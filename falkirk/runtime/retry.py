@@ -4,6 +4,8 @@
 FAILURES_MAX = 5
 #: The pauses before the next tries, in seconds. The last one is repeated.
 PAUSES_S = (0.0, 1.0, 2.0, 5.0, 10.0)
+#: The pause before further tries of a part that the others do not need, after so many failures in a row.
+RARE_S = 300.0
 
 
 def pause_s(failures: int) -> float:

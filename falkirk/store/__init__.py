@@ -35,7 +35,6 @@ from falkirk.store.values import (
     Request,
     RequestState,
     TailRecord,
-    VoidedRange,
 )
 
 __all__ = [
@@ -52,7 +51,6 @@ __all__ = [
     "RequestState",
     "Store",
     "TailRecord",
-    "VoidedRange",
     "Waiting",
 ]
 

@@ -5,9 +5,9 @@ import sqlalchemy as sql
 from falkirk.errors.conditions.store import RANGE_MALFORMED, RELEASE_BACKWARDS
 from falkirk.store.part import Part
 from falkirk.store.tables import decisions, incarnations, releases, voids
-from falkirk.store.values import Release, VoidedRange, dump_positions, load_positions
+from falkirk.store.values import Release, dump_positions, load_positions
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, Positions
-from falkirk.theory.offsets import merged_ranges
+from falkirk.theory.offsets import PartitionRange, merged_ranges
 
 #: The kind of decision with the ends of a topic after the last release to it.
 _END = "end"
@@ -16,14 +16,14 @@ _END = "end"
 class LogStore(Part):
     """The part of the store for the contents of Kafka."""
 
-    def voided_ranges(self, topic: LogId) -> tuple[VoidedRange, ...]:
+    def voided_ranges(self, topic: LogId) -> tuple[PartitionRange, ...]:
         """Return the void ranges of a topic, in order; ranges that overlap or touch are merged."""
         rows = self._rows(
             ("void", topic),
             lambda: sql.select(voids.c.partition, voids.c.first, voids.c.last_exclusive).where(voids.c.topic == topic),
-            lambda row: (int(row[0]), Offset(row[1]), Offset(row[2])),
+            lambda row: PartitionRange(int(row[0]), Offset(row[1]), Offset(row[2])),
         )
-        return tuple(VoidedRange(partition=p, first=f, last_exclusive=e) for p, f, e in merged_ranges(rows))
+        return tuple(merged_ranges(rows))
 
     def fences(self, topic: LogId) -> tuple[tuple[Incarnation, Offsets], ...]:
         """Return the ends of a topic at the start of each incarnation of its writer, oldest first."""
@@ -97,9 +97,7 @@ def _record_end(db: sql.Connection, topic: LogId, ends: Offsets, now_s: float) -
         db.execute(decisions.insert().values(kind=_END, name=topic, number=0, content=text, made_at_s=now_s))
 
 
-def record_void(
-    db: sql.Connection, topic: LogId, partition: int, first: Offset, last_exclusive: Offset, recovery: int | None
-) -> None:
+def record_void(db: sql.Connection, topic: LogId, partition: int, first: Offset, last_exclusive: Offset) -> None:
     """Record a void range in an open transaction, unless it is empty or already recorded.
 
     Raises: InternalError: `RANGE_MALFORMED`.
@@ -109,4 +107,4 @@ def record_void(
     row = {"topic": topic, "partition": partition, "first": first, "last_exclusive": last_exclusive}
     same = sql.and_(*[voids.c[name] == value for name, value in row.items()])
     if first < last_exclusive and db.execute(sql.select(voids).where(same)).first() is None:
-        db.execute(voids.insert().values(**row, recovery=recovery))
+        db.execute(voids.insert().values(**row))

@@ -71,8 +71,14 @@ _VERSION_3 = (
     "DROP TABLE requests_2",
     "UPDATE meta SET value = '3' WHERE name = 'schema'",
 )
+_VERSION_4 = (
+    "ALTER TABLE incarnations DROP COLUMN replayed_from",
+    "ALTER TABLE incarnations DROP COLUMN suppressible",
+    "ALTER TABLE voided_ranges DROP COLUMN recovery",
+    "UPDATE meta SET value = '4' WHERE name = 'schema'",
+)
 #: The statements that turn version n into version n + 1, for n = 0 (no tables), 1, …
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 def open_store(database: Database, *, must_exist: bool) -> None:

@@ -52,7 +52,7 @@ class RecoveryStore(Part):
                 )
             )
             for topic, partition, first, last_exclusive in voids:
-                record_void(db, topic, partition, first, last_exclusive, number)
+                record_void(db, topic, partition, first, last_exclusive)
         return number
 
     def advance_recovery(self, recovery: int, state: RecoveryState) -> None:

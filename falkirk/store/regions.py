@@ -24,6 +24,7 @@ from falkirk.store.values import (
 )
 from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
 from falkirk.theory.objective import Measurements
+from falkirk.theory.offsets import PartitionRange
 
 #: The kind of decision that says that a checkpoint is damaged.
 _DAMAGED = "damaged"
@@ -88,26 +89,18 @@ class RegionStore(Part):
                     incarnation=number,
                     opened_at_s=self._clock(),
                     restored_batch=restored,
-                    suppressible=0,
                     unsafe=False,
                 )
             )
         return number
 
-    def record_fence(
-        self, region: str, incarnation: Incarnation, *, fence: Positions, replayed_from: Positions, suppressible: int
-    ) -> None:
-        """Record where the tail of an incarnation's outputs ends, from where it was read, and how many records it
-        had."""
+    def record_fence(self, region: str, incarnation: Incarnation, *, fence: Positions) -> None:
+        """Record the ends of the outputs when an incarnation began: only later records are its own."""
         with self._writing() as db:
             db.execute(
                 incarnations.update()
                 .where(incarnations.c.region == region, incarnations.c.incarnation == incarnation)
-                .values(
-                    fence=dump_positions(fence),
-                    replayed_from=dump_positions(replayed_from),
-                    suppressible=suppressible,
-                )
+                .values(fence=dump_positions(fence))
             )
 
     def end_incarnation(self, region: str, incarnation: Incarnation, *, ended: str, unsafe: bool) -> None:
@@ -228,8 +221,8 @@ class RegionStore(Part):
                 for row in db.execute(query)
             )
 
-    def skip_input(self, region: str, ranges: "tuple[tuple[int, Offset, Offset], ...]") -> None:
-        """Record input that is not processed at all, as (partition, first, last exclusive).
+    def skip_input(self, region: str, ranges: tuple[PartitionRange, ...]) -> None:
+        """Record input that is not processed at all.
 
         A range that begins where a recorded one does extends it: a run that was killed before it released anything
         finds the same input waiting.
@@ -245,9 +238,9 @@ class RegionStore(Part):
                 elif known < last:
                     db.execute(skips.update().where(same).values(last_exclusive=last))
 
-    def skipped_input(self, region: str) -> tuple[tuple[int, Offset, Offset], ...]:
-        """Return the input ranges that a region skips, as (partition, first, last exclusive)."""
+    def skipped_input(self, region: str) -> tuple[PartitionRange, ...]:
+        """Return the input ranges that a region skips."""
         with self._reading() as db:
             query = sql.select(skips.c.partition, skips.c.first, skips.c.last_exclusive)
             rows = db.execute(query.where(skips.c.region == region).order_by(skips.c.partition, skips.c.first))
-            return tuple((int(r[0]), Offset(r[1]), Offset(r[2])) for r in rows)
+            return tuple(PartitionRange(int(r[0]), Offset(r[1]), Offset(r[2])) for r in rows)

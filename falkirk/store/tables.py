@@ -7,7 +7,7 @@ Kafka's offsets do. A PostgreSQL store has these tables in a schema of the appli
 import sqlalchemy as sql
 
 #: Version of the tables below. An older store is migrated, a newer one refused.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 metadata = sql.MetaData()
 
@@ -42,8 +42,6 @@ incarnations = sql.Table(
     _time("opened_at_s"),
     _number("restored_batch"),
     _text("fence", optional=True),
-    _text("replayed_from", optional=True),
-    _number("suppressible"),
     sql.Column("unsafe", sql.Boolean, nullable=False),
     _text("ended", optional=True),
 )
@@ -70,7 +68,6 @@ voids = sql.Table(
     _number("partition", key=True),
     _number("first", key=True),
     _number("last_exclusive", key=True),
-    _number("recovery", optional=True),
 )
 checkpoints = sql.Table(
     "checkpoints",

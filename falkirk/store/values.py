@@ -105,15 +105,6 @@ class TailRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VoidedRange:
-    """Records of a topic that every reader of ours skips: [first, last_exclusive) of a partition."""
-
-    partition: int
-    first: Offset
-    last_exclusive: Offset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
     """Ξ(p, f) of a processor whose checkpoints Spark does not record: everything about it but its state.
 

@@ -17,7 +17,8 @@ class Processor:
     Args:
         name: unique in its graph.
         domain: ∅ of its time domain.
-        notified: whether it may ask for a notification when a time is complete.
+        notified: whether it may ask for a notification when a time is complete. No processor of a running application
+            does: `falkirk/protocol/layout.py` says why. The formal model and the monitor's bench have some that do.
     """
 
     name: str

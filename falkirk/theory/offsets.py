@@ -6,16 +6,26 @@ A frontier says the same of a whole application: `OffsetFrontier.before` and `Of
     {'pages': {0: 7}}
     >>> within({0: Offset(2), 1: Offset(9)}, oldest={0: Offset(3), 1: Offset(0)}, ends={0: Offset(8), 1: Offset(5)})
     {0: 3, 1: 5}
-    >>> merged_ranges([(0, Offset(7), Offset(9)), (0, Offset(2), Offset(7)), (1, Offset(9), Offset(10))])
-    [(0, 2, 9), (1, 9, 10)]
+    >>> merged_ranges(PartitionRange(*each) for each in [(0, 7, 9), (0, 2, 7), (1, 9, 10)])
+    [PartitionRange(partition=0, first=2, last_exclusive=9), PartitionRange(partition=1, first=9, last_exclusive=10)]
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from falkirk.theory.ids import LogId, Offset, Offsets, Positions
 
-PartitionRange = tuple[int, Offset, Offset]
-"""Records of a partition: (partition, first, last exclusive)."""
+
+class PartitionRange(NamedTuple):
+    """Records of a partition: [first, last_exclusive)."""
+
+    partition: int
+    first: Offset
+    last_exclusive: Offset
+
+    def covers(self, number: int) -> bool:
+        """Return whether it contains this offset of its partition."""
+        return self.first <= number < self.last_exclusive
 
 
 def within(first: Mapping[int, Offset], oldest: Mapping[int, Offset], ends: Mapping[int, Offset]) -> Offsets:
@@ -30,11 +40,12 @@ def within(first: Mapping[int, Offset], oldest: Mapping[int, Offset], ends: Mapp
 def merged_ranges(ranges: Iterable[PartitionRange], *, gap: int = 0) -> list[PartitionRange]:
     """Return the ranges in order. Ranges that overlap, touch, or have at most `gap` records between them become one."""
     merged: list[PartitionRange] = []
-    for partition, first, last in sorted(ranges):
-        if merged and merged[-1][0] == partition and first <= merged[-1][2] + gap:
-            merged[-1] = (partition, merged[-1][1], max(merged[-1][2], last))
+    for each in sorted(ranges):
+        last = merged[-1] if merged else None
+        if last is not None and last.partition == each.partition and each.first <= last.last_exclusive + gap:
+            merged[-1] = last._replace(last_exclusive=max(last.last_exclusive, each.last_exclusive))
         else:
-            merged.append((partition, first, last))
+            merged.append(each)
     return merged
 
 

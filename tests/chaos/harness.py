@@ -62,6 +62,7 @@ class Application(watched.Watched):
         self._command += [*([] if bootstrap is None else ["--kafka", bootstrap]), "--create-topics", *options]
         self._env = {**os.environ, "PYTHONFAULTHANDLER": "1", **env}
         super().__init__(home)
+        self._file, self._bootstrap = file, bootstrap
         self._process: subprocess.Popen[bytes] | None = None
         #: The file in the home with the output of the command.
         self.output_file = "run.log"
@@ -84,6 +85,19 @@ class Application(watched.Watched):
         with contextlib.suppress(FileNotFoundError):
             return json.loads((self.home / "status.json").read_text())
         return {"regions": [], "at_s": 0.0}
+
+    def verify(self, *sinks: str) -> dict[str, Any]:
+        """Return the verdicts of `falkirk verify outputs` on sinks, by name. Call it when no record is in flight."""
+        command = [sys.executable, "-m", "falkirk.cli", "verify", "outputs", str(self._file), "--home", str(self.home)]
+        command += [] if self._bootstrap is None else ["--kafka", self._bootstrap]
+        command += ["--json", *(word for name in sinks for word in ("--sink", name))]
+        ended = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=600, check=False)
+        found, rest = {}, ended.stdout.strip()
+        while rest:
+            verdict, end = json.JSONDecoder().raw_decode(rest)
+            found[verdict["sink"]], rest = verdict, rest[end:].strip()
+        assert set(found) == set(sinks), ended.stderr
+        return found
 
     def promises(self) -> dict[str, dict[str, Any]]:
         """Return the promise of each sink in the plan of the last start."""

@@ -15,6 +15,13 @@ from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, strike, topics_of
 from tests.duplicates import BEGAN, DELAY_S
 
+#: The faults that a verdict counts.
+FAULTS = (
+    "duplicates", "repeated_inputs", "lost", "unexplained", "broken_sequences", "partial", "forgotten", "undecided",
+)  # fmt: skip
+#: The verdict of a right run.
+RIGHT = ("exactly-once", Counter[str]())
+
 
 class Clicks(Load):
     """Clicks with times that go back by up to 13 seconds; all clicks of an id are in one partition."""
@@ -64,6 +71,18 @@ class Regions:
             lambda suppressed: not is_barred or all(suppressed[name] for name in self.names),
             again=again,
         )
+
+    def verify(self, *names: str) -> dict[str, tuple[Any, Counter[str]]]:
+        """Return for regions, by name, the verdict of `falkirk verify outputs` with the numbers of faults: those of its
+        dead letters have names that begin with "letter"."""
+        found = {}
+        for name, verdict in self.application.verify(*names).items():
+            assert verdict["guarantee"] is not None, verdict["reason"]
+            faults = Counter({each: verdict["counts"][each] for each in FAULTS})
+            letters = (verdict["dead_letters"] or {"counts": {}})["counts"]
+            faults += Counter({f"letter {each}": letters.get(each, 0) for each in FAULTS})
+            found[name] = verdict["guarantee"], faults
+        return found
 
     def settle(self, due: Mapping[str, int]) -> None:
         """Wait until each of these regions has this number of results, and for another checkpoint then."""

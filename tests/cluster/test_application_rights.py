@@ -83,7 +83,7 @@ def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: py
     outcomes = {each["name"]: each["outcome"] for each in found}
     assert outcomes.pop("replies") == "not run", "requests have no sample"
     assert outcomes == dict.fromkeys(("counts-by-word", "counts", "totals", "components"), "same")
-    written = [right for topic in outputs for right in rights(TOPIC, topic, READ)]
+    written = [right for topic in (*outputs, *dead) for right in rights(TOPIC, topic, READ)]
     groups = rights(GROUP, "falkirk-check-", READ, is_prefix=True)
     (judged,) = verify(
         f"judge-{tag}", [*read, *written, *groups], "outputs", str(FULL), "--home", str(home), "--sink", "counts"

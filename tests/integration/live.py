@@ -29,9 +29,13 @@ class Wire:
     def __post_init__(self) -> None:
         self.topics = Topics(Connection.of(self.bootstrap))
         self.admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        # One request at a time: the first record of a new topic may be refused, and its retry must not come later.
         self.producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "message.max.bytes": 100_000_000, "log_level": 0}
-        )
+            {
+                "bootstrap.servers": self.bootstrap, "message.max.bytes": 100_000_000, "log_level": 0,
+                "max.in.flight": 1,
+            }
+        )  # fmt: skip
 
     def topic(self, name: str, partitions: int = 2, **config: str) -> str:
         """Create a topic; `config` with underscores for dots."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from falkirk.store import Recovery, RecoveryState, Release, VoidedRange
+from falkirk.store import Recovery, RecoveryState, Release
 from falkirk.store.values import Marked
 from falkirk.theory.ids import Offset
-from falkirk.theory.offsets import merged_ranges
+from falkirk.theory.offsets import PartitionRange, merged_ranges
 
 _STATES: tuple[RecoveryState, ...] = ("decided", "restored", "done")
 
@@ -45,9 +45,9 @@ class MemoryStore:
         newest = self.newest_recovery()
         return None if newest is None or newest.state == "done" else newest
 
-    def voided_ranges(self, topic: str) -> tuple[VoidedRange, ...]:
-        ranges = ((p, Offset(first), Offset(last)) for p, first, last in self._voids.get(topic, ()))
-        return tuple(VoidedRange(partition=p, first=f, last_exclusive=e) for p, f, e in merged_ranges(ranges))
+    def voided_ranges(self, topic: str) -> tuple[PartitionRange, ...]:
+        ranges = (PartitionRange(p, Offset(first), Offset(last)) for p, first, last in self._voids.get(topic, ()))
+        return tuple(merged_ranges(ranges))
 
     def record_release(
         self, sink: str, topic: str, partition: int, released_exclusive: int, *, ends: object = None

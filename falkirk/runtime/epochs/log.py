@@ -18,11 +18,11 @@ from falkirk.declare.cut import SLICE
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.store import Store
-from falkirk.store.values import CheckpointRecord, Decision, VoidedRange
+from falkirk.store.values import CheckpointRecord, Decision
 from falkirk.system.data import DataPath, Manifest
 from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions
-from falkirk.theory.offsets import positions_from_json, positions_to_json
+from falkirk.theory.offsets import PartitionRange, positions_from_json, positions_to_json
 
 #: The kind of decision with the cut of an epoch.
 DECISION = "epoch"
@@ -188,7 +188,7 @@ class EpochLog:
 
     def _counting(self, first: EpochNumber, last: EpochNumber) -> Iterator[EpochNumber]:
         void = self._store.voided_ranges(self.name)
-        return (EpochNumber(n) for n in range(first, last) if not any(v.first <= n < v.last_exclusive for v in void))
+        return (EpochNumber(n) for n in range(first, last) if not any(v.covers(n) for v in void))
 
     def newest(self) -> EpochNumber | None:
         """Return the newest epoch that is complete with all epochs before it; None: there is none."""
@@ -379,5 +379,5 @@ def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:
     )
 
 
-def _is_in(epoch: Epoch, void: tuple[VoidedRange, ...]) -> bool:
-    return any(v.first <= epoch.number < v.last_exclusive for v in void)
+def _is_in(epoch: Epoch, void: tuple[PartitionRange, ...]) -> bool:
+    return any(v.covers(epoch.number) for v in void)

@@ -19,7 +19,7 @@ from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber, Positions
-from falkirk.theory.offsets import merged_ranges, within
+from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 from falkirk.theory.times import Natural
 
 log = logging.getLogger("falkirk")
@@ -193,7 +193,7 @@ class RegionAtRest:
         found: list[LogRange] = []
         for topic in self._outputs.names:
             later = self._sent_after(topic, batch, covered, self._ends)
-            found += [(topic, *r) for r in merged_ranges((p, o, Offset(o + 1)) for p, o in later)]
+            found += [(topic, *r) for r in merged_ranges(PartitionRange(p, o, Offset(o + 1)) for p, o in later)]
         return tuple(found)
 
     def boundary(self, number: BatchId, ends: Positions) -> Positions:

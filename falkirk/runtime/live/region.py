@@ -41,6 +41,7 @@ from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
+from falkirk.theory.offsets import PartitionRange
 from falkirk.theory.positions import TailPosition, is_caught_up
 
 log = logging.getLogger("falkirk")
@@ -66,7 +67,7 @@ class Opening:
     restored_batch: BatchId
     release: IncarnationConstants
     released: int
-    skips: tuple[tuple[int, Offset, Offset], ...]
+    skips: tuple[PartitionRange, ...]
     start: Positions
 
 
@@ -213,10 +214,7 @@ class LiveRegion(RegionAtRest):
         for source in (each.topic for each in region.sources):
             refuse_shorter(source, start[source.log], inputs[source.log])
         released = self._uncovered((main, dead), start)
-        self._store.record_fence(
-            region.name, incarnation, fence=ends, replayed_from=self._outputs.position(batch).positions,
-            suppressible=released,
-        )  # fmt: skip
+        self._store.record_fence(region.name, incarnation, fence=ends)
         skips = self._skip(main, dead, start)
         reached = touched(main.released.merge(dead.released))
         if region.joined is not None and reached:
@@ -268,14 +266,14 @@ class LiveRegion(RegionAtRest):
         if not whole:
             log.warning("%s: a producer may have left a hole in the output; each record there is compared", name)
 
-    def _skip(self, main: Tail, dead: Tail, start: Positions) -> tuple[tuple[int, Offset, Offset], ...]:
+    def _skip(self, main: Tail, dead: Tail, start: Positions) -> tuple[PartitionRange, ...]:
         """Return the input that is never processed. For at-most-once, first add the input from the downtime."""
         name = self.region.name
         if self.region.delivery is Delivery.AT_MOST_ONCE and len(self._store.incarnations(name)) > 1:
             ends = {(0, p): o for p, o in self._context.topics.end_positions(self.region.source.topic.topic).items()}
             reached = touched(main.released.merge(dead.released))
             ranges = skip_ranges(reached, self._numbered(start), ends)
-            self._store.skip_input(name, tuple((r.partition, r.first, r.last_exclusive) for r in ranges))
+            self._store.skip_input(name, tuple(PartitionRange(r.partition, r.first, r.last_exclusive) for r in ranges))
         return self._store.skipped_input(name)
 
     def _run(self, opening: Opening, record: RegionRecord, restored: Positions) -> StreamingQuery:

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.plan.region import Region
-from falkirk.runtime import lanes
+from falkirk.runtime import lanes, retry
 from falkirk.runtime.context import Context
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import copy_checkpoint
@@ -42,8 +42,6 @@ APART = 1 / 6
 LEAD_S = 1.5
 #: For how long, in each interval of the first query, the twin may be begun.
 MOMENT_S = 1.0
-#: After a failure of the twin: how long to wait before the next try, and the longest wait.
-PAUSE_S, PAUSE_MAX_S = 5.0, 300.0
 #: The folder of its checkpoint, in that of the first query.
 FOLDER = "twin"
 
@@ -126,8 +124,9 @@ class Twin:
     def _note_failure(self, error: Exception | None) -> None:
         """The first query continues. Its own failure, if there is one, tells the cause to the user."""
         self.query = None
-        pause_s = min(PAUSE_MAX_S, PAUSE_S * 2**self._failed)
         self._failed += 1
+        # Never at once: results do not depend on a twin, and each start of one takes time from the first query.
+        pause_s = retry.pause_s(1 + self._failed) if self._failed < retry.FAILURES_MAX else retry.RARE_S
         self._not_before_s = time.monotonic() + pause_s
         reason = "it ended" if error is None else first_line(error)
         log.warning("%s: the twin has failed, the next one begins in %.0f s: %s", self._region.name, pause_s, reason)

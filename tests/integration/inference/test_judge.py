@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee, Kind, Space
-from falkirk.commands.judge import judge_sink
+from falkirk.commands.judge import LiveJudge
 from falkirk.commands.kept_state import live_state
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
@@ -28,6 +28,7 @@ from falkirk.runtime.context import Storage
 from falkirk.runtime.live.checkpoint import committed_batches
 from falkirk.system.terminal import Terminal
 from falkirk.theory.ids import LogId, Offset
+from tests.integration.live import Wire
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -59,12 +60,14 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     producer.flush()
     query = run_here(app, connection)
     wait_until(lambda: sum(topics.end_positions(counts).values()) >= 300, 120, "all change records")
-    wait_until(lambda: committed_batches(home / "regions" / "counts"), 60, "a checkpoint of the counts")
+    before = {*committed_batches(home / "regions" / "counts")}  # they may cover nothing
+    wait_until(lambda: {*committed_batches(home / "regions" / "counts")} - before, 60, "a checkpoint of the counts")
     query.stop()
 
     divided = Space(memory_bytes=1 << 14, parts=3)
     for space in (None, divided):
-        verdict = judge_sink(app, app.sinks["counts"], connection, spark, space)
+        judge = LiveJudge(app, connection, spark, space)
+        verdict = judge.judge_sink(app.sinks["counts"]).results
         assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
         assert verdict.consistency.holds
         assert verdict.counts.observed_outputs == 300
@@ -73,7 +76,7 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
     again = json.dumps({"word": "a", "version": 7, "total": 1, "n": 1})
     producer.produce(counts, key="a", value=again, partition=0)
     producer.flush()
-    verdict = judge_sink(app, app.sinks["counts"], connection, spark, divided)
+    verdict = judge.judge_sink(app.sinks["counts"]).results
     assert verdict.guarantee is Guarantee.BROKEN
     assert verdict.consistency.holds is False
     assert {anomaly.kind for anomaly in verdict.anomalies} & {Kind.UNEXPLAINED, Kind.BROKEN_SEQUENCE}
@@ -157,7 +160,7 @@ def test_what_comes_out_differently_each_time_is_not_judged(
     app.add_processor("drawn", body, reads=("lines",), policy=fk.Lazy())
     app.sink("out", "drawn", fk.Kafka(f"out-{tag}", key="line"))
     with pytest.raises(fk.DefinitionError) as caught:
-        judge_sink(app, app.sinks["out"], connection, spark)
+        LiveJudge(app, connection, spark).judge_sink(app.sinks["out"])
     assert caught.value.condition == "NOT_CHECKABLE"
     assert "may differ each time" in caught.value.message
     assert f"test_judge.py:{body.__code__.co_firstlineno}" in caught.value.message
@@ -173,7 +176,7 @@ def test_a_batch_is_not_judged(spark: "SparkSession") -> None:
 
     app.sink("out", whole, fk.Kafka("out"))
     with pytest.raises(fk.DefinitionError) as caught:
-        judge_sink(app, app.sinks["out"], Connection.of("nowhere:1"), spark)
+        LiveJudge(app, Connection.of("nowhere:1"), spark).judge_sink(app.sinks["out"])
     assert (caught.value.condition, caught.value.parameters["sink"]) == ("NOT_CHECKABLE", "out")
 
 
@@ -194,8 +197,10 @@ def test_values_have_the_meaning_that_spark_gives_them(spark: "SparkSession", br
             producer.produce(topic, value=value, partition=0)
         assert producer.flush(20) == 0
 
+    judge = LiveJudge(app, connection, spark)
+
     def judged() -> Guarantee:
-        return judge_sink(app, app.sinks["out"], connection, spark).guarantee
+        return judge.judge_sink(app.sinks["out"]).results.guarantee
 
     send(source, '{"k": "a", "x": 1.5, "d": 0.1}', '{"k": "a", "x": "NaN", "d": 0.20000000000000000001}')
     send(source, '{"x": -0.0, "d": 5}')
@@ -223,5 +228,83 @@ def test_an_order_that_json_does_not_have_is_not_judged(spark: "SparkSession", b
     app.add_processor("least", lambda s: s.groupBy("k").agg(F.min("x").alias("x")), reads=("rows",), policy=fk.Lazy())
     app.sink("out", "least", fk.Kafka(f"out-{tag}", key="k"))
     with pytest.raises(fk.DefinitionError) as caught:
-        judge_sink(app, app.sinks["out"], connection, spark)
+        LiveJudge(app, connection, spark).judge_sink(app.sinks["out"])
     assert caught.value.condition == "NOT_CHECKABLE"
+
+
+def test_a_record_without_a_partner_may_be_there_before_it_must(
+    spark: "SparkSession", broker: Broker, tag: str
+) -> None:
+    """A live join rounds the end of its wait up to 0.1 s."""
+    connection, wire = Connection.of(broker.bootstrap), Wire(bootstrap=broker.bootstrap, tag=tag)
+    shown, clicks, out = (wire.topic(name, 1) for name in ("shown", "clicks", "out"))
+    app = fk.App("joined")
+    for name in ("shown", "clicks"):
+        key = "id" if name == "shown" else None
+        app.source(name, fk.Kafka(f"{name}-{tag}", schema="id STRING, at TIMESTAMP, n INT", key=key))
+
+    @app.stream()
+    def seen(shown: fk.Stream, clicks: fk.Stream) -> fk.Stream:
+        left, right = shown.withWatermark("at", "1 second"), clicks.withWatermark("at", "3 seconds")
+        return left.join(right, "id", "left", within="4 seconds").drop("right_at")
+
+    @app.stream()
+    def kept(shown: fk.Stream) -> fk.Stream:
+        return shown.withWatermark("at", "1 second").dropDuplicates(["id"])
+
+    @app.stream()
+    def counted(kept: fk.Stream) -> fk.Stream:
+        return kept.groupBy("id").count()
+
+    app.sink("out", seen, fk.Kafka(out))
+    app.sink("counts", counted, fk.Kafka(wire.topic("counts", 1), key="id"))
+    judge = LiveJudge(app, connection, spark)
+
+    rows = [{"id": "a", "at": f"2026-03-01T00:00:{at}Z", "n": n} for n, at in enumerate(("09.000000", "10.050000"))]
+    wire.send(shown, rows)
+    wire.send(clicks, [{"id": "b", "at": "2026-03-01T00:00:17.08Z", "n": 2}])
+    wire.send(out, rows[:1])
+    waits = judge.judge_sink(app.sinks["out"]).results
+    assert waits.guarantee is Guarantee.EXACTLY_ONCE, waits.anomalies
+    assert {each.where: each.rows for each in waits.read} == {
+        f"kafka:{shown}": 2,
+        f"kafka:{clicks}": 1,
+        f"kafka:{out}": 1,
+    }
+    wire.send(out, rows[1:] * 2)
+    has_left = judge.judge_sink(app.sinks["out"]).results
+    assert has_left.guarantee is Guarantee.REPEATED_DELIVERY
+    assert (has_left.counts.inputs, has_left.counts.expected_outputs, has_left.counts.duplicates) == (3, 2, 1)
+    with pytest.raises(fk.DefinitionError) as caught:
+        judge.judge_sink(app.sinks["counts"])
+    assert "it groups the results of a step with event time" in caught.value.message
+
+
+def test_results_of_a_key_may_be_in_several_partitions(spark: "SparkSession", broker: Broker, tag: str) -> None:
+    connection, wire = Connection.of(broker.bootstrap), Wire(bootstrap=broker.bootstrap, tag=tag)
+    clicks, out = wire.topic("clicks", 1), wire.topic("out")
+    app = fk.App("scattered")
+    app.source("clicks", fk.Kafka(clicks, schema="id STRING, at TIMESTAMP, n INT", key="id"))
+
+    @app.stream()
+    def kept(clicks: fk.Stream) -> fk.Stream:
+        return clicks.withWatermark("at", "1 second").dropDuplicates(["id"]).select("id", "n")
+
+    app.sink("out", kept, fk.Kafka(out, key="n"))
+    letters = f"{out}.dead-letters"
+    wire.topics.create(letters, 1, {})
+    judge = LiveJudge(app, connection, spark)
+    wire.send(clicks, [{"id": "a", "at": f"2026-03-01T00:0{n}:00Z", "n": n} for n in (0, 1)])
+    for n in (0, 1):
+        wire.send(out, [{"id": "a", "n": n}], 1 - n)
+    verdict = judge.judge_sink(app.sinks["out"])
+    assert verdict.results.guarantee is Guarantee.EXACTLY_ONCE, verdict.results.anomalies
+    assert verdict.letters is None
+    wire.send(letters, [{"reason": "late", "topic": clicks, "partition": 0, "offset": 0}])
+    found = judge.judge_sink(app.sinks["out"]).letters
+    assert found is not None
+    assert found.counts.unexplained == 1
+    wire.expire(letters)
+    with pytest.raises(fk.LogError) as caught:
+        judge.judge_sink(app.sinks["out"])
+    assert caught.value.condition == "TOPIC_UNSEEN"

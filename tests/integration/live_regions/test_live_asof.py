@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -19,7 +19,12 @@ from falkirk.kafka.connection import Connection
 from falkirk.runtime.rows import Barrier
 from falkirk.theory.channel import ReleasedTail
 from tests import versioned
+from tests.duplicates import BEGAN
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = "id STRING, at TIMESTAMP, n INT"
 RECORDS = 120
@@ -91,14 +96,17 @@ def has(wire: Wire, name: str, due: versioned.Versioned) -> bool:
     return wire.count(out) >= len(due.results) and wire.count(f"{out}.dead-letters") >= len(due.letters)
 
 
-def test_two_timings_give_the_same_results_and_late_records(wire: Wire, home: Path, drawn: dict[str, Records]) -> None:
+def test_two_timings_give_the_same_results_and_late_records(
+    wire: Wire, home: Path, drawn: dict[str, Records], spark: "SparkSession"
+) -> None:
     orders, prices = drawn["orders"], drawn["prices"]
     due = versioned.expected(orders, prices, "left", versioned.TOLERANCE_S)
     names = ("early", "later")
     for name in names:
         for each in ("_orders", "_prices", "-out"):
             wire.topic(f"{name}{each}")
-    query = run_here(application(wire, home, names), Connection.of(wire.bootstrap), create_topics=True)
+    app = application(wire, home, names)
+    query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
     send(wire, "early_prices", prices)
     send(wire, "later_orders", orders)
     fail(wire, query, "later", prices)
@@ -111,6 +119,9 @@ def test_two_timings_give_the_same_results_and_late_records(wire: Wire, home: Pa
     assert {"late"} < set(due.letters.values())
     for name in names:
         assert found(wire, name) == wanted, name
+    # A record without a key waits for no version.
+    last = [{"id": None, "at": at, "n": 1} for at in (versioned.END, BEGAN.isoformat())]
+    see_judged(spark, app, "later-out", wire, lambda: wire.send(f"later_orders-{wire.tag}", last), late=1)
 
 
 @SOAK

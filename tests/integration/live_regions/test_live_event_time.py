@@ -20,7 +20,8 @@ from falkirk.frames import event_time
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from tests.duplicates import Expected, drawn, expected
+from tests.duplicates import BEGAN, Expected, drawn, expected
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint, failed
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def _has(wire: Wire, topic: str, count: int) -> bool:
     return wire.count(topic) >= count
 
 
-def test_both_engines_keep_the_first_record_of_an_id_over_a_restart(wire: Wire, home: Path) -> None:
+def test_both_engines_keep_the_first_record_of_an_id_over_a_restart(
+    wire: Wire, home: Path, spark: "SparkSession"
+) -> None:
     records = drawn(7, RECORDS)
     wanted = expected(records)
     results, bad = sorted(wanted.results), wanted_letters(wanted, records)
@@ -122,6 +125,9 @@ def test_both_engines_keep_the_first_record_of_an_id_over_a_restart(wire: Wire, 
     for row in wire.rows(outs["live"]):
         order[row["id"]].append(row["n"])
     assert all(found == sorted(found) for found in order.values())
+    last = [{"id": "zz", "at": (BEGAN + timedelta(hours=1 - n)).isoformat(), "n": n + 1} for n in (0, 1)]
+    app = application(wire.tag, home, tuple(LETTERS))
+    see_judged(spark, app, "live-out", wire, lambda: wire.send(clicks, last), late=1, always=True)
 
 
 def test_without_time_rows_a_state_partition_does_not_know_the_time(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
@@ -17,7 +18,12 @@ import falkirk as fk
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from tests import joined
+from tests.duplicates import BEGAN
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT"
 RECORDS = 150
@@ -77,7 +83,9 @@ def _has(wire: Wire, topic: str, count: int) -> bool:
         for how in KINDS
     ],
 )
-def test_the_results_are_those_of_the_model_over_a_restart(wire: Wire, home: Path, engine: str, how: str) -> None:
+def test_the_results_are_those_of_the_model_over_a_restart(
+    wire: Wire, home: Path, engine: str, how: str, spark: "SparkSession"
+) -> None:
     names = (f"{engine}_{how}",)
     records = joined.drawn(5, RECORDS, ids=12)
     for name in joined.DELAYS_S:
@@ -103,3 +111,13 @@ def test_the_results_are_those_of_the_model_over_a_restart(wire: Wire, home: Pat
     for name in names:
         assert joined.results(wire.rows(f"{name}-out-{wire.tag}")) == due.of(how), name
         assert Counter(reason for reason, _ in letters(wire, name)) == Counter(due.letters.values()), name
+    if engine == "live":
+        app = application(wire, home, names)
+        see_judged(spark, app, f"{names[0]}-out", wire, lambda: _send_last(wire), late=1)
+
+
+def _send_last(wire: Wire) -> None:
+    """Send a pair, and a record that is late."""
+    pair = {"id": "zz", "at": joined.END, "n": 1}
+    wire.send(f"shown-{wire.tag}", [pair, {**pair, "at": BEGAN.isoformat()}])
+    wire.send(f"clicks-{wire.tag}", [pair])

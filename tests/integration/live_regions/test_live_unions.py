@@ -9,18 +9,24 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.check import Guarantee
+from falkirk.commands.judge import LiveJudge
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.runtime import rows
 from falkirk.runtime.rows import Barrier
 from falkirk.theory.channel import ReleasedTail
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, failed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = "id STRING NOT NULL, parts ARRAY<STRING>"
 #: Longer than a run on a machine with time: a checkpoint covers no result.
@@ -102,7 +108,9 @@ def topics(wire: Wire) -> Wire:
     return wire
 
 
-def test_each_result_is_there_once_after_a_restart_without_a_checkpoint(topics: Wire, home: Path) -> None:
+def test_each_result_is_there_once_after_a_restart_without_a_checkpoint(
+    topics: Wire, home: Path, spark: "SparkSession"
+) -> None:
     run(topics, home, 0)
     run(topics, home, 1)
     assert results(topics) == expected(2)
@@ -111,6 +119,12 @@ def test_each_result_is_there_once_after_a_restart_without_a_checkpoint(topics: 
     bad = {(f"{topic}-{topics.tag}", p, offset) for topic in ("eu", "us") for p in (0, 1) for offset in (10, 21)}
     for of in ("out", "counts"):
         assert letters(topics, f"{of}-{topics.tag}.dead-letters") == Counter(bad), of
+    app = application(topics, home)
+    if "FALKIRK_STRIKES" in os.environ:
+        verdict = LiveJudge(app, Connection.of(topics.bootstrap), spark).judge_sink(app.sinks["counts"])
+        assert verdict.satisfies(Guarantee.EXACTLY_ONCE), verdict.results.anomalies
+    last = [{"id": "us0", "parts": ["new"]}, b"no json"]
+    see_judged(spark, app, "out", topics, lambda: topics.send(f"us-{topics.tag}", last), late=1)
 
 
 def _open(*args: Any) -> Barrier:

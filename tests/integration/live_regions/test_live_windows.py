@@ -6,6 +6,7 @@ Both engines give the results of the model in plain Python: results when windows
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +19,12 @@ from falkirk.frames import event_time
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from tests import windows
-from tests.duplicates import DELAY_S, PARTITIONS, drawn
+from tests.duplicates import BEGAN, DELAY_S, PARTITIONS, drawn
+from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 SCHEMA = "id STRING NOT NULL, at TIMESTAMP, n INT"
 RECORDS = 300
@@ -104,7 +106,7 @@ def _due(records: Mapping[int, list[dict[str, Any]]], name: str) -> tuple[list[w
     ],
 )
 def test_both_engines_give_the_results_of_the_model_over_a_restart(
-    wire: Wire, home: Path, kind: str, mode: str
+    wire: Wire, home: Path, kind: str, mode: str, spark: "SparkSession"
 ) -> None:
     processors = (f"live_{kind}_{mode}", f"micro_{kind}_{mode}")
     records = drawn(6, RECORDS, ids=6)
@@ -130,6 +132,9 @@ def test_both_engines_give_the_results_of_the_model_over_a_restart(
         assert "late" in late.values()
         assert results(wire, name) == due, name
         assert letters(wire, name) == Counter((why, *places[n]) for n, why in late.items()), name
+    last = [{"id": "zz", "at": (BEGAN + timedelta(hours=1 - n)).isoformat(), "n": n + 1} for n in (0, 1)]
+    app = application(wire, home, processors)
+    see_judged(spark, app, f"{processors[0]}-out", wire, lambda: wire.send(clicks, last), late=1)
 
 
 @SOAK

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.audit import sample
 from falkirk.check import Guarantee
-from falkirk.commands.judge import judge_sink
+from falkirk.commands.judge import LiveJudge
 from falkirk.commands.judge_batches import batch_judge
 from falkirk.frames.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.host.query import run_here
@@ -110,8 +110,8 @@ def test_all_readers_see_the_same_records(spark: "SparkSession", broker: Broker,
     assert in_order([at(row) for row in wire.rows(live)]) == expected
     assert in_order([at(row) for row in wire.rows(epochs)]) == expected
 
-    verdict = judge_sink(app, app.sinks["live"], connection, spark)
-    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    verdict = LiveJudge(app, connection, spark).judge_sink(app.sinks["live"])
+    assert verdict.satisfies(Guarantee.EXACTLY_ONCE), verdict.results.anomalies
     with batch_judge(app, None, connection, spark) as judge:
         batch = judge.batch_of(app.sinks["epochs"])
         assert batch is not None

@@ -110,7 +110,7 @@ def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire:
     place = Storage(home=opened, connection=Connection.of(wire.bootstrap))
     RegionAtRest(logs, place).fence()  # dead letters may be deleted
     number = opened.store.open_incarnation("counted", -1)
-    opened.store.record_fence("counted", number, fence={out: {0: 5, 1: 0}}, replayed_from={}, suppressible=0)
+    opened.store.record_fence("counted", number, fence={out: {0: 5, 1: 0}})
     with pytest.raises(LogError) as told:
         RegionAtRest(logs, place).fence()
     assert told.value.condition == "OUTPUT_TRUNCATED"

@@ -94,3 +94,10 @@ def test_an_output_without_a_key_is_shown_by_its_content() -> None:
     assert verdict.anomalies[0].key is None
     assert "text=hello" in shown(verdict)
     json.dumps(to_json(verdict))
+
+
+def test_a_missing_row_is_a_result_of_its_input() -> None:
+    rows = [InputRow(key=key, place=RowPlace("in", 0, 7, 1), row={"n": 1}) for key in (None, "a")]
+    for row in rows:
+        [anomaly] = check_stateless([row], []).anomalies
+        assert anomaly.explanation == "a result of the input at in/0@7#1 is missing"

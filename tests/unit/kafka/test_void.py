@@ -68,6 +68,6 @@ def test_the_store_knows_where_each_incarnation_found_a_log_to_end(store: Store)
     for region, topic in (("writer", "hop"), ("other", "out")):
         for end in (0, 7):
             number = store.open_incarnation(region, -1)
-            store.record_fence(region, number, fence={topic: {0: end}}, replayed_from={}, suppressible=0)
+            store.record_fence(region, number, fence={topic: {0: end}})
     store.open_incarnation("writer", 3)  # it was interrupted before it had read the end
     assert store.fences("hop") == ((1, {0: 0}), (2, {0: 7}))

@@ -15,9 +15,9 @@ from falkirk.store import (
     Release,
     Request,
     Store,
-    VoidedRange,
 )
 from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range
 
 
@@ -222,7 +222,7 @@ def test_a_recovery_and_what_it_voids_are_decided_together_or_not_at_all(store: 
             store.open_recovery("y", {}, voids=voids)
         if error is StoreError:
             store.advance_recovery(1, "done")
-    assert store.voided_ranges("hop") == (VoidedRange(partition=0, first=3, last_exclusive=9),)
+    assert store.voided_ranges("hop") == (PartitionRange(partition=0, first=3, last_exclusive=9),)
     assert len(store.voided_ranges("other")) == 1
     assert store.unfinished_recovery() is None
 

@@ -21,7 +21,7 @@ from tests.support import outcome, wait_until
 WRITES: dict[str, Callable[[Store], Any]] = {
     "create_region": lambda s: s.create_region("new", RECORD, {"counts": {0: 1}}),
     "open_incarnation": lambda s: s.open_incarnation("counts", 3),
-    "record_fence": lambda s: s.record_fence("counts", 1, fence={}, replayed_from={}, suppressible=1),
+    "record_fence": lambda s: s.record_fence("counts", 1, fence={}),
     "end_incarnation": lambda s: s.end_incarnation("counts", 1, ended="by the former", unsafe=True),
     "observe_tail": lambda s: s.observe_tail("counts", TailRecord(valid_from_commit=1, incarnation=1, positions={})),
     "forget_tails_after": lambda s: s.forget_tails_after("counts", -2),
@@ -119,7 +119,7 @@ def test_a_write_that_is_under_way_is_awaited(place: Place) -> None:
 
     waiting = threading.Thread(target=wait, daemon=True)
     with former._writing() as db:
-        record_void(db, LogId("hop"), 0, Offset(1), Offset(2), None)
+        record_void(db, LogId("hop"), 0, Offset(1), Offset(2))
         waiting.start()
         assert not done.wait(0.3), "another write is under way"
         assert present.voided_ranges("hop") == ()

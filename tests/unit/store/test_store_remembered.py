@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.store import Store, VoidedRange
+from falkirk.store import Store
 from falkirk.store.part import Part
 from falkirk.store.sqlite import SqliteDatabase
+from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range
 
 OTHER_PROCESS = """
@@ -54,7 +55,7 @@ def assert_all_seen(store: Store, count: int) -> None:
     assert first is not None and first.content == {"at": 0}  # type: ignore[attr-defined]  # noqa: PT018
     assert of_kind == {"b": {"at": 0}}
     assert checkpoints == [(n, {"rows": n}) for n in range(count)]
-    assert void == tuple(VoidedRange(partition=0, first=10 * n, last_exclusive=10 * n + 1) for n in range(count))
+    assert void == tuple(PartitionRange(partition=0, first=10 * n, last_exclusive=10 * n + 1) for n in range(count))
 
 
 def test_each_commit_of_anybody_is_seen_at_once(store: Store, other: Store) -> None:
