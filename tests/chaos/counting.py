@@ -15,8 +15,8 @@ from tests.chaos.harness import APPS, Application, judge_counts, settle, topics_
 #: The counts of apps/counts.py, some of them fenced.
 LANES = APPS / "lanes.py"
 #: The log with results that no checkpoint covers, if it is not the sink's topic. Results of snapshots reach the sink
-#: with a checkpoint, so a kill right after that would find no later results.
-LOGS = {"snapshots": "snapshots-held"}
+#: with a checkpoint, so a kill right after that would find no later results. A hop has no sink.
+LOGS = {"snapshots": "snapshots-held", "hopped-twins-by-word": "hopped-twins-by-word"}
 #: How many results of a fenced region must follow its checkpoint when everything is killed, under a `LIGHT` load: more
 #: than a transaction of half a second has, so that some are committed.
 BEHIND = {"fenced": 40}
@@ -98,8 +98,12 @@ def some_behind_a_commit(run: Counting) -> None:
     run.application.wait_results_behind({"counts": run.released}, {"counts": 100})
 
 
-def await_results_behind(run: Counting) -> None:
-    """Wait until each count has written a checkpoint and published results after it, all at the same moment."""
-    topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in run.counted}
+def await_results_behind(run: Counting, *hops: str) -> None:
+    """Wait until each count has written a checkpoint and published results after it, all at the same moment.
+
+    Args: hops: also these regions.
+    """
+    names = (*run.counted, *hops)
+    topics = {name: f"{run.prefix()}{LOGS[name]}" if name in LOGS else run.topic(name) for name in names}
     results = {name: partial(run.released, topic) for name, topic in topics.items()}
     run.application.wait_results_behind(results, BEHIND)

@@ -35,19 +35,21 @@ from tests.support import suspend, wait_until
 IS_SOAK = "FALKIRK_STRIKES" in os.environ
 #: Topics of an application that contain no results: dead letters, and its owners' claims.
 NO_LOGS = (".dead-letters", ".owner.claims")
+#: A region with one query, before a hop to a region with two.
+HOP = "hopped-twins-by-word"
 
 
 def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path, tag: str) -> None:
-    """A plain output behind a hop, a fenced output, results that wait for checkpoints, and a region with two queries.
+    """A hop to a plain output of a region with two queries, a fenced output, and results that wait for checkpoints.
 
     The transactions of the fenced output are so long that one is always open.
     """
-    counted = ("hopped", "fenced", "snapshots", "twins")
+    counted = ("hopped-twins", "fenced", "snapshots")
     with (
         collecting() as collector,
         counting(
             own_broker, home, tag, "--standby", counted=counted, file=LANES, FENCED="fenced", COMMIT_MS="500",
-            STANDBYS_MAX="1", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+            SINGLE=HOP, STANDBYS_MAX="1", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
         ) as run,
     ):  # fmt: skip
         if IS_SOAK:
@@ -56,24 +58,24 @@ def test_everything_is_killed_and_the_broker_too(own_broker: Broker, home: Path,
         with Load(run.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)  # so the logs exist
             standby = standby_of(run)
-            await_results_behind(run)
+            await_results_behind(run, HOP)
             kill_python_alone(run, standby)
             suppressed = run.application.suppressed()
-            await_results_behind(run)
+            await_results_behind(run, HOP)
             await_spans(collector)
             broker = kill_broker(own_broker)
             strike(
                 run.application,
-                lambda: await_twins_and_results_behind(run),
+                lambda: await_twins_and_results_behind(run, 1, HOP),
                 lambda: hang_while_everything_is_killed(broker, run),
                 lambda suppressed: has_struck_all(run, suppressed),
                 suppressed=suppressed,
             )
-            await_results_behind(run)
+            await_results_behind(run, HOP)
         assert_exactly_once(run, load.sent, *counted)
         assert repeated(run, "fenced") == 0
         logs = logs_of(run)
-    assert logs.keys() == {"snapshots-held", "hopped-by-word"}
+    assert logs.keys() == {"snapshots-held", HOP}
     assert logs["snapshots-held"] > load.sent, "cancelled results are still in the log, but not in the sink"
 
 
@@ -105,7 +107,7 @@ def test_logged_before_the_sink_and_acknowledged(broker: Broker, home: Path, tag
 
 def has_struck_all(run: Counting, suppressed: Counter[str]) -> bool:
     """Return whether the barrier dropped results of each region, and held ones became invalid."""
-    return all(suppressed[name] for name in ("hopped", "fenced", "twins")) and is_taken_back(run, "snapshots-held")
+    return all(suppressed[name] for name in (HOP, "hopped-twins", "fenced")) and is_taken_back(run, "snapshots-held")
 
 
 def is_taken_back(run: Counting, log: str) -> bool:
@@ -120,7 +122,7 @@ def has_twice(run: Counting, topic: str) -> bool:
     return len({(row["word"], row.get("version", row["n"])) for row in rows}) < len(rows)
 
 
-def await_twins_and_results_behind(run: Counting, regions: int = 1) -> None:
+def await_twins_and_results_behind(run: Counting, regions: int, *hops: str) -> None:
     """Wait until both queries of the regions with twins run, and each count has results behind a checkpoint."""
 
     def both_run() -> bool:
@@ -128,7 +130,7 @@ def await_twins_and_results_behind(run: Counting, regions: int = 1) -> None:
         return len(twins) == regions and all(twins)
 
     run.application.wait(both_run, 60, "the second query of each region")
-    await_results_behind(run)
+    await_results_behind(run, *hops)
 
 
 def standby_of(run: Counting) -> psutil.Process:

@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tests.support import PATIENCE, suspend, wait_until
 
 #: An owner that renews it each second has 8 s for that. On a busy machine, 4 s were too short for one.
 LEASE_S = 10.0
+IS_SOAK = "FALKIRK_STRIKES" in os.environ
 #: The time of one look at the results.
 LOOK_S = 0.1
 #: A start of Spark and of the region, on idle cores, until the first result.
@@ -36,7 +38,7 @@ WARM_S = 5.0
 class Pair:
     """Two coordinators of one application: `one` owns it, and `other` waits.
 
-    Args: make: returns a coordinator on the machine with this name, given options and variables of its environment.
+    Args: make: returns a coordinator on the machine with this name, with a standby if it is warm.
     """
 
     def __init__(self, run: Counting, one: Application, make: Callable[..., Application], store: str) -> None:
@@ -45,13 +47,13 @@ class Pair:
         self._reader.assign([TopicPartition(run.counts, partition, OFFSET_BEGINNING) for partition in range(2)])
         self._generation = 1
 
-    def wait_as_next(self, *options: str, **env: str) -> None:
-        """Start a coordinator that waits for the present owner, on the machine of the former one."""
-        self.one, self.other = self.other, self._make(self.one.output_file.removesuffix(".log"), *options, **env)
+    def wait_as_next(self) -> None:
+        """Start a coordinator that waits for the present owner with a standby, on the machine of the former one."""
+        self.one, self.other = self.other, self._make(self.one.output_file.removesuffix(".log"), is_warm=True)
         self.run = replace(self.run, application=self.other)
-        self.start_waiting(is_warm="--standby" in options)
+        self.start_waiting(is_warm=True)
 
-    def start_waiting(self, *, is_warm: bool = False) -> None:
+    def start_waiting(self, *, is_warm: bool) -> None:
         """Start the coordinator that waits. Args: is_warm: it has a standby."""
         says = "waiting with a warm Spark application" if is_warm else "waiting: "
         before = len(self.other.output()) if (self.other.home / self.other.output_file).exists() else 0
@@ -119,32 +121,35 @@ class Pair:
 
 @contextlib.contextmanager
 def pair(
-    broker: Broker, home: Path, tag: str, store: str, *, owner: Mapping[str, str] | None = None, **env: str
-) -> Iterator[Pair]:
+    broker: Broker, home: Path, tag: str, store: str, *, owner: Mapping[str, str] | None = None,
+    is_warm: bool = False, **env: str,
+) -> Iterator[Pair]:  # fmt: skip
     """Run two coordinators until the end of the block.
 
-    Args: env: further variables of the environment of both. owner: those of the first owner alone.
+    Args: owner: further variables of the environment of the first owner alone. is_warm: the one that waits has a
+        standby. env: further variables of both.
     """
     events, counts = f"events-{tag}", f"counts-{tag}"
     topics = Topics(Connection.of(broker.bootstrap))
     for topic in (events, counts):
         topics.create(topic, 2, {})
 
-    def coordinator(name: str, *options: str, **more: str) -> Application:
+    def coordinator(name: str, *, is_warm: bool = False, **more: str) -> Application:
         names = {"EVENTS": events, "COUNTS": counts, "INTERVAL": "5 seconds", "MACHINE": name, "STORE": store}
-        options = ("--wait", "--lease", str(LEASE_S), *options)
+        names |= {"STANDBYS_MAX": "1"} if is_warm else {}
+        options = ("--wait", "--lease", str(LEASE_S), *(["--standby"] if is_warm else []))
         made = Application(APPS / "machines.py", broker.bootstrap, home, {**names, **env, **more}, *options)
         made.output_file = f"{name}.log"
         return made
 
-    one, other = coordinator("one", **owner or {}), coordinator("other")
+    one, other = coordinator("one", **owner or {}), coordinator("other", is_warm=is_warm)
     run = Counting(bootstrap=broker.bootstrap, events=events, counts=counts, counted=("counts",), application=other)
     one.start()
     try:
         one.wait_committed(0)
         both = Pair(run, one, coordinator, store)
         try:
-            both.start_waiting()
+            both.start_waiting(is_warm=is_warm)
             yield both
         finally:
             both.close()
@@ -154,20 +159,25 @@ def pair(
 
 
 def test_each_takes_over_from_the_other(broker: Broker, home: Path, tag: str, postgres: Postgres) -> None:
-    """The owner is cut from the store. The next one is suspended, and a warm standby takes over before it resumes.
+    """The owner is suspended, and a warm standby takes over before it resumes.
 
-    In the soak, the next one is killed, too. A suspended owner is as silent as a killed one until it resumes.
+    In the soak, an owner before it is cut from the store, and the next one is killed. A suspended owner is as silent as
+    both until it resumes.
     """
-    with (
-        Proxy(postgres) as proxy,
-        pair(broker, home, tag, postgres.url(), owner=cut_off_by(proxy, postgres, INTERVAL="15 seconds")) as both,
-        Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
-    ):
-        cut_from_the_store(both, proxy)
-        both.wait_as_next("--standby", STANDBYS_MAX="1")
+    with ExitStack() as stack:
+        if IS_SOAK:
+            proxy = stack.enter_context(Proxy(postgres))
+            owner = cut_off_by(proxy, postgres, INTERVAL="15 seconds")
+            both = stack.enter_context(pair(broker, home, tag, postgres.url(), owner=owner))
+        else:
+            both = stack.enter_context(pair(broker, home, tag, postgres.url(), is_warm=True))
+        load = stack.enter_context(Load(broker.bootstrap, both.run.events, rate=LIGHT))
+        if IS_SOAK:
+            cut_from_the_store(both, proxy)
+            both.wait_as_next()
         suspended_and_resumed(both)
-        if "FALKIRK_STRIKES" in os.environ:
-            both.wait_as_next("--standby", STANDBYS_MAX="1")
+        if IS_SOAK:
+            both.wait_as_next()
             killed(both)
         load.__exit__()
         assert_exactly_once(both.run, load.sent)

@@ -149,7 +149,7 @@ class Remote(Application):
         folder = self.home / "regions" / name
         last = last_committed_batch(folder)
         self.wait_for(lambda: last_committed_batch(folder) > last, lambda: f"a batch of {name} behind {last}")
-        due = {name: self.results(name) + 60}
+        due = {name: self.results(name) + 25}
         self.wait_for(lambda: self._are_out(due), lambda: f"{due} results")
 
     def wait_released(self, sent: int) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import json
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from falkirk.local.broker import Broker
 from tests.cluster.tokens import AUDIENCE, TokenServer
 from tests.support import wait_until
 
-USER, PASSWORD = "shop", 'of "quotes", \\ and spaces'
+PASSWORD = 'of "quotes", \\ and spaces'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,25 +55,14 @@ class Secured:
         """A client with all rights."""
         return AdminClient({"bootstrap.servers": self.open.bootstrap})
 
-    def add_user(self, user: str = USER) -> None:
-        """Let a user log in with SCRAM-SHA-512."""
+    def add_user(self, user: str) -> None:
+        """Let a user log in with SCRAM-SHA-512, and get tokens."""
+        self.tokens.add(user, PASSWORD)
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         wanted = UserScramCredentialUpsertion(user, info, PASSWORD.encode())
         for future in self.admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
         wait_until(lambda: self._knows(user), 30, f"the broker to know {user}")
-
-    def allow(
-        self,
-        kind: ResourceType,
-        name: str,
-        operations: Sequence[AclOperation],
-        *,
-        prefix: bool = False,
-        user: str = USER,
-    ) -> None:
-        """Give a user rights to a topic or group. Args: prefix: to all with this prefix."""
-        self.allow_all([right_of(kind, name, operation, prefix=prefix, user=user) for operation in operations])
 
     def allow_all(self, rights: list[AclBinding]) -> None:
         """Give rights, all at once, and wait until the broker knows them: it answers before it does."""
@@ -113,7 +102,7 @@ def secured(folder: Path) -> Iterator[Secured]:
     (data / "broker.json").write_text(json.dumps(asdict(former)))
     names = f"PLAINTEXT://127.0.0.1:{plain},SASL_SSL://127.0.0.1:{tls},TOKENS://127.0.0.1:{token}"
     bearer = "org.apache.kafka.common.security.oauthbearer"
-    tokens = TokenServer({USER: PASSWORD}, server)
+    tokens = TokenServer(server)
     keys = tokens.keys.as_uri()
     settings = {
         "listeners": f"{names},CONTROLLER://127.0.0.1:{controller}",

@@ -1,4 +1,7 @@
-"""The rights of the application in docs/how-to/security.md are enough for all that uses Kafka in its own way."""
+"""The rights of the application in docs/how-to/security.md are enough for all that uses Kafka in its own way.
+
+It logs in with TLS and SASL.
+"""
 
 import json
 import os
@@ -7,12 +10,12 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.chaos.harness import Application
-from tests.cluster.rights import GROUP, READ, TOPIC, Right, login, of_the_application, rights
+from falkirk.check import Guarantee
+from tests.chaos.harness import LIGHT, Application, Load, judge_counts, settle
+from tests.cluster.rights import GROUP, READ, TOPIC, login, of_the_application, rights
 from tests.cluster.secured import PASSWORD, Secured
 from tests.integration.live import Wire
 
@@ -21,9 +24,24 @@ FULL = Path(__file__).parent / "apps" / "rights.py"
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
 
 
+#: Runs `falkirk verify` for several users, one after the other, in one JVM: argv[1] has the options of each.
+_VERIFY = """
+import json, os, sys
+from click.testing import CliRunner
+from falkirk.commands.verify import verify
+for user, *options in json.loads(sys.argv[1]):
+    os.environ["KAFKA_USER"] = user
+    told = CliRunner().invoke(verify, [*options, "--json"])
+    print(json.dumps([told.exit_code, told.stdout, told.stderr + str(told.exception)]))
+"""
+
+
 def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that uses Kafka in its own way works with exactly the documented rights: a hop, a batch with a view, an
-    iteration, copies, requests over HTTP, dead letters of each, and a restart. Then two users verify it."""
+    iteration, copies, requests over HTTP, dead letters of each, and a restart. Then two users verify it.
+
+    The application logs in by password until everything is killed, and by token from then on. The broker fences its
+    outputs."""
     name, wire = f"rights-{tag}", Wire(bootstrap=guarded.open.bootstrap, tag=tag)
     inputs = events, edges = [wire.topic(topic) for topic in ("events", "edges")]
     outputs = counts, totals, components, _ = [
@@ -49,7 +67,7 @@ def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: py
         wire.send(events, [{"word": "ash", "n": number}, {"n": 1}])
         wire.send(edges, [{"src": number, "dst": number + 1}])
         wire.send(edges, [b"no JSON"])
-        application.wait(lambda: len(wire.rows(counts)) == number, 120, "counts")
+        application.wait(lambda: [r["word"] for r in wire.rows(counts)].count("ash") == number, 120, "counts")
         application.wait(lambda: {"word": "ash", "total": number} in wire.rows(totals), 120, "totals")
         application.wait(lambda: len(wire.rows(components)) > number, 120, "components")
         assert ask(number) == {"id": f"q{number}", "word": "ash", "total": number}
@@ -63,29 +81,38 @@ def test_the_application(guarded: Secured, home: Path, tag: str, monkeypatch: py
     with application:
         application.wait(is_up, 240, "checkpoints of the live regions")
         work(1)
-        application.kill_everything()
-        application.wait(is_up, 240, "checkpoints of the live regions")
+        with Load(guarded.open.bootstrap, events, rate=LIGHT) as load:
+            application.wait_results_behind({"counts": lambda: wire.count(counts)}, {"counts": 40})
+            given = guarded.tokens.given
+            application.kill_everything(SECURED=guarded.by_token, TOKENS=guarded.tokens.url)
+            application.wait(is_up, 240, "checkpoints of the live regions")
+            assert application.suppressed().total() > 0
+        assert guarded.tokens.given > given
         work(2)
+        settle(application, guarded.open.bootstrap, load.sent + 2, counts)
         assert "AuthorizationException" not in application.log()
+    verdict = judge_counts(guarded.open.bootstrap, events, counts)
+    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
+    assert verdict.counts.observed_outputs == verdict.counts.inputs == load.sent + 2
+    for file in ("run.log", "host.log", "status.json"):
+        assert PASSWORD not in (home / file).read_text(errors="replace"), f"the password is in {file}"
 
-    def verify(user: str, given: list[Right], *options: str) -> list[dict[str, Any]]:
-        login(guarded, user, given, monkeypatch)
-        command = [sys.executable, "-m", "falkirk.cli", "verify", *options, "--json"]
-        told = subprocess.run(command, env={**os.environ, **env, "KAFKA_USER": user}, capture_output=True, text=True)
-        assert told.returncode == 0, told.stdout + told.stderr
-        found = json.loads(told.stdout)
-        return found if isinstance(found, list) else [found]
-
+    auditor, judge = f"auditor-{tag}", f"judge-{tag}"
     read = [right for topic in inputs for right in rights(TOPIC, topic, READ)]
-    found = verify(
-        f"auditor-{tag}", [*read, *rights(GROUP, "spark-kafka-", READ, is_prefix=True)], "determinism", str(FULL)
-    )
-    outcomes = {each["name"]: each["outcome"] for each in found}
-    assert outcomes.pop("replies") == "not run", "requests have no sample"
-    assert outcomes == dict.fromkeys(("counts-by-word", "counts", "totals", "components"), "same")
+    login(guarded, auditor, [*read, *rights(GROUP, "spark-kafka-", READ, is_prefix=True)], monkeypatch)
     written = [right for topic in (*outputs, *dead) for right in rights(TOPIC, topic, READ)]
     groups = rights(GROUP, "falkirk-check-", READ, is_prefix=True)
-    (judged,) = verify(
-        f"judge-{tag}", [*read, *written, *groups], "outputs", str(FULL), "--home", str(home), "--sink", "counts"
-    )
-    assert judged["guarantee"] == "exactly-once"
+    login(guarded, judge, [*read, *written, *groups], monkeypatch)
+    asked = [
+        [auditor, "determinism", str(FULL)],
+        [judge, "outputs", str(FULL), "--home", str(home), "--sink", "counts"],
+    ]
+    command = [sys.executable, "-c", _VERIFY, json.dumps(asked)]
+    told = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    audited, judged = map(json.loads, told.stdout.splitlines())
+    assert (audited[0], judged[0]) == (0, 0), told.stdout + told.stderr
+    outcomes = {each["name"]: each["outcome"] for each in json.loads(audited[1])}
+    assert outcomes.pop("replies") == "not run", "requests have no sample"
+    assert outcomes == dict.fromkeys(("counts-by-word", "counts", "totals", "components"), "same")
+    assert json.loads(judged[1])["guarantee"] == "exactly-once"

@@ -5,12 +5,10 @@ The executors are on this machine: the failures need no network.
 
 import contextlib
 import json
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -106,41 +104,3 @@ def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker
         assert run.application.host().pid == pid
     assert [row["n"] for row in run.rows("passed")] == [-3, 1, 2, 3]
     assert len(run.rows("killed")) <= 1
-
-
-def test_a_stray_connection_restarts_its_region_alone(broker: Broker, home: Path, tag: str) -> None:
-    """The broker refuses the records that tasks of the former incarnation may still send, so the Spark application
-    stays.
-
-    Before, each one cost a Spark application, and the fifth one in a row ended the coordinator.
-    """
-    with running(broker, home, tag, "counts", interval="20 seconds") as run:
-        hosts, incarnations = set[int](), set[int]()
-
-        def disturbed() -> bool:
-            for executor in run.application.executors():
-                ask_everywhere(executor)
-            if (status := run.application.status())["regions"]:
-                hosts.add(status["pid"])
-                incarnations.add(run.named("counts")["incarnation"])
-            return len(incarnations - {0}) > 2
-
-        run.send(1)
-        run.wait(disturbed, "two more incarnations")
-        run.wait(lambda: len(run.rows("counts")) == 1, "the result")
-        run.send(1)
-        run.wait(lambda: len(run.rows("counts")) == 2, "the next result")
-    assert len(hosts) == 1, "the same Spark application"
-    assert [row["version"] for row in run.rows("counts")] == [1, 2]
-
-
-def ask_everywhere(executor: psutil.Process) -> None:
-    """Send an HTTP request to each port of an executor that other machines reach."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for connection in executor.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.ip in ("::", "0.0.0.0"):
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", connection.laddr.port), 5) as stray,
-                ):
-                    stray.sendall(b"GET / HTTP/1.1\r\nHost: stray\r\n\r\n")

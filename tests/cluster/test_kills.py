@@ -1,6 +1,10 @@
-"""An executor of a cluster is killed, and others hang and resume too late: judged by the checker alone."""
+"""Executors of a cluster on this machine: strangers connect to their ports, one is killed, or all hang and resume late.
+
+The checker alone judges the results.
+"""
 
 import contextlib
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -33,8 +37,12 @@ def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str
         assert_exactly_once(run, load.sent)
 
 
-def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
-    """An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
+def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
+    """Stray connections end the query: the region restarts alone, since the broker refuses the records that tasks of
+    the former incarnation may still send. Before, each one cost a Spark application, and the fifth one in a row ended
+    the coordinator.
+
+    An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
     with counting(broker, home, tag, "--master", MASTER) as run:
 
         def stop_all() -> Sequence[psutil.Process]:
@@ -44,11 +52,41 @@ def test_executors_of_a_cluster_hang_and_go_on_too_late(broker: Broker, home: Pa
             return executors
 
         with Load(broker.bootstrap, run.events) as load:
+            run.application.wait_committed(0)
+            assert _restarted_alone(run) == {run.application.host().pid}, "the same Spark application"
             for executor in _strike(run, stop_all):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()
                 assert not is_alive(executor)
         assert_exactly_once(run, load.sent)
+
+
+def _restarted_alone(run: Counting) -> set[int]:
+    """Connect to the executors until the region had two more incarnations; return the hosts that ran meanwhile."""
+    hosts, incarnations = set[int](), set[int]()
+
+    def disturbed() -> bool:
+        for executor in run.application.executors():
+            _ask_everywhere(executor)
+        if (status := run.application.status())["regions"]:
+            hosts.add(status["pid"])
+            incarnations.add(status["regions"][0]["incarnation"])
+        return len(incarnations - {0}) > 2
+
+    run.application.wait(disturbed, 400, "two more incarnations")
+    return hosts
+
+
+def _ask_everywhere(executor: psutil.Process) -> None:
+    """Send an HTTP request to each port of an executor that other machines reach."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for connection in executor.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.ip in ("::", "0.0.0.0"):
+                with (
+                    contextlib.suppress(OSError),
+                    socket.create_connection(("127.0.0.1", connection.laddr.port), 5) as stray,
+                ):
+                    stray.sendall(b"GET / HTTP/1.1\r\nHost: stray\r\n\r\n")
 
 
 def _strike(run: Counting, strike: Callable[[], Sequence[psutil.Process]]) -> Sequence[psutil.Process]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from falkirk.check import Guarantee, bounds_now, read_topic
+from falkirk.check import bounds_now, read_topic
 from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
@@ -20,11 +20,9 @@ from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import EpochNumber, PointNumber
-from tests.chaos.harness import Application, Load, judge_counts, settle
 from tests.cluster.past import BATCHES, Past
 from tests.cluster.rights import (
     CREATE,
@@ -37,14 +35,11 @@ from tests.cluster.rights import (
     WRITE,
     Right,
     login,
-    of_the_application,
     rights,
 )
-from tests.cluster.secured import PASSWORD, USER, Secured, right_of
+from tests.cluster.secured import Secured
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
-
-APP = Path(__file__).parent / "apps" / "secured.py"
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes the certificates")
 
@@ -238,42 +233,3 @@ def test_peek_and_why(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPa
         *rights(GROUP, "falkirk", READ, is_prefix=True),
     ]
     assert {*refusals(guarded, tag, given, look, monkeypatch)} == {"ACCESS_REFUSED"}
-
-
-def test_a_kill_on_a_broker_that_asks_for_tls_and_sasl(guarded: Secured, home: Path, tag: str) -> None:
-    """Real Spark logs in by password until everything is killed, and by token from then on. The broker fences its
-    outputs."""
-    events, counts = f"events-{tag}", f"counts-{tag}"
-    topics = Topics(Connection.of(guarded.open.bootstrap))
-    for topic in (events, counts):
-        topics.create(topic, 2, {})
-    guarded.add_user()
-    dead = [f"{topic}.dead-letters" for topic in (events, counts)]
-    given = of_the_application("secured", [events], [counts], dead)
-    guarded.allow_all([right_of(r.kind, r.name, r.operation, prefix=r.is_prefix, user=USER) for r in given])
-    env = {"KAFKA_USER": USER, "KAFKA_PASSWORD": PASSWORD, "CA": str(guarded.ca), "EVENTS": events, "COUNTS": counts}
-    by_password = {"SECURED": guarded.by_password, "CLIENT": str(guarded.client)}
-    by_token = {"SECURED": guarded.by_token, "TOKENS": guarded.tokens.url}
-    application = Application(APP, None, home, env | by_password)
-    application.start()
-    try:
-        with Load(guarded.open.bootstrap, events) as load:
-            application.wait_committed(1)
-            application.wait_results_behind({"counts": lambda: _count(topics, counts)}, {"counts": 100})
-            assert guarded.tokens.given == 0
-            application.kill_everything(**by_token)
-            application.wait_committed(0)
-            assert application.suppressed().total() > 0
-        settle(application, guarded.open.bootstrap, load.sent, counts)
-    finally:
-        application.stop()
-    verdict = judge_counts(guarded.open.bootstrap, events, counts)
-    assert guarded.tokens.given > 0
-    assert verdict.guarantee is Guarantee.EXACTLY_ONCE, verdict.anomalies
-    assert verdict.counts.observed_outputs == verdict.counts.inputs >= load.sent
-    for file in ("run.log", "host.log", "status.json"):
-        assert PASSWORD not in (home / file).read_text(errors="replace"), f"the password is in {file}"
-
-
-def _count(topics: Topics, topic: str) -> int:
-    return sum(topics.end_positions(topic).values())

@@ -43,7 +43,7 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path, *, keyed: bool) -> No
     faults = [cut_off_broker_and_database, cut_off_a_worker, go_down_unheard]
     faults[:0] = [] if keyed else [lose_a_worker]
     with running(bed, tmp_path, *regions, FENCED="jobs") as run:
-        with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
+        with Load(bed.broker.bootstrap, run.topics["events"], rate=40) as load:
             for fault in faults:
                 run.wait_flowing()
                 bed.wait_for_executors()
@@ -95,7 +95,7 @@ def cut_off_broker_and_database(bed: Bed, run: Remote) -> None:
     for one, other in links:
         bed.net.cut(one, other)
     sent = run.sent()
-    wait_until(lambda: run.sent() > sent + 500, PATIENCE_S, "more events")
+    wait_until(lambda: run.sent() > sent + 200, PATIENCE_S, "more events")
     for one, other in links:
         bed.net.heal(one, other)
     run.wait_flowing()

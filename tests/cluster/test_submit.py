@@ -26,7 +26,7 @@ from falkirk.local.broker import Broker
 from falkirk.local.module import application_jars
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import Load, judge_counts
-from tests.cluster.spark import encrypted
+from tests.cluster.spark import encrypted, spark_class
 from tests.support import wait_until
 
 SPARK = Path(pyspark.__file__).parent
@@ -153,11 +153,10 @@ def standalone(folder: Path) -> Iterator[str]:
         [f"{deploy}.master.Master", "--port", str(port), *quiet],
         [f"{deploy}.worker.Worker", "--cores", "12", "--memory", "2g", "--work-dir", str(folder), *quiet, address],
     ]
-    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = {**os.environ, "SPARK_HOME": str(SPARK), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
     with open(folder / "standalone.log", "ab") as log:
         started = [
-            subprocess.Popen([str(SPARK / "bin" / "spark-class"), *command], stdout=log, stderr=log, env=env)
-            for command in commands
+            subprocess.Popen([*spark_class(), *command], stdout=log, stderr=log, env=env) for command in commands
         ]
     try:
         wait_until(lambda: "Registering worker" in (folder / "standalone.log").read_text(), PATIENCE_S, "the worker")

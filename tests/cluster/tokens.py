@@ -19,15 +19,16 @@ _LASTS_S = 600
 class TokenServer:
     """A token server.
 
-    Args: clients: the clients' secrets. key: a PEM file with an RSA key and its certificate, for https and to sign
-        tokens.
+    Args: key: a PEM file with an RSA key and its certificate, for https and to sign tokens.
 
     Attributes: url: where to request tokens. keys: a file with the public key for its signatures. given: the number of
     issued tokens.
     """
 
-    def __init__(self, clients: Mapping[str, str], key: Path) -> None:
-        self._clients, self._key, self.given = dict(clients), key, 0
+    def __init__(self, key: Path) -> None:
+        self._key, self.given = key, 0
+        #: The clients' secrets.
+        self._clients: dict[str, str] = {}
         modulus = bytes.fromhex(_openssl("rsa", "-in", str(key), "-noout", "-modulus").decode().split("=")[1].strip())
         public = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KEY_ID, "n": _coded(modulus), "e": "AQAB"}
         self.keys = key.with_name("keys.json")
@@ -38,6 +39,10 @@ class TokenServer:
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.url = f"https://127.0.0.1:{self._server.server_port}/token"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def add(self, client: str, secret: str) -> None:
+        """Give tokens to a client."""
+        self._clients[client] = secret
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ from tests.integration.live import Wire
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EPOCHS, ROWS = 3, 20
+EPOCHS, ROWS = 2, 20
 FORMATS = ("parquet", "json", "csv")
 LAKES = ("delta", "iceberg")
 KINDS = ("topic", "postgres", "sqlite", *FORMATS, *LAKES, "own")

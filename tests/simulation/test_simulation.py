@@ -12,7 +12,7 @@ from tests.simulation.run import Outcome, Run
 
 #: `FALKIRK_SCHEDULES=1000` runs more of them, and `make soak` seeds far beyond these.
 BLOCK = 100
-BLOCKS = int(os.environ.get("FALKIRK_SCHEDULES", "300")) // BLOCK
+BLOCKS = int(os.environ.get("FALKIRK_SCHEDULES", "200")) // BLOCK
 #: A planted bug must show within so many schedules.
 PATIENCE = 150
 #: Schedules with rare events.

@@ -51,7 +51,7 @@ for wanted in os.environ.get("COUNTED", "counts").split():
             _count("hopped", reads="loose")
         case "twins":  # two queries for its region
             _count("twins", policy=lambda interval: fk.Lazy(interval, twins=True))
-        case "hopped-twins":  # two queries for each of its regions, with a hop between these
+        case "hopped-twins":  # two queries for each of its regions, with a hop between these; see lanes.py
             _count("hopped-twins", reads="loose", policy=lambda interval: fk.Lazy(interval, twins=True))
         case "fenced":  # lanes.py fences its region
             _count("fenced")

@@ -1,9 +1,11 @@
 """The keyed counts of counts.py, of which `FENCED` names the fenced ones; `yes` fences all.
 
+The region that `SINGLE` names has one query, even if its processor asks for twins.
 `IDS` puts another prefix before the transactional ids. With `MACHINE` the processes of a former owner can't be seen.
 """
 
 import os
+from dataclasses import replace
 
 from falkirk.plan import planner
 from falkirk.plan.region import Region
@@ -13,8 +15,16 @@ from tests.chaos.apps.counts import app
 
 FENCED = os.environ.get("FENCED", "").split()
 app.fenced = FENCED == ["yes"]
+SINGLE = os.environ.get("SINGLE", "")
+
+
+def _region(**given):
+    policy = replace(given["policy"], twins=False) if given["name"] == SINGLE else given["policy"]
+    return Region(**given | {"fenced": given["name"] in FENCED, "policy": policy})
+
+
 if not app.fenced:
-    planner.Region = lambda **given: Region(**given | {"fenced": given["name"] in FENCED})
+    planner.Region = _region
 lanes.COMMIT_MS = int(os.environ.get("COMMIT_MS", lanes.COMMIT_MS))
 if os.environ.get("MACHINE"):
     processes.machine = lambda: os.environ["MACHINE"]

@@ -1,6 +1,6 @@
 """Something of each kind, over a connection with TLS and SASL: a hop, a batch with a view, an iteration, and requests.
 
-The environment has the connection, and the tag of the topics.
+The environment has the connection, by password or with TOKENS by token, and the tag of the topics.
 """
 
 import os
@@ -10,15 +10,17 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.differential import connected_components
 
-tag = os.environ["TAG"]
+tag, by_token = os.environ["TAG"], os.environ.get("TOKENS")
 broker = fk.Connection(
     os.environ["SECURED"],
     security_protocol="SASL_SSL",
-    sasl_mechanism="SCRAM-SHA-512",
+    sasl_mechanism="OAUTHBEARER" if by_token else "SCRAM-SHA-512",
     username=os.environ["KAFKA_USER"],
     password="env:KAFKA_PASSWORD",
+    token_url=by_token,
+    scope="kafka" if by_token else None,
     ca_location=os.environ["CA"],
-    key_location=os.environ["CLIENT"],
+    key_location=None if by_token else os.environ["CLIENT"],
 )
 app = fk.App(f"rights-{tag}", kafka=broker, fenced=True)
 app.source("loose", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))

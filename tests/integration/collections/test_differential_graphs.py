@@ -1,4 +1,5 @@
-"""Real graphs: after each epoch of added and removed edges, each algorithm gives the same result as networkx."""
+"""Graphs, in the soak also those of people: after each epoch of added and removed edges, each algorithm gives the same
+result as networkx."""
 
 import os
 import random
@@ -31,8 +32,9 @@ def drawn() -> list[Row]:
     return [(int(a), int(b)) if draw.random() < 0.5 else (int(b), int(a)) for a, b in edges][:EDGES_MAX]
 
 
-#: A second graph of people is a soak.
-GRAPHS = ["facebook-friends.txt", "drawn", *(["college-messages.txt"] if "FALKIRK_EDGES_MAX" in os.environ else [])]
+#: Graphs of people are a soak.
+PEOPLE = ["facebook-friends.txt", "college-messages.txt"]
+GRAPHS = ["drawn", *(PEOPLE if "FALKIRK_EDGES_MAX" in os.environ else [])]
 
 
 @pytest.fixture(params=GRAPHS)

@@ -1,5 +1,6 @@
 """Loops over collections that change: nested loops, successive loops, loops at their limits, and many epochs."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -29,11 +30,18 @@ from tests.integration.changing import (
     three_rounds_plainly,
 )
 
+#: The greatest number of rows with which one task computes all rounds but the first. With the small limit, it stops
+#: early and Spark computes some. The soak has the large limit, too; most other files of this folder have it always.
+LIMITS = [3, *([ALONE_MAX] if "FALKIRK_STRIKES" in os.environ else [])]
 
-@pytest.fixture(params=[ALONE_MAX, 3], autouse=True)
+
+@pytest.fixture(params=LIMITS)
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let one task compute all rounds but the first. With the small limit, it stops early and Spark computes some."""
+    """Set the limit; tests without this fixture set their own, or start no round."""
     monkeypatch.setattr(Changing, "alone", request.param)
+
+
+limited = pytest.mark.usefixtures("alone")
 
 
 def succeed(edges: Collection) -> Callable[[Collection], Collection]:
@@ -53,6 +61,7 @@ def walked(edges: list[Edge], steps: int) -> Rows:
     return nodes
 
 
+@limited
 def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tmp_path: Path) -> None:
     """The body ends in a join, into which a later epoch brings rows of later rounds."""
     changing = Changing(session, tmp_path, lambda e: sources(e).iterate(succeed(e), rounds=3), edges=EDGES)
@@ -62,6 +71,8 @@ def test_a_loop_at_its_limit_has_been_applied_as_often(session: SparkSession, tm
         assert done.rounds == (Rounds(count=3, converged=False),)
 
 
+@pytest.mark.parametrize("alone", [ALONE_MAX, 3], indirect=True)
+@limited
 def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session: SparkSession, tmp_path: Path) -> None:
     """Changes that one epoch left out are cancelled by later epochs, in a task or in jobs. One round without changes is
     enough to converge."""
@@ -90,6 +101,7 @@ def test_a_loop_that_was_cut_short_says_so_until_it_has_come_to_its_end(session:
     assert changing.epoch(edges=added([(1, 2)])).rounds == (Rounds(count=1, converged=True),)
 
 
+@limited
 def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSession, tmp_path: Path) -> None:
     """A join reads the loop's variable, which needs no shuffle for it, and so does a reader that needs one."""
     changing = Changing(session, tmp_path, three_rounds, edges=EDGES)
@@ -98,6 +110,7 @@ def test_what_goes_round_is_read_once_by_each_that_reads_it(session: SparkSessio
         assert changing.result == three_rounds_plainly(there(changing.put["edges"]))
 
 
+@limited
 def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: SparkSession, tmp_path: Path) -> None:
     """Each outer round goes one step further, and the inner loop determines which of the reached nodes stay."""
 
@@ -125,11 +138,13 @@ def test_a_loop_in_a_loop_and_an_operator_read_before_and_after_it(session: Spar
         return Counter((n,) for n in nodes)
 
     changing = Changing(session, tmp_path, program, edges=EDGES)
-    for changes in (added([(0, 2), (2, 3), (4, 5), (5, 6)]), added([(3, 4), (0, 1), (6, 7)]), [(2, 3, -1), (1, 2, 1)]):
+    more = added([(3, 4), (0, 1), (6, 7), (1, 2)]) + taken([(2, 3)])
+    for changes in (added([(0, 2), (2, 3), (4, 5), (5, 6)]), more):
         changing.epoch(edges=changes)
         assert changing.result == plainly(there(changing.put["edges"]))
 
 
+@limited
 def test_what_is_made_for_a_later_round_is_read_once_before_and_once_after_a_loop(
     session: SparkSession, tmp_path: Path
 ) -> None:
@@ -174,6 +189,7 @@ LATE = [
 ]  # fmt: skip
 
 
+@limited
 def test_two_loops_and_what_is_read_inside_and_after_them(session: SparkSession, tmp_path: Path) -> None:
     changing = Changing(session, tmp_path, read_late, edges=EDGES)
     for changes in LATE[:3]:
@@ -181,6 +197,7 @@ def test_two_loops_and_what_is_read_inside_and_after_them(session: SparkSession,
         assert changing.result == read_late_plainly(there(changing.put["edges"]))
 
 
+@limited
 def test_an_older_state_goes_on_as_if_nothing_had_come_after_it(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +218,7 @@ def test_an_older_state_goes_on_as_if_nothing_had_come_after_it(
     assert all(len(files) <= 2 for (_, what), files in changing.state.traces.items() if what != "all")
 
 
+@limited
 def test_a_fixpoint_at_its_limit_goes_on_in_later_epochs(session: SparkSession, tmp_path: Path) -> None:
     """This also holds inside a loop that still has rounds to do, and for epochs without rows."""
 
@@ -222,6 +240,7 @@ def test_a_fixpoint_at_its_limit_goes_on_in_later_epochs(session: SparkSession, 
     assert changing.result == {(n,): 1 for n in (1, 2, 3, 4)}
 
 
+@limited
 @pytest.mark.parametrize(("body", "least"), [(lambda n: n.where("n > 1"), 2), (lambda n: n, 1)])
 def test_a_loop_without_operators_comes_to_rest(
     session: SparkSession, tmp_path: Path, body: Callable[[Collection], Collection], least: int
@@ -232,6 +251,7 @@ def test_a_loop_without_operators_comes_to_rest(
     assert done.rounds[0].converged
 
 
+@limited
 def test_null_goes_round_a_loop_that_began_with_none(session: SparkSession, tmp_path: Path) -> None:
     def program(edges: Collection) -> Collection:
         less = F.when(F.col("d") < 2, F.col("d") + 1).alias("d")
@@ -243,6 +263,7 @@ def test_null_goes_round_a_loop_that_began_with_none(session: SparkSession, tmp_
     assert changing.result == {(1, None): 1}
 
 
+@limited
 def test_the_driver_sees_no_rows(session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changing = Changing(session, tmp_path, read_late, edges=EDGES)
     inputs = {"edges": changing.changes("edges", LATE[0])}
@@ -304,6 +325,7 @@ def test_without_wakes_a_way_that_is_shorter_would_spoil_the_components(
     assert changing.result != components(there(changing.put["edges"]))
 
 
+@limited
 def test_a_fixpoint_in_a_fixpoint_that_is_cut_short_twice_in_an_epoch_loses_nothing(
     session: SparkSession, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ right in the end. A unit that need not roll back keeps its state, and its result
 import json
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -205,9 +206,11 @@ class Looks:
         #: How often each command has ended in which way: without an error, or with the condition.
         self.found: Counter[str] = Counter()
 
-    def look(self) -> None:
-        """Call each command once."""
+    def look(self, enough: Callable[[], bool] = lambda: False) -> None:
+        """Call each command once, until it is enough."""
         for command in self._commands:
+            if enough():
+                return
             options = [*self._of_home, *([] if command[0] == "state" else self._of_broker)]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("pyspark.sql.SparkSession.stop", lambda session: None)  # the application uses it, too
@@ -247,7 +250,7 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
                 answer = asking.submit(ask_for_rollback, store, asked, force=True, timeout_s=60)
                 looks.look()
                 while not answer.done():
-                    looks.look()
+                    looks.look(answer.done)
             print(f"commands beside the rollback: {dict(looks.found)}")
             assert {found for found in looks.found if not found.endswith(" fine")} <= MEANWHILE
             goes = answer.result()

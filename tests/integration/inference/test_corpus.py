@@ -1,6 +1,7 @@
 """The corpus: the inference for each pipeline, and two runs that differ where it expects a difference."""
 
 import itertools
+import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -145,7 +146,14 @@ def _differs(pipeline: Pipeline) -> bool:
     return held or not pipeline.expected.same
 
 
-@pytest.mark.parametrize("name", [n for n, p in PIPELINES.items() if _differs(p) and n not in _UNKNOWN])
+#: The pipelines that are run until two results differ. The other half is a soak: with a wrong expectation, results wait
+#: that need not, and none is wrong.
+DIFFERING = [name for name, pipeline in PIPELINES.items() if _differs(pipeline) and name not in _UNKNOWN]
+if "FALKIRK_STRIKES" not in os.environ:
+    DIFFERING = DIFFERING[::2]
+
+
+@pytest.mark.parametrize("name", DIFFERING)
 def test_two_runs_of_what_is_said_to_differ_do(spark: "SparkSession", name: str, tmp_path: Path) -> None:
     pipeline = PIPELINES[name]
     first = run(spark, pipeline, 0, tmp_path)

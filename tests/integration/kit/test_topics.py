@@ -83,8 +83,9 @@ def test_a_union_of_different_columns_is_refused(spark: "SparkSession", right: s
     assert refusal.value.condition == "UNION_INVALID"
 
 
-@pytest.mark.parametrize("order", [["orders-us", "orders-eu"], ["orders-eu", "orders-us"]])
-@pytest.mark.parametrize("key", ["id", None])
+@pytest.mark.parametrize(
+    ("key", "order"), [("id", ["orders-us", "orders-eu"]), (None, ["orders-eu", "orders-us"])], ids=["keyed", "hop"]
+)
 def test_a_live_region_counts_over_a_list(kit: Any, key: str | None, order: list[str]) -> None:
     app = fk.App("shop")
     app.source("orders", fk.Kafka(order, schema="id STRING NOT NULL, n INT", key=key))

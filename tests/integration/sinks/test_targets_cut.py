@@ -66,7 +66,10 @@ class Points:
 
 @contextmanager
 def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each statement of this thread, and the commit; three statements for an epoch's rows."""
+    """Before each statement of this thread, and before the commit; three statements for an epoch's rows.
+
+    Nothing happens to a database between two statements, so a point behind one would be the next one.
+    """
     mine = threading.get_ident()  # threads of former tests may still use a database
 
     def listens(name: str, point: str) -> Callable[..., None]:
@@ -78,7 +81,7 @@ def in_a_table(points: Points, patch: pytest.MonkeyPatch) -> Iterator[None]:
         return listen
 
     patch.setattr(table, "_ROWS_AT_ONCE", ROWS // 3)
-    names = {"before_cursor_execute": "before", "after_cursor_execute": "behind", "commit": "before the commit"}
+    names = {"before_cursor_execute": "before", "commit": "before the commit"}
     listening = {name: listens(name, point) for name, point in names.items()}
     try:
         yield

@@ -207,7 +207,7 @@ def test_the_least_is_found_in_the_first_rows(
     key, first, later = ("a" if types["k"] == STRING else 0, 7), (0,) * depth, (1,) * depth
     sign = 1 if kind == "min" else -1
 
-    @settings(deadline=None, max_examples=examples(20))
+    @settings(deadline=None, max_examples=examples(10))
     @given(epochs_of(st.tuples(*keys, numbers), depth), st.booleans())
     @example([[(first, (*key, v), 1) for v in range(7)]], False)
     # A result of a later time, from rows that are not read now, does not follow from the current result.

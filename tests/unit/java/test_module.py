@@ -294,15 +294,6 @@ def test_a_compile_error_has_the_words_of_the_compiler(
     assert [p.name for p in (tmp_path / "cache" / "module").iterdir()] == [".lock"]
 
 
-def test_equal_sources_make_an_equal_jar(tmp_path: Path) -> None:
-    """On the real compiler: a jar of this machine, and another one."""
-    module.build(tmp_path)
-    assert module.jar_in(tmp_path).read_bytes() == module.module_jar().read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
-        [f"falkirk-java-{module.jar_key()}.jar", f"falkirk-java-{module.jar_key()}.jar.sha256"]
-    )
-
-
 def test_the_compiler_is_on_no_class_path_of_an_application() -> None:
     paths = (
         *module.application_jars(),

@@ -44,6 +44,7 @@ JAR = f"falkirk-java-{module.jar_key()}.jar"
 
 
 def test_an_installed_wheel_uses_its_prebuilt_jar(tmp_path: Path) -> None:
+    """Equal sources make an equal jar: the wheel's is compiled anew, and has the bytes of this machine's."""
     done = build(tmp_path, FALKIRK_BUILD_PYTHON=sys.executable)
     assert done.returncode == 0, done.stdout
     assert content(tmp_path) == {*SOURCES, JAR, f"{JAR}.sha256"}
@@ -61,6 +62,7 @@ def test_an_installed_wheel_uses_its_prebuilt_jar(tmp_path: Path) -> None:
     expected = (package / "__init__.py", "prebuilt", True, package / "java" / JAR, package / "java" / "src")
     assert found.stdout.splitlines() == [*map(str, expected)]
     assert not cache.exists(), "no jar was downloaded and nothing was compiled"
+    assert (package / "java" / JAR).read_bytes() == module.module_jar().read_bytes()
 
 
 def test_a_build_that_can_not_compile_says_so_and_has_the_sources(tmp_path: Path) -> None:
