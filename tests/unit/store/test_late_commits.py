@@ -42,7 +42,7 @@ CHANGES: dict[str, tuple[Callable[[Store], Any], Callable[[Store], Any]]] = {
     ),
     "skipped_input": (lambda s: s.skip_input("counts", ((0, 1, 2),)), lambda s: s.skipped_input("counts")),
     "fences": (
-        lambda s: s.record_fence("counts", 1, fence={"counts": {0: 9}}, replayed_from={}, suppressible=1),
+        lambda s: s.record_fence("counts", 1, fence={"counts": {0: 9}}),
         lambda s: s.fences("counts"),
     ),
     "releases": (lambda s: s.record_release("answers", "held", 0, 9), lambda s: s.releases("answers")),
