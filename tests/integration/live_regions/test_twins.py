@@ -202,7 +202,6 @@ def test_each_result_once_while_queries_fail(
     At first each twin counts as too close. `unit/live/test_twin_moments.py` has the moments that are too close.
     """
     monkeypatch.setattr(lanes, "COMMIT_MS", 250)  # fewer transactions: each one costs both JVMs CPU time
-    monkeypatch.setattr(twins, "PAUSE_S", 1.0)
     with Run(broker, tag, home, fenced=fenced) as run:
         with Words(broker.bootstrap, f"events-{tag}", rate=RATE) as load:
             with monkeypatch.context() as patch:

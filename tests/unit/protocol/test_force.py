@@ -81,7 +81,8 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host._plan, host._context = (
         None,
         SimpleNamespace(
-            topics=None, home=SimpleNamespace(path=None, store=SimpleNamespace(fail_taken=lambda *what: None))
+            topics=None,
+            home=SimpleNamespace(path=None, is_shared=False, store=SimpleNamespace(fail_taken=lambda *what: None)),
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
