@@ -67,7 +67,7 @@ def open_partitions(config: Mapping[str, Any], topic: str, bounds: OffsetBounds)
 
 def is_compacted(config: Mapping[str, Any], topic: str) -> bool | None:
     """Return whether compaction removes records from the topic; None if the broker does not say."""
-    wanted = ConfigResource(ResourceType.TOPIC, topic)
+    wanted = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
     client = AdminClient(dict(config))  # must live until the answer
     try:
         asked = client.describe_configs([wanted], request_timeout=_ADMIN_TIMEOUT_S)

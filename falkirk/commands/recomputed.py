@@ -120,7 +120,7 @@ class Recomputation:
 
     def _is_compacted(self, topic: LogId) -> bool:
         if topic not in self._compacted:
-            self._compacted[topic] = is_compacted(self._context.connection.client_options(), str(topic)) is True
+            self._compacted[topic] = is_compacted(self._context.connection.client_options(), topic) is True
         return self._compacted[topic]
 
 

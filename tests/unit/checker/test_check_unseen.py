@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import Described, Reading, RowPlace, Space, Unique, Verdict, check_described
+from falkirk.check import Described, Reading, RowPlace, Space, Unique, Verdict, check_described, unseen
 from falkirk.check.rows_read import RowsRead
 from falkirk.cli import main
 from falkirk.errors import FalkirkError
+from falkirk.theory.ids import LogId
 
 ROWS = [{"user": "a", "n": 1}, {"user": "b", "n": 2}, {"user": "a", "n": 3}]
 
@@ -346,3 +347,9 @@ def test_a_sink_that_the_application_does_not_have_is_not_judged(sinks: list[str
     refusal = CliRunner().invoke(main, ["verify", "outputs", str(file), "--kafka", "localhost:1", *sinks])
     assert refusal.exit_code == 1
     assert "SINK_UNKNOWN" in refusal.output
+
+
+def test_the_broker_is_asked_about_a_log_of_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its id is a subclass of `str`, which the client refuses. A topic with transactions has holes, so it is asked."""
+    monkeypatch.setattr(unseen, "_ADMIN_TIMEOUT_S", 0.1)
+    assert unseen.is_compacted({"bootstrap.servers": "127.0.0.1:1"}, LogId("counts")) is None
