@@ -244,9 +244,7 @@ class SearchDemo:
         findings = judge(collect(self._bootstrap, self._folder, self._visitor.told))
         console.print(render(findings))
         good = not any(finding.faults for finding in findings)
-        with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
-            suppressed = sum(int(row.suppressible) for name in store.region_names() for row in store.incarnations(name))
-        console.print(f"replayed results that were dropped: {suppressed:,}")
+        console.print(f"replayed results that were dropped: {sum(stage.suppressed(self._folder / 'home').values()):,}")
         console.print(f"index latency, including the recovery: {latency(percentiles_ms(self._reader.latencies_s))}")
         console.print(f"answer latency, including the recovery: {latency(percentiles_ms(self._crowd.latencies_s))}")
         return good

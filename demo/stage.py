@@ -18,7 +18,7 @@ import psutil
 from falkirk.declare.load import load_application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import ProcessRecord
-from falkirk.host.coordinator import Coordinator
+from falkirk.host.coordinator import Coordinator, read_status
 from falkirk.host.settings import RunSettings
 from falkirk.local import broker as local_broker
 from falkirk.local.cache import cache_home
@@ -138,6 +138,12 @@ class Performance:
             with contextlib.suppress(psutil.NoSuchProcess):
                 psutil.Process(pid).kill()
         return len(pids)
+
+
+def suppressed(home: Path) -> dict[str, int]:
+    """Return how many results the present incarnation of each region found already published."""
+    status = read_status(home / "status.json") or {"regions": []}
+    return {region["name"]: region["suppressed"] for region in status["regions"]}
 
 
 class Counting(Protocol):

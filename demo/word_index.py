@@ -28,7 +28,6 @@ from falkirk.check import (
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
-from falkirk.store import Store
 from falkirk.system.terminal import Terminal
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2
@@ -155,9 +154,7 @@ def _conclude(screen: IndexScreen, bootstrap: str, home: Path) -> bool:
     console.print("\nThe checker reads both topics and recomputes the index …")
     verdict = judge(bootstrap)
     console.print(render(verdict))
-    store = Store(home / "decisions.db")
-    suppressed = {name: sum(int(row.suppressible) for row in store.incarnations(name)) for name in store.region_names()}
-    store.close()
+    suppressed = stage.suppressed(home)
     shares = ", ".join(f"{name} {count:,}" for name, count in suppressed.items())
     console.print(f"pages: {len(screen.producer.sent_at_s):,}")
     console.print(f"replayed results that were dropped: {sum(suppressed.values()):,} ({shares})")
