@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Iterator
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
@@ -15,18 +13,6 @@ from falkirk.home import claim as module
 from falkirk.home.claim import MARK, Claim, Owner, refuse_copied
 from falkirk.home.folder import open_home
 from tests.unit.home.claims import Copies, Partition, copied
-
-
-@pytest.fixture
-def partition(monkeypatch: pytest.MonkeyPatch) -> Partition:
-    return Partition(monkeypatch)
-
-
-@pytest.fixture
-def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
-    made = Copies(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("looks", [True, False])

@@ -1,10 +1,8 @@
 """Claims of owners that are not visible: on another machine, of another boot, or in a topic that was replaced."""
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -15,18 +13,6 @@ from falkirk.home import guard
 from falkirk.home.claim import MARK, Claim, Owner
 from falkirk.home.folder import open_home
 from tests.unit.home.claims import Copies, Partition, copied
-
-
-@pytest.fixture
-def partition(monkeypatch: pytest.MonkeyPatch) -> Partition:
-    return Partition(monkeypatch)
-
-
-@pytest.fixture
-def copies(partition: Partition, tmp_path: Path) -> Iterator[Copies]:
-    made = Copies(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("claims", "looks"), [(1, True), (2, True), (2, False)])
