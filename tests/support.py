@@ -49,6 +49,11 @@ def children_with(text: str) -> list[psutil.Process]:
     return found
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
 def suspend(process: psutil.Process) -> None:
     """Stop a process with SIGSTOP, and return when all its threads stand still.
 

@@ -197,11 +197,6 @@ class Application(watched.Watched):
         return self.output()[-8000:]
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-
-
 def strike(
     application: Application,
     wait: Callable[[], None],

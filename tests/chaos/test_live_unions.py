@@ -21,9 +21,9 @@ from click.testing import CliRunner
 from falkirk.check import read_topic
 from falkirk.cli import main
 from falkirk.local.broker import Broker
-from tests.chaos.harness import APPS, Application, Load, is_alive, topics_of
+from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.regions import RIGHT, Regions
-from tests.support import suspend, wait_until
+from tests.support import is_alive, suspend, wait_until
 
 pytestmark = pytest.mark.skipif(
     "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"

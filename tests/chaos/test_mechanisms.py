@@ -27,9 +27,9 @@ from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
-from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, strike, topics_of
+from tests.chaos.harness import LIGHT, Load, judge_counts, strike, topics_of
 from tests.collector import Collector, attributes, collecting
-from tests.support import suspend, wait_until
+from tests.support import is_alive, suspend, wait_until
 
 #: More kills, and a second application.
 IS_SOAK = "FALKIRK_STRIKES" in os.environ

@@ -19,10 +19,10 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from falkirk.store import Lease
 from tests.chaos.counting import Counting, assert_exactly_once
-from tests.chaos.harness import APPS, LIGHT, Application, Load, is_alive
+from tests.chaos.harness import APPS, LIGHT, Application, Load
 from tests.postgres import Postgres
 from tests.proxy import Proxy
-from tests.support import PATIENCE, suspend, wait_until
+from tests.support import PATIENCE, is_alive, suspend, wait_until
 
 #: An owner that renews it each second has 8 s for that. On a busy machine, 4 s were too short for one.
 LEASE_S = 10.0

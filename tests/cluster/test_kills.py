@@ -13,8 +13,8 @@ import pytest
 
 from falkirk.local.broker import Broker
 from tests.chaos.counting import Counting, assert_exactly_once, counting, some_behind_a_commit
-from tests.chaos.harness import Load, is_alive
-from tests.support import suspend, wait_until
+from tests.chaos.harness import Load
+from tests.support import is_alive, suspend, wait_until
 
 STRIKES_MAX = 3
 

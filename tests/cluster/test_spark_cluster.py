@@ -14,11 +14,11 @@ import pytest
 
 from falkirk.check import Guarantee
 from falkirk.home.executors import EXIT_S
-from tests.chaos.harness import Load, is_alive
+from tests.chaos.harness import Load
 from tests.cluster.application import Remote, repeated, verdicts
 from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, running
 from tests.cluster.net import refused
-from tests.support import suspend, wait_until
+from tests.support import is_alive, suspend, wait_until
 
 pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 #: How long an executor lives whose driver is dead: ten heartbeats of two seconds, and one in which nothing was noticed.

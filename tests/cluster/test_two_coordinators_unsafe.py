@@ -7,11 +7,11 @@ import pytest
 
 from falkirk.check import Guarantee
 from falkirk.local.broker import Broker
-from tests.chaos.harness import LIGHT, Load, is_alive, judge_counts, settle
+from tests.chaos.harness import LIGHT, Load, judge_counts, settle
 from tests.chaos.test_two_coordinators import LEASE_S, cut_off_by, pair
 from tests.postgres import Postgres
 from tests.proxy import Proxy
-from tests.support import suspend, wait_until
+from tests.support import is_alive, suspend, wait_until
 
 pytestmark = pytest.mark.soak
 

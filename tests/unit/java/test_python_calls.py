@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -17,7 +16,7 @@ from pyspark import cloudpickle
 
 from falkirk.frames.row_calls import RefusedRow
 from falkirk.system import private
-from tests.support import wait_until
+from tests.support import is_alive, wait_until
 from tests.unit.java.conftest import Command
 
 WORKER = (sys.executable, "-m", "falkirk.frames.row_worker")
@@ -168,10 +167,6 @@ def test_tasks_use_a_process_one_after_the_other(calling: Begin, sockets: Path) 
     wait_until(lambda: not psutil.pid_exists(pid), 30, "an unused process ends")
 
 
-def _has_ended(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-
-
 def server_of(worker: int) -> psutil.Process:
     """Return the process that has forked a worker."""
     server = psutil.Process(worker).parent()
@@ -187,7 +182,7 @@ def test_no_process_outlives_the_jvm(java_tests: Command, sockets: Path, tmp_pat
         both = psutil.Process(pid), server_of(pid)
         jvm.kill()
         for each in both:
-            wait_until(partial(_has_ended, each), 30, "its end")
+            wait_until(lambda each=each: not is_alive(each), 30, "its end")
 
 
 def test_a_fork_server_that_dies_is_replaced_and_its_workers_end(calling: Begin) -> None:
@@ -197,7 +192,7 @@ def test_a_fork_server_that_dies_is_replaced_and_its_workers_end(calling: Begin)
         assert server_of(spare) == server, "a fork server has all workers of a JVM"
         server.kill()
         for pid in (first, spare):
-            wait_until(lambda pid=pid: not psutil.pid_exists(pid) or _has_ended(psutil.Process(pid)), 30, "its end")
+            wait_until(lambda pid=pid: not psutil.pid_exists(pid) or not is_alive(psutil.Process(pid)), 30, "its end")
         second, answer = caller.ask(b"abc")
         assert answer == b"cba"
         assert server_of(second) not in (server, psutil.Process())
@@ -212,7 +207,7 @@ def test_a_fork_server_that_stands_still_is_replaced(calling: Begin) -> None:
         second, answer = caller.ask(b"abc")
         assert answer == b"cba"
         assert server_of(second) != server
-        assert _has_ended(server)
+        assert not is_alive(server)
 
 
 def _drawn(request: bytes) -> bytes:

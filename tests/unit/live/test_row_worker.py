@@ -25,7 +25,7 @@ from falkirk.frames.row_codec import RowCodec
 from falkirk.frames.row_worker import ANSWER, LAST_ANSWER, REFUSAL, serve
 from falkirk.frames.user_function import Fit, fitted
 from falkirk.system import private
-from tests.support import wait_until
+from tests.support import is_alive, wait_until
 
 GIVEN = T.StructType([
     T.StructField("n", T.IntegerType()), T.StructField("s", T.StringType()), T.StructField("at", T.TimestampType()),
@@ -338,6 +338,6 @@ def test_a_worker_ends_when_its_fork_server_has_died() -> None:
                 assert connection.recv(5) == framed(ANSWER)
                 server.kill()
                 server.communicate()
-                wait_until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, 30, "its end")
+                wait_until(lambda: not is_alive(worker), 30, "its end")
         finally:
             os.unlink(address)
