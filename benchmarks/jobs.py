@@ -18,7 +18,8 @@ from falkirk.declare.asserting import deterministic
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.load import load_application
 from falkirk.declare.policy import Delivery, Ephemeral, Lazy
-from falkirk.declare.stream import Stream, latest_value, source_node
+from falkirk.declare.grouped import latest_value
+from falkirk.declare.stream import Stream, source_node
 
 Records = list[tuple[str, str, str, int]]
 

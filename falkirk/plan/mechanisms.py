@@ -185,6 +185,7 @@ def check_twins(region: Region, session: SparkSession) -> None:
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
         "it joins two streams": region.joined is not None,
         "it reads several topics": bool(region.others),
+        "its two queries would read different epochs of a view": bool(region.views),
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
         f"checkpoints every {duration_text(region.interval_s)} leave no time between those of the two queries; the "

@@ -32,7 +32,7 @@ MARK_MISPLACED = Condition(
     "MARK_MISPLACED",
     DefinitionError,
     "parameter {parameter!r} of {body!r} is marked fk.{mark}, but a function under @app.stream() gets streams, "
-    "which have no marks.",
+    "which can only be marked fk.View.",
     hint="Remove the mark, or write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames.",
 )
 UPSTREAM_UNNAMED = Condition(
@@ -87,7 +87,7 @@ ITERATION_INVALID_VIEW = Condition(
 UPSTREAM_MISSING_EPOCHS = Condition(
     "UPSTREAM_MISSING",
     DefinitionError,
-    "batch {processor!r} has no input with epochs.",
+    "{processor!r} has no input besides views.",
     hint="Name a source or a processor as a parameter that is not marked fk.View.",
 )
 NOT_A_FUNCTION = Condition(
