@@ -248,7 +248,7 @@ def judge_answers(run: Run) -> Finding:
         found = {name: answer.get(name) for name in due}
         if found != due:
             faults.append(Fault(flaw=Flaw.WRONG, subject=subject, due=due, found=found))
-    faults += _going_back(run.answers)
+    faults += _going_back(run.answers, {q["id"]: place for place, q in enumerate(run.queries)})
     return Finding(
         output="answers",
         claim="every query was answered once, and each answer follows from the epochs that it names",
@@ -282,13 +282,14 @@ def answer_of(
     return due
 
 
-def _going_back(answers: Rows) -> Iterable[Fault]:
+def _going_back(answers: Rows, places: Mapping[object, int]) -> Iterable[Fault]:
     """Yield the answers that have read less than an earlier one, or that differ from one of the same epoch.
 
-    A user asks again after an answer. So of two answers to one user, the later one has read the same epochs or later.
+    The queries of a user are in one partition, in their order. So of two answers to one user, the later one has read
+    the same epochs or newer ones. Args: places: of the queries, by their ids.
     """
     newest: dict[tuple[object, str], int] = {}
-    for answer in sorted(answers, key=lambda a: int(a.get("id") or 0)):
+    for answer in sorted(answers, key=lambda a: places.get(a.get("id"), 0)):
         for name in _VIEWS:
             who, epoch = (answer.get("user"), name), int(answer.get(f"{name}_epoch") or 0)
             if epoch < newest.get(who, 0):

@@ -63,7 +63,7 @@ class _Replay:
         if node.operation == LOOKUP:
             view, on, name, epoch = node.arguments
             number = None if epoch is None else F.lit(current_epoch().views[view.name]).cast("long").alias(epoch)
-            return attempt(frame, node, lambda: look_up(frame, self.given[view.name], on, name, number))
+            return attempt(frame, node, lambda: look_up(frame, view.name, self.given[view.name], on, name, number))
         if node.operation in UNIONS:
             right = self.after(node.arguments[0].node)
             return attempt(frame, node, lambda: union_frames(frame, right, node))

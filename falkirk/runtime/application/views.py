@@ -1,8 +1,8 @@
 """Views: keeps the newest epochs of views that live regions look up in the memory of the JVM.
 
 An epoch is read only once no failure can take it back, and each region notes it before that (`live/epochs_read.py`). So
-a region without other reasons to wait publishes on arrival. A rollback by hand may still take an epoch back. Then the
-notes say which checkpoints have read it.
+a region without other reasons to wait publishes on arrival. A rollback that somebody asks for may void an epoch. Then
+the notes say which checkpoints have read it.
 """
 
 import logging
@@ -18,7 +18,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.live.views import forget, keys_of, load, publish
+from falkirk.runtime.live.views import forget, hold, keys_of, publish
 from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.times import Natural
 
@@ -111,7 +111,7 @@ class HeldViews:
         session = self._context.session
         session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
         rows = read_folders(session, [folder], view.schema)
-        load(session, view, epoch.number, rows, self._keys[view.log])
+        hold(session, view, epoch.number, rows, self._keys[view.log])
         return True
 
     def stop(self) -> None:
