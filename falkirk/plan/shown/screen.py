@@ -114,7 +114,8 @@ def _how(region: Region) -> str:
 
 
 def _source(region: Region) -> str:
-    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
+    read = [short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources]
+    return ", ".join([*read, *(f"newest {view.name}" for view in region.views)])
 
 
 def _kind(batch: Batch) -> str:

@@ -18,7 +18,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.live.views import forget, hold, keys_of, publish
+from falkirk.runtime.live.views import forget, keys_of, load_epoch, publish
 from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.times import Natural
 
@@ -111,7 +111,7 @@ class HeldViews:
         session = self._context.session
         session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
         rows = read_folders(session, [folder], view.schema)
-        hold(session, view, epoch.number, rows, self._keys[view.log])
+        load_epoch(session, view, epoch.number, rows, self._keys[view.log])
         return True
 
     def stop(self) -> None:

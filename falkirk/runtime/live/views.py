@@ -33,11 +33,11 @@ def hold_nothing(regions: Sequence[Region], session: SparkSession) -> None:
     """Give all views an epoch without rows, in a JVM that has no home: that of a standby."""
     keys = keys_of(regions)
     for view in {view.log: view for region in regions for view in region.views}.values():
-        hold(session, view, _NOTHING, empty(session, StructType(view.schema.fields)), keys[view.log])
+        load_epoch(session, view, _NOTHING, empty(session, StructType(view.schema.fields)), keys[view.log])
         publish(session, view, _NOTHING)
 
 
-def hold(
+def load_epoch(
     session: SparkSession, view: PlannedView, epoch: EpochNumber, rows: DataFrame, keys: list[list[int]]
 ) -> None:  # fmt: skip
     """Read an epoch into the memory. No record reads it before `publish`. Args: keys: as of `keys_of`."""

@@ -156,7 +156,7 @@ def test_a_record_stays_with_its_epoch(spark: "SparkSession", monkeypatch: pytes
 
     def publish_epoch(number: int) -> None:
         rows = spark.createDataFrame([("a", number), ("a", 10 * number), (None, 5)], schema).coalesce(1)
-        views.hold(spark, view, EpochNumber(number), rows, [[0], [0, 1]])
+        views.load_epoch(spark, view, EpochNumber(number), rows, [[0], [0, 1]])
         views.publish(spark, view, EpochNumber(number))
 
     def look(data: DataFrame, name: str) -> DataFrame:

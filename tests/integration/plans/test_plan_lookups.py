@@ -1,4 +1,4 @@
-"""Plans of live lookups: what waits because a replay may read a newer epoch, what does not, and what is refused."""
+"""Plans of live lookups: results that wait for a checkpoint, results that do not, and refusals."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
