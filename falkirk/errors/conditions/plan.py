@@ -266,8 +266,8 @@ HOME_DAMAGED_SHAPE = Condition(
 OUTPUT_UNKNOWN = Condition(
     "OUTPUT_UNKNOWN",
     DefinitionError,
-    "application {application!r} has no output {output!r}.",
-    hint="Name one of its outputs: {outputs:listed}.",
+    "application {application!r} has no sink {output!r}.",
+    hint="Name one of its sinks: {outputs:listed}.",
 )
 SLOTS_MISSING = Condition(
     "SLOTS_MISSING",

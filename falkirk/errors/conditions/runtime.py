@@ -167,8 +167,8 @@ SESSION_LOST_RELEASE = Condition(
     "SESSION_LOST",
     SparkError,
     "a job that wrote to {topic!r} failed, and executors on a cluster may still write for it.",
-    hint="Falkirk restarts the Spark application, and waits until these executors have ended. With fenced outputs "
-    "(`fenced=True`), it would not have to.",
+    hint="Falkirk restarts the Spark application, and waits until these executors have ended. With transactional "
+    "sinks (`fenced=True`), it would not have to.",
     certainty="maybe",
 )
 QUERY_ENDED = Condition(
@@ -233,7 +233,7 @@ APPLICATION_CHANGED = Condition(
 APPLICATION_CHANGED_PROGRAM = Condition(
     "APPLICATION_CHANGED",
     HomeError,
-    "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last saved state "
+    "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last checkpoint "
     "({point}) are complete. The new steps would compute another state than the one that belongs to their results.",
     hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
     "(`falkirk rollback --to {region}@{point}`), or begin with a new home and new outputs.",
