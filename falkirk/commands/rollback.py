@@ -84,9 +84,9 @@ def rollback(
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
     """List the consistent cuts of FILE's application.
 
-    The application can roll back to each of them. The newest comes first. A consistent cut has one checkpoint of each region and batch. (A checkpoint of a batch
-    is an epoch whose state is saved.) These checkpoints fit together: no reader has read a result that its writer had
-    not sent.
+    The application can roll back to each of them. The newest comes first. A consistent cut has one checkpoint of each
+    region and batch. (A checkpoint of a batch is an epoch whose state is saved.) These checkpoints fit together: no
+    reader has read a result that its writer had not sent.
 
     = means: the same as in the line above. Several cuts between which nothing happened are shown as one line, with the
     time from the first to the last.
@@ -152,8 +152,8 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
 def _points(past: Iterable[Past]) -> Table:
     past = tuple(past)
     remarked = any(p.point.detail for p in past)
-    headings = ("unit", "checkpoint", "made", "ago", "input records read", "results after it", *([""] if remarked else []))
-    table = _table(headings, "unit", "made", "")
+    headings = ("unit", "checkpoint", "made", "ago", "input records read", "results after it")
+    table = _table((*headings, "") if remarked else headings, "unit", "made", "")
     for p in past:
         made_at_s = p.point.made_at_s
         table.add_row(
