@@ -228,7 +228,7 @@ def consequence(region: Region) -> str:
     else:
         text = (
             "After a failure, the region computes the same results again, and Falkirk drops those that are already in "
-            "the output."
+            "the sink."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

@@ -265,7 +265,7 @@ class Region:
         elif self.delivery is Delivery.REPEATED:
             yield Reason(
                 kind="repeated", processor=self.name, short='delivery="repeated"', where=self.where,
-                text='The output has delivery="repeated": results after the last checkpoint are published again '
+                text='The sink has delivery="repeated": results after the last checkpoint are published again '
                 "after a failure.",
             )  # fmt: skip
 

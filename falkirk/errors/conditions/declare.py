@@ -130,13 +130,13 @@ OPTION_UNKNOWN = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,
     "history={value!r} is not a duration of at most {days_max:,} days.",
-    hint='Write a number of points, such as 10, or a duration, such as "2 days".',
+    hint='Write a number of checkpoints, such as 10, or a duration, such as "2 days".',
 )
 OPTION_UNKNOWN_FENCED = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,
     "fenced={value!r} is neither True nor False.",
-    hint="Leave it out: then outputs are fenced on a cluster, and not on one machine.",
+    hint="Leave it out: then sinks are transactional on a cluster, and not on one machine.",
 )
 OPTION_UNKNOWN_ENGINE = Condition(
     "OPTION_UNKNOWN",

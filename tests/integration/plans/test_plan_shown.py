@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[3]
-SEARCH, README = ROOT / "examples" / "search.py", ROOT / "README.md"
+SEARCH, PAGE = ROOT / "examples" / "search.py", ROOT / "docs" / "applications.md"
 pytestmark = pytest.mark.usefixtures("spark")
 
 
@@ -54,34 +54,34 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert "--why" in lines[-1]
 
 
-def readme_program(folder: Path, processor: str) -> str:
-    """Write the README's program with this processor to a file; return its path."""
-    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def program_of_page(folder: Path, processor: str) -> str:
+    """Write the program of docs/applications.md with this processor to a file; return its path."""
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (program,) = [text for text in programs if f"def {processor}(" in text]
     file = folder / f"{processor}.py"
     file.write_text(program)
     return str(file)
 
 
-def test_the_plan_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    code, text, _ = invoked(readme_program(tmp_path, "sales"))
+def test_the_plan_on_the_page_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    code, text, _ = invoked(program_of_page(tmp_path, "sales"))
     assert code == 0
-    assert textwrap.indent(text, "    ", str.strip) in README.read_text()
+    assert textwrap.indent(text, "    ", str.strip) in PAGE.read_text()
 
 
-def test_the_output_that_waits_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    file = readme_program(tmp_path, "vouchers")
+def test_the_output_that_waits_on_the_page_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    file = program_of_page(tmp_path, "vouchers")
     code, text, _ = invoked(file)
     _, outputs, _ = text.split("\n\n", 2)
     assert code == 0
-    assert textwrap.indent(outputs, "    ") in README.read_text()
+    assert textwrap.indent(outputs, "    ") in PAGE.read_text()
     _, details, _ = invoked(file, "--why", "vouchers")
     value = "`uuid()` gives another value in a replay. "
     reason = (
         f"{value}Several results of one record share this value, so these results wait for a checkpoint of vouchers."
     )
     assert reason in details
-    assert reason in " ".join(README.read_text().split())
+    assert reason in " ".join(PAGE.read_text().split())
 
 
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
