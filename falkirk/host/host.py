@@ -392,7 +392,7 @@ class Host:
         for unit in self._units.values():
             unit.leave_off()
         self._batches.stop()
-        self._views.stop()
         for unit in self._units.values():
             unit.stop()
+        self._views.stop()
         self._executors.record(complete=True)

@@ -95,6 +95,8 @@ public final class Views {
         old.remove();
       }
     }
+    // An epoch that became void was loaded in vain.
+    versions.rows.keySet().removeIf(each -> each != epoch && !versions.replacedAtNs.containsKey(each));
   }
 
   /** Forget all epochs of the views whose handles begin with a text. */
