@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from demo.pages import Page, words
 from demo.word_index import example
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
+from falkirk.declare.cut import ByClock
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import latest_value
 from falkirk.declare.load import load_application
-from falkirk.declare.policy import Delivery, Ephemeral, Lazy
+from falkirk.declare.policy import Delivery, Eager, Ephemeral, Lazy
 from falkirk.declare.stream import Stream, source_node
+from falkirk.declare.view import View
 
 Records = list[tuple[str, str, str, int]]
 
@@ -29,7 +31,7 @@ class Job:
     """A measured job: its name, its source's schema, and the output field that names the causing record.
 
     Args: body: returns the results of its sources' streams; None: the example's steps. sources: their number. is_plain:
-        plain Real-time Mode can do it, too.
+        plain Real-time Mode can do it, too. looks_up: its body also gets a view, the counts of `_known`.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Job:
     body: Callable[..., Stream] | None = None
     sources: int = 1
     is_plain: bool = True
+    looks_up: bool = False
 
 
 def _counted(records: Stream) -> Stream:
@@ -77,6 +80,16 @@ def _udf(*, arrow: bool) -> Callable[[Stream], Stream]:
         return records.select(shout("word").alias("word"), "n")
 
     return called
+
+
+def _known(records: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the epoch of the view: how often each word has been there."""
+    new = records.groupBy("word").agg(F.count("*").alias("times"))
+    return known.unionByName(new).groupBy("word").agg(F.sum("times").alias("times"))
+
+
+def _looked_up(records: Stream, known: View) -> Stream:
+    return records.lookup(known, "word", "found").select("word", "n", F.get("found.times", F.lit(0)).alias("times"))
 
 
 def _joined(left: Stream, right: Stream) -> Stream:
@@ -127,6 +140,7 @@ OPERATORS = (
     _operator("join", "join of two topics", _joined, sources=2),
     PYTHON_MAP,
     PYTHON_COUNT,
+    replace(_operator("lookup", "lookup", _looked_up), looks_up=True),
     _operator("udf", "UDF", _udf(arrow=False)),
     _operator("arrow_udf", "Arrow UDF", _udf(arrow=True)),
 )
@@ -185,7 +199,11 @@ def application(
     topics = topics_of(job, source)
     for name, topic in topics.items():
         app.sources[name] = source_node(name, Kafka(topic, schema=job.schema, key=job.key))
-    if job.body is not None:
+    if job.looks_up:
+        state, reads = "word STRING, times LONG", ("records", "known")
+        app.add_processor("known", _known, reads=reads, policy=Eager(), cut=ByClock(every_s=2.0), state=state)
+        app.add_processor("result", job.body or _looked_up, reads=reads, policy=policy, views=frozenset({"known"}))
+    elif job.body is not None:
         app.add_processor("result", job.body, reads=tuple(topics), policy=policy)
     else:
         declared = load_application(example()).processors
