@@ -16,9 +16,10 @@ from demo.word_index import example
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.grouped import latest_value
 from falkirk.declare.load import load_application
 from falkirk.declare.policy import Delivery, Ephemeral, Lazy
-from falkirk.declare.stream import Stream, latest_value, source_node
+from falkirk.declare.stream import Stream, source_node
 
 Records = list[tuple[str, str, str, int]]
 

@@ -31,8 +31,9 @@ from falkirk.check import (
 )
 from falkirk.declare.cut import ByClock
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.grouped import latest_value
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, Lazy, LogSends, Policy, Snapshots
-from falkirk.declare.stream import Stream, latest_value, source_node
+from falkirk.declare.stream import Stream, source_node
 from falkirk.operators.functions import stateful
 
 JOBS = ("count", "enrich")

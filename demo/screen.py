@@ -57,9 +57,10 @@ class Screen:
         self.killed = self.host
         self.regions = [{**region, "state": "killed", "checkpoint_age_s": None} for region in self.regions]
 
-    def running(self) -> bool:
-        """Return whether all regions run."""
-        return bool(self.regions) and all(region["state"] == "running" for region in self.regions)
+    def running(self, *, or_waiting: bool = False) -> bool:
+        """Return whether all regions run. Args: or_waiting: or wait for the first epoch of a view."""
+        good = ("running", "waiting") if or_waiting else ("running",)
+        return bool(self.regions) and all(region["state"] in good for region in self.regions)
 
     def line(self) -> str:
         """Return the current status in one line."""

@@ -73,7 +73,7 @@ def run_demo(settings: SearchSettings, console: Terminal) -> bool:
     collector.start()
     console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
     console.print(
-        "a live index of words, batches for weights and ranks; each answer reads the newest epoch of each view\n",
+        "a live index of words, batches for weights and ranks; a live answer reads the newest epoch of each view\n",
         soft_wrap=True,
     )
     try:
@@ -167,9 +167,9 @@ class SearchDemo:
         """The events of the demo, in order. It yields while it waits for a condition."""
         screen, producer, reader, crowd = self._screen, self._producer, self._reader, self._crowd
         screen.say("starting Spark")
-        yield from _until(lambda: screen.running() and not self._collector.is_alive())
+        yield from _until(lambda: screen.running(or_waiting=True) and not self._collector.is_alive())
         screen.total = len(self._collector.found)
-        screen.say("all regions run; modules and queries begin to arrive. You can ask too:")
+        screen.say("all regions run, or wait for their views; modules and queries begin to arrive. You can ask too:")
         screen.console.print(self._visitor.curl(), soft_wrap=True)
         producer.start()
         yield from _until(lambda: reader.received)

@@ -248,7 +248,7 @@ def judge_answers(run: Run) -> Finding:
         found = {name: answer.get(name) for name in due}
         if found != due:
             faults.append(Fault(flaw=Flaw.WRONG, subject=subject, due=due, found=found))
-    faults += _going_back(run.answers)
+    faults += _going_back(run.answers, {q["id"]: place for place, q in enumerate(run.queries)})
     return Finding(
         output="answers",
         claim="every query was answered once, and each answer follows from the epochs that it names",
@@ -282,23 +282,29 @@ def answer_of(
     return due
 
 
-def _going_back(answers: Rows) -> Iterable[Fault]:
-    """Yield the answers that have read less than one of an earlier epoch, or that differ from one of the same epoch."""
-    newest: dict[str, int] = {}
-    seen: dict[str, tuple[int, int]] = {}
-    for answer in sorted(answers, key=lambda a: a.get("epoch") or 0):
-        subject = f"query {answer.get('id')}"
+def _going_back(answers: Rows, places: Mapping[object, int]) -> Iterable[Fault]:
+    """Yield the answers that have read less than an earlier one, or that differ from one of the same epoch.
+
+    The queries of a user are in one partition, in their order. So of two answers to one user, the later one has read
+    the same epochs or newer ones. Args: places: of the queries, by their ids.
+    """
+    newest: dict[tuple[object, str], int] = {}
+    for answer in sorted(answers, key=lambda a: places.get(a.get("id"), 0)):
         for name in _VIEWS:
-            epoch = int(answer.get(f"{name}_epoch") or 0)
-            if epoch < newest.get(name, 0):
-                yield Fault(flaw=Flaw.WENT_BACK, subject=subject, due=newest[name], found=epoch)
-            newest[name] = max(epoch, newest.get(name, 0))
+            who, epoch = (answer.get("user"), name), int(answer.get(f"{name}_epoch") or 0)
+            if epoch < newest.get(who, 0):
+                subject = f"query {answer.get('id')}"
+                yield Fault(flaw=Flaw.WENT_BACK, subject=subject, due=newest[who], found=epoch)
+            newest[who] = max(epoch, newest.get(who, 0))
+    seen: dict[str, tuple[int, int]] = {}
+    for answer in sorted(answers, key=lambda a: int(a.get("postings_epoch") or 0)):
         read = _read(answer)
         for word in words(str(answer.get("text"))):
             epoch, changes = int(answer.get("postings_epoch") or 0), read.get(word, 0)
             before, there = seen.get(word, (epoch, changes))
             if changes < there or (epoch == before and changes != there):
-                yield Fault(flaw=Flaw.WENT_BACK, subject=f"{subject}, word {word!r}", due=there, found=changes)
+                subject = f"query {answer.get('id')}, word {word!r}"
+                yield Fault(flaw=Flaw.WENT_BACK, subject=subject, due=there, found=changes)
             seen[word] = (epoch, changes)
 
 

@@ -26,7 +26,8 @@ def told(question: Question, answer: Mapping[str, Any], took_s: float) -> str:
     more = int(answer.get("modules") or 0) - len(best)
     found = ", ".join(best) + (f" and {more} more" if more > 0 else "") if best else "nothing"
     views = ", ".join(f"{name} {answer.get(f'{name}_epoch')}" for name in ("postings", "weights", "rank"))
-    return f"{question.user}: {question.text} → {found}   {took_s:.1f} s ({views})"
+    took = f"{took_s:.1f} s" if took_s >= 1 else f"{1000 * took_s:.0f} ms"
+    return f"{question.user}: {question.text} → {found}   {took} ({views})"
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@
     modules ──▶ words ──▶ index ──▶ postings ──┐         live, then every 2 seconds
        ├──────▶ weights ───────────────────────┤         every 10 seconds: how rare each word is
        └──────▶ rank ◀─▶ ──────────────────────┤         every 15 seconds, in rounds: how much others import each
-    queries, /search ─────────────────────▶ answers ──▶ statistics ──▶ SQL
+    queries, /search ─────────────────────▶ answers ──▶ statistics ──▶ SQL        live, then every 10 seconds
 
 A record of a module with a higher version replaces the former version. An answer names the epoch of each view that it
 read, so a judge can check it even after the views have changed. All numbers except ranks are integers, so a replay
@@ -106,37 +106,37 @@ def rank(modules):
     return known.select("name", "version").join(ranks, "name")
 
 
-@app.stream(fk.Eager())
+# -- live again: a question reads the newest epoch of each view from memory --------------------------------------------
+
+
+@app.stream(fk.Ephemeral())
 def answers(queries, posted, postings: fk.View, weights: fk.View, rank: fk.View):
-    """Query → the best modules as soon as it arrives, from the newest epoch of each view, with the evidence."""
-    # There are few queries, and the views fit into memory: one task does everything without a shuffle.
-    asked = queries.unionByName(posted).coalesce(1)
-    asked = asked.withColumn("word", F.explode_outer(F.array_distinct(tokens("text"))))
-    ranked = rank.selectExpr("name AS module", "version AS newest", "rank")
-    hits = asked.join(postings, "word", "left").join(weights.select("word", "weight"), "word", "left")
-    hits = hits.join(ranked, "module", "left")
+    """Query → the best modules within milliseconds, from the newest epoch of each view, with the evidence."""
+    asked = queries.unionByName(posted).withColumn("words", F.array_distinct(tokens("text")))
+    found = (
+        asked.lookup(postings, {"word": "words"}, "hits", epoch="postings_epoch")
+        .lookup(weights, {"word": "words"}, "weighed", epoch="weights_epoch")
+        .withColumn("names", F.array_distinct("hits.module"))
+        .lookup(rank, {"name": "names"}, "ranked", epoch="rank_epoch")
+        .withColumn("weight_of", F.map_from_entries(F.expr("transform(weighed, w -> struct(w.word, w.weight))")))
+        .withColumn("rank_of", F.map_from_entries(F.expr("transform(ranked, r -> struct(r.name, r))")))
+    )
     # The postings still contain words that a newer version of a module has removed: they score 0.
-    points = f"sum(if(newest > version, 0, times * coalesce(weight, {NEW_WEIGHT})))"
-    scored = hits.groupBy("id", "user", "text", "module").agg(
-        F.expr(f"{points} * coalesce(max(rank), {NEW_RANK}) div 1000000 AS score"),
-        F.expr("collect_list(if(change > 0, named_struct('word', word, 'change', change), null)) AS seen"),
-    )
-    found = "if(score > 0, named_struct('score', score, 'module', module), null)"
+    points = f"""if(rank_of[name].version > hit.version, 0, hit.times * coalesce(weight_of[hit.word], {NEW_WEIGHT}))"""
+    total = f"aggregate(filter(hits, hit -> hit.module = name), 0L, (total, hit) -> total + {points})"
+    score = f"{total} * coalesce(rank_of[name].rank, {NEW_RANK}) div 1000000"
+    scored = F.expr(f"transform(names, name -> named_struct('score', {score}, 'module', name))")
     # The evidence: for each word, the last of its changes that was read.
-    read = "named_struct('word', word, 'changes', array_max(filter(seen, each -> each.word = word).change))"
-    epoch = fk.current_epoch()
-    return (
-        scored.groupBy("id", "user", "text")
-        .agg(
-            F.expr("count_if(score > 0) AS modules"),
-            F.expr(f"slice(sort_array(collect_list({found}), false), 1, {BEST}) AS best"),
-            F.expr("flatten(collect_list(seen)) AS seen"),
-        )
-        .withColumn("read", F.expr(f"transform(array_sort(array_distinct(seen.word)), word -> {read})"))
-        .drop("seen")
-        .withColumns({f"{view}_epoch": F.lit(number) for view, number in epoch.views.items()})
-        .withColumn("epoch", F.lit(epoch.number))
-    )
+    read = "named_struct('word', word, 'changes', array_max(filter(hits, hit -> hit.word = word).change))"
+    epochs = ("postings_epoch", "weights_epoch", "rank_epoch")
+    return found.withColumn("scored", F.filter(scored, lambda each: each.score > 0)).select(
+        "id", "user", "text", F.size("scored").alias("modules"),
+        F.slice(F.sort_array("scored", asc=False), 1, BEST).alias("best"),
+        F.expr(f"transform(array_sort(array_distinct(hits.word)), word -> {read})").alias("read"), *epochs,
+    )  # fmt: skip
+
+
+# -- a batch over the answers ------------------------------------------------------------------------------------------
 
 
 @app.batch(every="10 seconds", state="word STRING, asked LONG, found LONG")

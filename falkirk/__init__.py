@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
 from falkirk.declare.endpoints import Console, Files, Kafka, Sql
+from falkirk.declare.grouped import latest_value
 from falkirk.declare.http import Http
 from falkirk.declare.lake import Delta, Iceberg
-from falkirk.declare.parts import Stamped, View
+from falkirk.declare.parts import Stamped
 from falkirk.declare.policy import Acknowledged, Delivery, Eager, Ephemeral, FullHistory, Lazy, LogSends, Snapshots
 from falkirk.declare.registry import Registry
 from falkirk.declare.sink import Sink
-from falkirk.declare.stream import Stream, latest_value
+from falkirk.declare.stream import Stream
 from falkirk.declare.tls import Tls
+from falkirk.declare.view import View
 from falkirk.errors import (
     DefinitionError,
     FalkirkError,

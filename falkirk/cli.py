@@ -129,9 +129,9 @@ def run(
 @broker_option
 @home_option
 @master_option
-@click.option("--why", "output", metavar="SINK", help="Explain the output of one sink: reasons, failures and costs.")
+@click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
 @click.option("--graph", type=click.Choice(["mermaid"]), help="Print the plan as a graph in this language.")
-@click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, which fences outputs by default.")
+@click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, where sinks are transactional by default.")
 @json_option
 def plan(
     file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
@@ -139,7 +139,7 @@ def plan(
 ) -> None:  # fmt: skip
     """Show how FILE's application will run.
 
-    It shows the promise for each output, when results are published, and why. Spark analyses the steps, but no query
+    It shows the promise for each sink, when results are published, and why. Spark analyses the steps, but no query
     starts. Without a broker, two partitions are assumed for each topic, and a note says so.
     """
     from falkirk.plan.shown.preview import preview

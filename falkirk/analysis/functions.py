@@ -41,6 +41,8 @@ class FunctionEntry:
 
 #: Stands for an operation: the user's function gives different steps each time it is called.
 ITSELF = "Itself"
+#: A live lookup: the number of the newest epoch, and the rows of that epoch.
+NEWEST_EPOCH, VIEW_ROWS = "NewestEpoch", "ViewRows"
 #: Spark's `Deduplicate` by some of the columns. By all columns it gives a set.
 ONE_OF_SEVERAL = "DeduplicateBySome"
 #: Operations that only types reveal, see `typed`.
@@ -66,7 +68,8 @@ TABLE = (
         UnresolvedNamedLambdaVariable
         CurrentRow$ DropField Grouping GroupingID SpecifiedWindowFrame UnboundedFollowing$ UnboundedPreceding$
         SQLScalarFunction UpdateFields WindowSpecDefinition WithField
-        """,
+        """
+        + VIEW_ROWS,
         reason="it says what goes where, row by row",
     ),
     FunctionEntry(
@@ -262,6 +265,12 @@ TABLE = (
     ),
     FunctionEntry(
         nature=Nature.DIFFERENT,
+        names=NEWEST_EPOCH,
+        reason="a record reads the newest epoch there is, and a replay may find a newer one",
+        instead="read the view in a batch (fk.Eager()), which records the number of the epoch first",
+    ),
+    FunctionEntry(
+        nature=Nature.DIFFERENT,
         names=ITSELF,
         reason="two calls describe different steps: the function uses a clock, random values or a counter in Python",
         instead="use Spark's functions, which Falkirk can inspect",
@@ -313,6 +322,7 @@ _NOT_LISTED = FunctionEntry(
 #: The names that users know, if they are not Catalyst's names in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
+    NEWEST_EPOCH: "the newest epoch of a view", VIEW_ROWS: "rows of a view",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
     ONE_SPELLING: "one of several equal values", OVERFLOWING: "a sum that may overflow",
     PRESENT: "a word for the current time ('now', 'today')", DATED: "a constant that may depend on the current date",

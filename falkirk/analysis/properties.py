@@ -21,8 +21,8 @@ from falkirk.analysis.functions import (
 )
 from falkirk.analysis.lineage import Lineage
 from falkirk.declare.asserting import DeterminismAssertion, assertion_of
+from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import Step, functions_of
-from falkirk.declare.stream import LatestValue
 from falkirk.frames.names import STAMP
 from falkirk.frames.stamped import Frame
 

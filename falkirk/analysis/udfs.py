@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.analysis import python
 from falkirk.declare.asserting import DeterminismAssertion, assertion_of
-from falkirk.declare.stream import LatestValue
+from falkirk.declare.grouped import LatestValue
 
 #: Catalyst's class of a UDF. Others are aggregates and tables.
 CALL = "PythonUDF"

@@ -23,7 +23,7 @@ def dashboard(file: Path, broker: str | None, local: bool, home: Path | None, ad
     """Serve a page that shows FILE's application, until Ctrl-C.
 
     The application may run in any terminal or service of this machine, or be stopped. The page shows how far each
-    processor has computed, published and saved, the latency of each output, what a failure would cost now, the states
+    processor has computed, published and saved, the latency of each sink, what a failure would cost now, the states
     to which the application can roll back, dead letters and events. Open the printed link: it contains the token of
     this process.
     """

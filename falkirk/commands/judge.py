@@ -60,10 +60,10 @@ from falkirk.check.topics import OffsetBounds
 from falkirk.commands.due import AGGREGATIONS, RegionEvaluation, not_checkable, own_session
 from falkirk.commands.due_timed import RegionRows
 from falkirk.declare.application import Application
+from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.declare.parts import Output
 from falkirk.declare.policy import Delivery
-from falkirk.declare.stream import LatestValue
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE_KEY

@@ -1,4 +1,4 @@
-"""The commands history and rollback: the states to which an application can roll back, and the rollback."""
+"""The commands history and rollback: the consistent cuts to which an application can roll back, and the rollback."""
 
 import json
 import time
@@ -23,13 +23,13 @@ from falkirk.system.times import when
 _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
-_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a state in `falkirk history`, or a point of one
-processor, region or batch."""
+_TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a cut in `falkirk history`, or a checkpoint of
+one processor, region or batch."""
 
 
 @click.command()
 @of_application
-@click.option("--to", "to", metavar="TIME|CUT|PROCESSOR@POINT", required=True, help=_TO)
+@click.option("--to", "to", metavar="TIME|CUT|PROCESSOR@CHECKPOINT", required=True, help=_TO)
 @click.option(
     "--force",
     is_flag=True,
@@ -42,14 +42,14 @@ def rollback(
     file: Path, broker: str | None, local: bool, home: Path | None, to: str, force: bool, yes: bool, dry_run: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Roll FILE's application back to a saved state.
+    """Roll FILE's application back to an earlier state.
 
-    --to CUT: the whole application returns to the state with this number in `falkirk history`.
+    --to CUT: the whole application returns to the consistent cut with this number in `falkirk history`.
 
-    --to TIME: the whole application returns to the newest state that is not later than this time.
+    --to TIME: the whole application returns to the newest consistent cut that is not later than this time.
 
-    --to PROCESSOR@POINT: only this processor returns to this point, and the regions and batches that have read its
-    later results.
+    --to PROCESSOR@CHECKPOINT: only this processor returns to this checkpoint, and the regions and batches that have
+    read its later results. The checkpoint is a number that `falkirk history --unit` shows, or `start`.
 
     Later results become invalid: Falkirk's own readers skip them. Results that are already in your topics stay there.
     The command shows the effect first. It works on a running and on a stopped application.
@@ -79,17 +79,17 @@ def rollback(
 
 @click.command()
 @of_application
-@click.option("--unit", metavar="NAME", help="List the points of this region, batch or processor.")
+@click.option("--unit", metavar="NAME", help="List the checkpoints of this region, batch or processor.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
-    """List the states to which FILE's application can roll back.
+    """List the consistent cuts of FILE's application.
 
-    The newest state comes first. Each line is one state of the whole application: for each region and batch, the
-    checkpoint or epoch to return to. These points fit together: no reader has read a result that its writer had not
-    sent.
+    The application can roll back to each of them. The newest comes first. A consistent cut has one checkpoint of each
+    region and batch. (A checkpoint of a batch is an epoch whose state is saved.) These checkpoints fit together: no
+    reader has read a result that its writer had not sent.
 
-    = means: the same as in the line above. Several states between which nothing happened are shown as one line, with
-    the time from the first to the last.
+    = means: the same as in the line above. Several cuts between which nothing happened are shown as one line, with the
+    time from the first to the last.
     """
     with offline(file, broker, local, home) as (visit, _, _runs):
         if unit is not None:
@@ -125,7 +125,7 @@ def _require_same(visit: OfflineApplication, preview: Preview, target: RollbackT
 
 
 def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
-    columns = units if len(units) <= _COLUMNS_MAX else ("points",)
+    columns = units if len(units) <= _COLUMNS_MAX else ("checkpoints",)
     table = _table(("cut", "made", "ago", *columns, "published results after it", "records read again"), "made")
     above: PastCut | None = None
     for past in cuts:
@@ -152,8 +152,8 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
 def _points(past: Iterable[Past]) -> Table:
     past = tuple(past)
     remarked = any(p.point.detail for p in past)
-    headings = ("unit", "point", "made", "ago", "input records read", "results after it", *([""] if remarked else []))
-    table = _table(headings, "unit", "made", "")
+    headings = ("unit", "checkpoint", "made", "ago", "input records read", "results after it")
+    table = _table((*headings, "") if remarked else headings, "unit", "made", "")
     for p in past:
         made_at_s = p.point.made_at_s
         table.add_row(
@@ -184,7 +184,7 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
 
 def _show(target: RollbackTarget, preview: Preview) -> None:
     if target.cut is not None:
-        _out.print(f"Back to state {cut_text(target.cut)}.")
+        _out.print(f"Back to cut {cut_text(target.cut)}.")
     texts = ("unit", "from", "to", "made", "why")
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:

@@ -21,8 +21,9 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
+from falkirk.declare.grouped import latest_value
 from falkirk.declare.policy import Lazy
-from falkirk.declare.stream import Stream, latest_value
+from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.commands import ARCHIVE_NOT_MADE
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection

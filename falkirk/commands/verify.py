@@ -49,7 +49,7 @@ def outputs(
     application has processed all its input: results that are not published yet count as lost. The exit code is 1 if a
     sink did not keep its promise or could not be checked.
 
-    The results and dead letters of live queries are recomputed from all records of their topics. The outputs of batches
+    The results and dead letters of live queries are recomputed from all records of their topics. The results of batches
     are checked epoch by epoch, from the inputs that the home has recorded. The command names the epochs that it can't
     recompute.
     """

@@ -1,4 +1,4 @@
-"""Annotations: reads which parameters of a batch's function are marked with `View` or `Stamped`.
+"""Annotations: reads which parameters of a function are marked with `View` or `Stamped`.
 
 A mark is the annotation itself, or part of an ``Annotated[DataFrame, fk.View]``. With ``from __future__ import
 annotations`` both are texts, perhaps with names that only type checkers know. A name of Falkirk that is no mark is
@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin
 
 from falkirk.declare.checks import body_location
-from falkirk.declare.parts import Stamped, View
+from falkirk.declare.parts import Stamped
 from falkirk.declare.stream import Body, Stream
+from falkirk.declare.view import View
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import ANNOTATION_UNKNOWN, MARK_MISPLACED
 
@@ -49,15 +50,18 @@ def marks_of(body: Body) -> dict[str, type]:
     return found
 
 
-def refuse_marks(body: Body) -> None:
-    """Refuse marks at a function of streams.
+def views_of_stream(body: Body) -> frozenset[str]:
+    """Return the parameters of a function of streams that are marked as views.
 
-    Raises: DefinitionError: `MARK_MISPLACED`; as `marks_of`.
+    Raises: DefinitionError: `MARK_MISPLACED`: another mark; as `marks_of`.
     """
-    for parameter, mark in marks_of(body).items():
-        raise MARK_MISPLACED.error(
-            where=body_location(body), parameter=parameter, body=body.__name__, mark=mark.__name__
-        )
+    marks = marks_of(body)
+    for parameter, mark in marks.items():
+        if mark is not View:
+            raise MARK_MISPLACED.error(
+                where=body_location(body), parameter=parameter, body=body.__name__, mark=mark.__name__
+            )
+    return frozenset(marks)
 
 
 def _unknown(body: Body, parameter: str, annotation: object) -> DefinitionError:

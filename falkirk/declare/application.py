@@ -11,7 +11,7 @@ from typing import Literal
 
 from falkirk.declare.accepted import as_endpoint, as_source
 from falkirk.declare.address import DEFAULT, as_address
-from falkirk.declare.annotations import marks_of, refuse_marks
+from falkirk.declare.annotations import marks_of, views_of_stream
 from falkirk.declare.checks import (
     HISTORY_MAX,
     as_delivery,
@@ -29,7 +29,7 @@ from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka
 from falkirk.declare.http import Http
 from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
-from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped, View
+from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped
 from falkirk.declare.place import home_place
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
@@ -45,6 +45,7 @@ from falkirk.declare.policy import (
 from falkirk.declare.sink import Sink
 from falkirk.declare.stream import Body, Stream, source_node
 from falkirk.declare.tls import Tls
+from falkirk.declare.view import View
 from falkirk.errors.conditions.declare import (
     ITERATION_INVALID,
     ITERATION_INVALID_VIEW,
@@ -144,8 +145,9 @@ class Application:
     ) -> Callable[[Body], Body]:
         """Declare the decorated function as a processor of streams; its parameters name what it reads.
 
-        Each parameter gets a `Stream`, on both engines and under every policy but `Eager`. Under `Eager` the function
-        is a `batch`: each parameter gets a PySpark DataFrame with the records that have arrived.
+        Each parameter gets a `Stream`, on both engines and under every policy but `Eager`; one marked `View` gets a
+        view for `Stream.lookup`. Under `Eager` the function is a `batch`: each parameter gets a PySpark DataFrame with
+        the records that have arrived.
 
         The function only records steps. Falkirk calls it when it plans the application, and uses the recorded steps
         from then on. A second call shows whether the function itself is deterministic; `deterministic` omits it.
@@ -168,12 +170,13 @@ class Application:
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
-            refuse_marks(body)
-            reads = tuple(inspect.signature(body).parameters)
-            where = body_location(body)
+            views, reads, where = views_of_stream(body), tuple(inspect.signature(body).parameters), body_location(body)
+            if reads and views == {*reads}:
+                raise UPSTREAM_MISSING_EPOCHS.error(where=where, processor=body.__name__)
             self.add_processor(
-                body.__name__, body, reads=reads, policy=policy or DEFAULT_POLICY, where=where, engine=engine
-            )
+                body.__name__, body, reads=reads, policy=policy or DEFAULT_POLICY, where=where, views=views,
+                engine=engine,
+            )  # fmt: skip
             return body
 
         return declare

@@ -10,6 +10,8 @@ from falkirk.errors.location import SourceLocation
 WITHOUT_TIME = frozenset({
     "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates", "union", "unionByName",
 })  # fmt: skip
+#: The step that looks rows of a view up.
+LOOKUP = "lookup"
 #: Steps that put the records of another stream beside those of this one.
 UNIONS = ("union", "unionByName")
 

@@ -15,14 +15,6 @@ from falkirk.errors.location import SourceLocation
 ROUNDS, UNFINISHED, JOBS = "rounds", "unfinished", "jobs"
 
 
-class View:
-    """Marks a parameter of a batch as a view, such as ``def answers(queries, weights: fk.View)``.
-
-    The batch reads the newest complete epoch of `weights`. Falkirk records the number of that epoch before it is used,
-    so a replay reads the same epoch.
-    """
-
-
 class Stamped:
     """Marks a parameter of a batch that gets an additional column: ``def clicks(events: fk.Stamped)``.
 
@@ -50,12 +42,13 @@ class DeclaredProcessor:
     """A declared processor: its body, the names that it reads, its policy and its location.
 
     Args: cut: when an epoch of a batch is complete; None: the processor is live. views: the names in `reads` of which
-        it reads the newest epoch. stamped: the names in `reads` whose rows have stamps, with the name of the stamp
-        column. state: the columns of a batch's state as Spark DDL; None: the batch has no state. engine: where a stream
-        should run. engine_reason: why a stream runs in micro-batches. passed: for such a stream, the tables of as-of
-        joins. body_again: for such a stream, the steps that its function recorded at a second call, which are compared
-        with those in `body`. iteration: the loop's options; None: the batch is not an iteration. newest_of: for a batch
-        that the planner adds, the live processor of which it keeps the newest record of each key; else "".
+        it reads the newest epoch; a live processor looks rows up there. stamped: the names in `reads` whose rows have
+        stamps, with the name of the stamp column. state: the columns of a batch's state as Spark DDL; None: the batch
+        has no state. engine: where a stream should run. engine_reason: why a stream runs in micro-batches. passed: for
+        such a stream, the tables of as-of joins. body_again: for such a stream, the steps that its function recorded at
+        a second call, which are compared with those in `body`. iteration: the loop's options; None: the batch is not an
+        iteration. newest_of: for a batch that the planner adds, the live processor of which it keeps the newest record
+        of each key; else "".
     """
 
     name: str

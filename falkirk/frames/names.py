@@ -8,6 +8,8 @@ ARRIVED, TIME, GREATEST = "__falkirk_arrived", "__falkirk_time", "__falkirk_grea
 AGE = "__falkirk_age"
 #: When the timer of a state fires, in microseconds.
 TIMER = "__falkirk_timer"
-OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST)
+#: The epoch of each view that a record reads.
+VIEWS = "__falkirk_views"
+OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST, VIEWS)
 #: The prefix of the names of all these columns.
 PREFIX = "__falkirk"

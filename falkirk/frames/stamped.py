@@ -18,9 +18,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
+from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import Step
-from falkirk.declare.stream import LatestValue
+from falkirk.declare.nodes import LOOKUP, Step
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import split_windows
 from falkirk.errors import DefinitionError
@@ -34,7 +34,8 @@ from falkirk.errors.conditions.frames import (
 )
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames import event_time, windows
-from falkirk.frames.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME
+from falkirk.frames.lookups import PlannedView, looked_up
+from falkirk.frames.names import BAD, GREATEST, LEAST, OUR_COLUMNS, PREFIX, STAMP, TIME, VIEWS
 from falkirk.frames.needed import always_and_needs
 from falkirk.frames.python_steps import PythonStep
 from falkirk.frames.python_udfs import without_answers, without_udfs
@@ -225,6 +226,15 @@ def _where(frame: Frame, condition: Any) -> Frame:
     return replace(frame, data=without_answers(data.where(~is_good() | holds)))
 
 
+def _lookup(frame: Frame, view: PlannedView, on: Mapping[str, Any], name: str, epoch: str | None) -> Frame:
+    _refuse_names(name, *([] if epoch is None else [epoch]))
+    keys = [key_column(key) for key in on.values()]
+    _refuse_ours(frame, keys)
+    data, keys = _without_udfs(frame, keys)
+    data = looked_up(data, view, dict(zip(on, keys, strict=True)), name, epoch)
+    return replace(frame, data=without_answers(data))
+
+
 def _with_columns(frame: Frame, columns: dict[str, Column]) -> Frame:
     _refuse_names(*columns)
     if columns:
@@ -342,7 +352,7 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
 
 
 def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, Any]) -> PythonStep:
-    carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST)]
+    carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST, VIEWS)]
     return PythonStep(
         data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, function=function, options=options
     )
@@ -368,6 +378,7 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "drop": _drop,
     "alias": lambda frame, name: frame,
     "explode": _explode,
+    LOOKUP: _lookup,
     "agg": _agg,
     "count": _count,
     "map_rows": _map_rows,

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
 from falkirk.errors.conditions.frames import UNION_INVALID_COLUMNS
 from falkirk.frames import stamped
-from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.names import BAD, STAMP, VIEWS
 from falkirk.frames.stamped import Frame, attempt, is_good
 
 
@@ -48,6 +48,7 @@ def union_frames(left: Frame, right: Frame, step: Step, *, right_first: bool = F
     theirs = _beside(left, right, step)
     depth = max(left.depth, right.depth)
     ours = [name for name in (STAMP, BAD) if name in left.data.columns and name in right.data.columns]
+    ours += [VIEWS] if _read_same_views(left, right) else []
     traced = any(BAD in f.data.columns and "traceback" in _fields(f) for f in (left, right))
 
     def of(frame: Frame, columns: list[str]) -> DataFrame:
@@ -63,6 +64,12 @@ def union_frames(left: Frame, right: Frame, step: Step, *, right_first: bool = F
     sides = of(left, left.columns), of(right, theirs)
     first, second = reversed(sides) if right_first else sides
     return Frame(data=first.union(second), depth=depth, several=True, is_run=left.is_run)
+
+
+def _read_same_views(left: Frame, right: Frame) -> bool:
+    """Return whether the records of both sides know which epochs of the same views they read."""
+    kinds = [frame.data.schema[VIEWS].dataType for frame in (left, right) if VIEWS in frame.data.columns]
+    return len(kinds) == 2 and kinds[0] == kinds[1]
 
 
 def _fields(frame: Frame) -> list[str]:

@@ -55,7 +55,7 @@ class LiveFigures:
             outputs[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
         return {
             "name": region.name,
-            "sources": self._sources or {log: {"records": 0, "lag": None} for log in region.reads},
+            "sources": self._sources or {log: {"records": 0, "lag": None} for log in self._live.logs.sources},
             "outputs": outputs,
             "state": self._state,
         }

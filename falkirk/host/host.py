@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
+from falkirk.host.flushing import succeed_within
 from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.host.once import Once, OnceStatus, begin_once
 from falkirk.host.recorded import RecordedRecovery, recorded
@@ -37,6 +38,7 @@ from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision
 from falkirk.runtime.application.batches import batches_of
 from falkirk.runtime.application.logs import AllLogs, KafkaLogs
+from falkirk.runtime.application.views import HeldViews
 from falkirk.runtime.context import Context
 from falkirk.runtime.figures import published
 from falkirk.runtime.foreign import ForeignWatch, judges_of
@@ -79,6 +81,8 @@ class Host:
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         watch = Supervision(context=context, failures=self._failures, say=say, launch=launch)
         self._batches = batches_of(plan.batches, context, partial(writing.settle, context), self._completed.put)
+        epochs = {each.epochs.name: each.epochs for each in self._batches.regions.values()}
+        self._views = HeldViews(plan.regions, context, epochs, self._completed.put)
         self._regions = {
             region.name: SupervisedRegion(
                 LiveRegion(
@@ -86,13 +90,15 @@ class Host:
                     context,
                     retain=plan.retained_of(region, history),
                     on_progress=lambda: self._on_progress(),
+                    views=partial(self._views.epochs, region),
                 ),
                 watch,
+                self._views.missing,
             )
             for region in plan.regions
         }
         batches = {name: SupervisedBatch(region, watch) for name, region in self._batches.regions.items()}
-        #: All of them, upstream first: live regions read no batches.
+        #: All of them, upstream first, except that live regions look up views of batches.
         self._units: dict[str, Supervised] = {**self._regions, **batches}
         self._recovery: RecoveryProtocol | None = None
         self._acceptance: Acceptance | None = None
@@ -160,7 +166,7 @@ class Host:
             say=self._say,
             on_failure=self._count_failure,
             before_start=self._before_start,
-            may_start=lambda name: not self._failures.waits(name),
+            may_start=self._may_start,
         )
 
     def _before_start(self, name: str) -> bool:
@@ -170,6 +176,10 @@ class Host:
             live.region = objective.chosen(live.region, known, standby=standby)
             live.retain = self._plan.retained_of(live.region, self._history)
         return self._units[name].before_start()
+
+    def _may_start(self, name: str) -> bool:
+        waits = name in self._regions and self._regions[name].waits_for_views()
+        return not waits and not self._failures.waits(name)
 
     def flush(self, timeout_s: float) -> bool:
         """Flush the producers of stopped regions; return whether no process holds unsent records any more."""
@@ -203,8 +213,16 @@ class Host:
                 break
             while not self._completed.empty():
                 names.add(self._completed.get())
-            self._attempt(partial(self._recovery.release_of, names))
+            self._attempt(partial(self._release_of, names))
         return stopping.is_set() or self.is_over
+
+    def _release_of(self, names: set[str]) -> None:
+        assert self._recovery is not None, "a host that was not started releases nothing"
+        self._recovery.release_of(names)
+        self._update_views(self._recovery)
+
+    def _update_views(self, recovery: RecoveryProtocol) -> None:
+        self._views.update(recovery.watermarks.settled_epochs, [unit.live for unit in self._regions.values()])
 
     @property
     def is_over(self) -> bool:
@@ -221,6 +239,7 @@ class Host:
         if self._context.home.store.is_asked("rollback"):
             self._roll_back(self._recovery)
         self._recovery.turn()
+        self._update_views(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:
             self._acceptance.take_in(self._recovery.points)
@@ -373,23 +392,7 @@ class Host:
         for unit in self._units.values():
             unit.leave_off()
         self._batches.stop()
+        self._views.stop()
         for unit in self._units.values():
             unit.stop()
         self._executors.record(complete=True)
-
-
-def succeed_within(timeout_s: float, actions: Sequence[Callable[[], None]]) -> bool:
-    """Run actions that may block while the broker is away; return whether all have succeeded in time.
-
-    An action that blocks for longer continues in its thread. The caller may end the JVM meanwhile.
-    """
-    succeeded = threading.Event()
-
-    def run() -> None:
-        with contextlib.suppress(SparkError, *JVM_ERRORS):
-            for action in actions:
-                action()
-            succeeded.set()
-
-    threading.Thread(target=run, name="falkirk-flush", daemon=True).start()
-    return succeeded.wait(timeout_s)

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from falkirk.host.measurements import RegionMeasurements
 from falkirk.host.recorded import checkpoint_span
 from falkirk.host.supervised import Supervised, Supervision
 from falkirk.plan import objective
-from falkirk.plan.reasons import duration_text
+from falkirk.plan.reasons import duration_text, listed
+from falkirk.plan.region import Region
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
 from falkirk.runtime.live.region import LiveRegion, Opening
@@ -31,10 +32,16 @@ log = logging.getLogger("falkirk")
 
 
 class SupervisedRegion(Supervised):
-    """One live region of a plan. Attributes: live: the region."""
+    """One live region of a plan.
 
-    def __init__(self, live: LiveRegion, watch: Supervision) -> None:
+    Args: missing: returns the views of a region without an epoch. Attributes: live: the region.
+    """
+
+    def __init__(
+        self, live: LiveRegion, watch: Supervision, missing: Callable[[Region], tuple[str, ...]] = lambda region: ()
+    ) -> None:
         super().__init__(live.region.name, live.region.where, watch)
+        self._missing, self._waits = missing, False
         self.live, self._figures = live, LiveFigures(live)
         self._measurements = RegionMeasurements(live, watch.context, watch.launch)
         #: The cause of the last failure, until it is counted.
@@ -59,7 +66,18 @@ class SupervisedRegion(Supervised):
     def before_start(self) -> bool:
         """See Supervised."""
         refuse_split_keys(self.live)
-        return super().before_start()
+        if not super().before_start():
+            return False
+        self._waits = self.waits_for_views()
+        return not self._waits
+
+    def waits_for_views(self) -> bool:
+        """Return whether a view that it looks up has no epoch yet, and show which one."""
+        missing = self._missing(self.live.region)
+        if missing:
+            self.status.state = "waiting"
+            self.status.detail = f"the first epoch of {listed(list(missing))} is not complete"
+        return bool(missing)
 
     def has_input(self) -> bool:
         """See Supervised."""
@@ -157,6 +175,8 @@ class SupervisedRegion(Supervised):
 
     def count_failure(self, reason: str) -> None:
         """See Supervised."""
+        if self._waits:  # it has not failed
+            return
         if self.live.query is not None:  # the failure of an ended query was already reported
             self._say(f"{self.name}: {reason}; restarting")
         self.status.restarts += 1

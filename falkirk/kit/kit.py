@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.nodes import steps_of
+from falkirk.declare.nodes import LOOKUP, all_steps_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.sink import OwnSink
 from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE, NAME_UNKNOWN, SINK_NOT_READ, STEP_FAILED
@@ -278,12 +278,11 @@ def planned(app: Application, session: SparkSession) -> Planned:
 
 
 def _with_timed_in_epochs(app: Application) -> Application:
-    """Return the application with event time and states of live steps in micro-batches: they mean the same."""
+    """Return the application with event time, states and lookups of live steps in micro-batches: they mean the same."""
     found, recordings = copy.copy(app), Recordings()
     found.processors = dict(app.processors)
     for name, processor in app.processors.items():
-        if processor.cut is None and any(
-            step.operation in (*TIMED, JOIN, "stateful") for step in steps_of(node_of(recordings.first(processor)))
-        ):
+        steps = [] if processor.cut is not None else all_steps_of(node_of(recordings.first(processor)))
+        if any(step.operation in (*TIMED, JOIN, "stateful", LOOKUP) for step in steps):
             found.processors[name] = replace(processor, engine="micro-batch")
     return found

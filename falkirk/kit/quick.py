@@ -32,8 +32,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import Step
-from falkirk.declare.stream import LatestValue
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from falkirk.analysis.columns import check_group
-from falkirk.declare.nodes import UNIONS, Node, Step, root_of, roots_of, steps_of
+from falkirk.declare.nodes import LOOKUP, UNIONS, Node, Step, root_of, roots_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.declare.watermark import watermark_of_state
@@ -17,8 +18,10 @@ from falkirk.frames.names import BAD, GREATEST, STAMP, TIME
 from falkirk.frames.stamped import Frame, attempt, good
 from falkirk.frames.unions import union_frames
 from falkirk.operators import watermarks
+from falkirk.operators.call import current_epoch
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
+from falkirk.operators.lookups import look_up
 from falkirk.operators.timed_joins import Side, timed_join
 from falkirk.operators.watermarks import Times
 
@@ -57,6 +60,10 @@ class _Replay:
             return self._timed(node, frame)
         if node.operation == "timedJoin":
             return self._joined(node, frame)
+        if node.operation == LOOKUP:
+            view, on, name, epoch = node.arguments
+            number = None if epoch is None else F.lit(current_epoch().views[view.name]).cast("long").alias(epoch)
+            return attempt(frame, node, lambda: look_up(frame, view.name, self.given[view.name], on, name, number))
         if node.operation in UNIONS:
             right = self.after(node.arguments[0].node)
             return attempt(frame, node, lambda: union_frames(frame, right, node))

@@ -250,7 +250,7 @@ class Batch:
 
     def costs(self) -> Iterator[str]:
         """Yield the costs of its promise."""
-        written = "recorded in the home" + (", and then written to the output" if self.sinks else "")
+        written = "recorded in the home" + (", and then written to the sinks" if self.sinks else "")
         written = "written once, directly to its topic" if self.is_direct else written
         yield f"{self.name}: a few Spark jobs for each epoch, a few tenths of a second; each result is {written}"
 

@@ -8,11 +8,12 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
-from falkirk.declare.nodes import SourceNode
+from falkirk.declare.nodes import LOOKUP, SourceNode, Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.files import file_columns
+from falkirk.frames.lookups import PlannedView
 from falkirk.frames.names import STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
@@ -69,6 +70,21 @@ class BatchPlanner:
             self._live.dead_letter_topics.add(batch.dead_letter_topic)
         self._planned[name] = batch
         return batch
+
+    def with_view(self, step: Step, reader: DeclaredProcessor, identity: str) -> Step:
+        """Return a step of a live processor; a lookup knows its view, whose batch is planned first.
+
+        Args: identity: of the home. Raises: as `add`.
+        """
+        if step.operation != LOOKUP:
+            return step
+        view, *others = step.arguments
+        (given,) = self._inputs(view.name, reader)
+        handle = f"{identity}/{given.log}"
+        return replace(
+            step,
+            arguments=(PlannedView(name=view.name, log=given.log, schema=given.schema, handle=handle), *others),
+        )
 
     def _dead_letters(self, batch: str) -> LogId:
         """Return the dead-letter topic of a batch."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.joins import passed
-from falkirk.declare.nodes import Node, Step
+from falkirk.declare.nodes import LOOKUP, Node, Step
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
@@ -67,12 +67,15 @@ def _against_live(
     every = _steps(node_of(recordings.first(processor)))
     event_time.check_expiry(processor, every, app.sources)
     for read in processor.reads:
-        if read in app.processors and app.processors[read].cut is not None:
+        if read in app.processors and app.processors[read].cut is not None and read not in processor.views:
             return f"it reads {read!r}, which runs in batches"
     event_time.check_used(processor, every)
     united = unions.unions_against_live(processor, every, app, recordings)
     if united is not None:
         return united
+    looking = next((step for step in every if step.operation == LOOKUP), None)
+    if looking is not None and elsewhere:
+        return f"lookup() needs the views in the memory of the driver's machine ({looking.where})"
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
@@ -106,7 +109,7 @@ def _in_micro_batches(
         body_again=_replaying(processor, recordings.second, read),
         cut=OnArrival(),
         policy=processor.policy if _saves_by_itself(processor, steps) else Eager(),
-        stamped=dict.fromkeys(processor.reads, STAMP),
+        stamped={read: STAMP for read in processor.reads if read not in processor.views},
         engine_reason=reason,
         passed=passed(steps),
     )

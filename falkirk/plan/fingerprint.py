@@ -13,9 +13,9 @@ from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.structure import digest
 from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.endpoints import Kafka
+from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import UNIONS, Node, Step, all_steps_of, functions_of, is_right_first, root_of, steps_of
-from falkirk.declare.stream import LatestValue
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import PLACES

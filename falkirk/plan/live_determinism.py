@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from falkirk.analysis import determinism
+from falkirk.analysis.functions import NEWEST_EPOCH
 from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion
@@ -58,6 +59,8 @@ class LiveDifferences:
         introduced = determinism.undetermined(had, has)
         if processor.assertion is None:
             self.note(introduced, processor, step)
+        elif NEWEST_EPOCH in introduced:  # no function decides which epoch a record finds
+            self.note([NEWEST_EPOCH], processor, step)
         elif introduced and processor.assertion not in self.assertions:
             self.assertions = (*self.assertions, processor.assertion)
         self.assertions = tuple(dict.fromkeys([*self.assertions, *python_steps.step_assertions(step, called)]))

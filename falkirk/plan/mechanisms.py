@@ -185,6 +185,7 @@ def check_twins(region: Region, session: SparkSession) -> None:
         "its results wait for a checkpoint": region.released_to is not None or not region.deterministic,
         "it joins two streams": region.joined is not None,
         "it reads several topics": bool(region.others),
+        "its two queries would read different epochs of a view": bool(region.views),
         "its two queries would not share the lanes of one JVM": writes_elsewhere(session),
         f"its output is {region.delivery}": region.delivery is not Delivery.EXACTLY_ONCE,
         f"checkpoints every {duration_text(region.interval_s)} leave no time between those of the two queries; the "
@@ -227,7 +228,7 @@ def consequence(region: Region) -> str:
     else:
         text = (
             "After a failure, the region computes the same results again, and Falkirk drops those that are already in "
-            "the output."
+            "the sink."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

@@ -168,9 +168,8 @@ class _Planner:
         """
         if name in self.app.sources:
             return self._begin(self.app.sources[name])
-        if name in self.app.lists:
-            parts = [self._begin(self.app.sources[part]) for part in sorted(self.app.lists[name])]
-            return unions.begin_at_list(parts, where)
+        if parts := sorted(self.app.lists.get(name, ())):
+            return unions.begin_at_list([self._begin(self.app.sources[part]) for part in parts], where)
         check_not_files(self.app, name, where)
         processor = self.app.processors.get(name)
         if processor is None:
@@ -215,9 +214,9 @@ class _Planner:
             return self._join(processor)
         if unions.has_union(node):
             return self._unite(processor, node)
-        if len(processor.reads) > 1:
-            raise UNSUPPORTED_METHOD.error(where=processor.where, processor=processor.name, reads=len(processor.reads))
-        upstream = processor.reads[0]
+        upstream, *more = [read for read in processor.reads if read not in processor.views]
+        if more:
+            raise UNSUPPORTED_METHOD.error(where=processor.where, processor=processor.name, reads=1 + len(more))
         draft = self._read(upstream, processor.where, direct=False)
         if not begins_at(node, upstream, self.app.sources.get(upstream)):
             raise unions.no_stream(processor, self.recordings)
@@ -270,6 +269,7 @@ class _Planner:
     def _step(self, draft: Draft, step: Step, processor: DeclaredProcessor, introduced: IntroducedOperations) -> Draft:
         """Return the draft with one more step. Args: introduced: receives the operations that the step introduces."""
         python_steps.check_options(step)
+        step = self.batches.with_view(step, processor, self.identity)
         if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
             frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
@@ -358,10 +358,8 @@ class _Planner:
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
         is_fenced = mechanisms.fences_outputs(self.app, self.session)
         is_internal = hop is not None or released_to is not None
-        dead = dead_letter_topic(
-            self.app, draft.source, released_to or output, self.dead_letter_topics,
-            reads_hop=draft.reads_hop, writes_hop=hop is not None,
-        )  # fmt: skip
+        to, of_hop = released_to or output, {"reads_hop": draft.reads_hop, "writes_hop": hop is not None}
+        dead = dead_letter_topic(self.app, draft.source, to, self.dead_letter_topics, **of_hop)
         region = Region(
             name=name,
             processors=tuple(draft.processors),

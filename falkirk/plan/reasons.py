@@ -24,6 +24,7 @@ ReasonKind = Literal[
     "sink",  # the sink is the user's, and has to keep the promise
     "event-time",  # how long a live step keeps a key, and which records are late
     "python",  # how a live step calls Python
+    "view",  # which epoch of a view a live step reads
     "hop",  # why there is an internal topic
     "micro-batches",  # why a stream does not run live
     "epoch",  # when an epoch is complete

@@ -10,6 +10,7 @@ from typing import Any
 from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
+from falkirk.declare.view import View
 from falkirk.plan.fingerprint import steps_text
 
 
@@ -38,7 +39,9 @@ class Recordings:
 
 def _recorded(processor: DeclaredProcessor, calls: dict[str, Any]) -> Any:
     if processor.name not in calls:
-        calls[processor.name] = processor.body(*[Stream(ProcessorNode(name=read)) for read in processor.reads])
+        calls[processor.name] = processor.body(
+            *[View(read) if read in processor.views else Stream(ProcessorNode(name=read)) for read in processor.reads]
+        )
     return calls[processor.name]
 
 

@@ -10,6 +10,7 @@ from falkirk.declare.joins import passed
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
+from falkirk.frames.lookups import PlannedView, views_of
 from falkirk.plan.fingerprint import KEYED, keyed_step_kind
 from falkirk.plan.reasons import (
     ANYWHERE,
@@ -57,7 +58,7 @@ class RegionLogs:
     Args: repeats: released results may be released again. where: the line of its declaration, for messages. joined: the
         source of the right side of a join. others: the sources that its unions add. keyed_step: its step with a state,
         if it has one. keyed_by: the columns of its log by which that step groups; None: unknown. filters: a step before
-        it drops records. steps: the lines of its steps, in order.
+        it drops records. steps: the lines of its steps, in order. views: the logs of the views that it looks up.
     """
 
     name: str
@@ -72,6 +73,7 @@ class RegionLogs:
     keyed_by: tuple[str, ...] | None = None
     filters: bool = False
     steps: tuple[str, ...] = ()
+    views: tuple[LogId, ...] = ()
 
     @property
     def sources(self) -> tuple[LogId, ...]:
@@ -175,6 +177,11 @@ class Region:
         return numbered_sources(self.source, self.joined, self.others)
 
     @property
+    def views(self) -> tuple[PlannedView, ...]:
+        """The views that it looks up."""
+        return views_of(self.steps())
+
+    @property
     def repeats(self) -> bool:
         """Whether results that it sends again after a failure are published again."""
         return self.delivery is Delivery.REPEATED or isinstance(self.policy, Acknowledged)
@@ -211,6 +218,7 @@ class Region:
             keyed_by=self.keyed_by,
             filters="where" in operations[: operations.index(keyed_step)] if keyed_step else False,
             steps=tuple(dict.fromkeys(str(step.where) for step in self.steps())),
+            views=tuple(view.log for view in self.views),
         )
 
     def steps(self) -> tuple[Step, ...]:
@@ -257,7 +265,7 @@ class Region:
         elif self.delivery is Delivery.REPEATED:
             yield Reason(
                 kind="repeated", processor=self.name, short='delivery="repeated"', where=self.where,
-                text='The output has delivery="repeated": results after the last checkpoint are published again '
+                text='The sink has delivery="repeated": results after the last checkpoint are published again '
                 "after a failure.",
             )  # fmt: skip
 
@@ -284,6 +292,8 @@ class Region:
                 f"{self.name}: after a failure, Falkirk keeps the stamp of each result since the last checkpoint in "
                 f"memory, about {_STAMP_BYTES} bytes each"
             )
+        for view in self.views:
+            yield f"{self.name}: the memory of the JVM holds {view.name}, and loads all of it for each epoch"
         if self.twins:
             yield f"{self.name}: twins take twice the slots and memory, and up to twice the processor time"
             return
@@ -312,8 +322,8 @@ class Region:
 
     @property
     def reads(self) -> tuple[LogId, ...]:
-        """The logs that it reads."""
-        return tuple(each.topic.log for each in self.sources)
+        """The logs that it reads, those of views included."""
+        return (*(each.topic.log for each in self.sources), *(view.log for view in self.views))
 
     @property
     def writes(self) -> LogId:
@@ -345,8 +355,9 @@ class Region:
     def stage(self) -> Stage:
         """See Unit. A repeated result may differ, so readers are not promised equal ones."""
         return Stage(
-            name=self.name, inputs=self.reads, output=self.writes, deterministic=self.deterministic or self.repeats
-        )
+            name=self.name, inputs=self.reads, output=self.writes, deterministic=self.deterministic or self.repeats,
+            views=tuple(view.log for view in self.views),
+        )  # fmt: skip
 
 
 def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:

@@ -1,9 +1,9 @@
-"""Reasons of steps: how long a live step keeps a key, which records are late, and how it calls Python."""
+"""Reasons of steps: how long a live step keeps a key, which records are late, which view it reads, and Python calls."""
 
 from collections.abc import Iterator, Sequence
 
 from falkirk.analysis import udfs
-from falkirk.declare.nodes import Step
+from falkirk.declare.nodes import LOOKUP, Step
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import watermark_of_state
 from falkirk.frames.python_udfs import TIMEOUT_S
@@ -16,7 +16,7 @@ _TIMED = ("dropDuplicates", "windows", "timedJoin")
 
 def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
     """Yield the reason of a live step, if the step itself has one. Args: topic: the source of its region."""
-    kind: ReasonKind = "event-time" if step.operation in _TIMED else "python"
+    kind: ReasonKind = "event-time" if step.operation in _TIMED else "view" if step.operation == LOOKUP else "python"
     if (text := _text_of(step, topic)) is not None:
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
 
@@ -30,6 +30,8 @@ def _text_of(step: Step, topic: str) -> str | None:
         return _of_table(step) if step.arguments[1].as_of else _of_join(step)
     if step.operation in ("map_rows", "stateful"):
         return _of_python(step)
+    if step.operation == LOOKUP:
+        return _of_view(step)
     names = dict.fromkeys(f"{udf.name}()" for udf in udfs.of_values(step.arguments))
     return _of_udfs(step, [*names]) if names else None
 
@@ -40,6 +42,14 @@ def _of_udfs(step: Step, names: Sequence[str]) -> str:
         f"record after the other, before Spark computes the step. If a process dies, or the calls for a record take "
         f"longer than {duration_text(TIMEOUT_S)}, another process gets the record. If a function fails, the record "
         f"becomes a dead letter."
+    )
+
+
+def _of_view(step: Step) -> str:
+    name = step.arguments[0].name
+    return (
+        f"lookup() runs live: the newest complete epoch of {name} is in the memory of the JVM. A record reads the "
+        f"epoch that is there when it arrives. No failure takes that epoch back. The region starts when {name} has one."
     )
 
 

@@ -103,10 +103,9 @@ def unions_against_live(
     for read in _inputs(processor, recordings):
         logs += _logs_of(read, app, recordings)
     twice = next((log for log, count in Counter(logs).items() if count > 1), None)
-    if twice is not None:
-        return f"{what} reads {twice} twice, and Spark unites no source with itself in Real-time Mode"
-    pushed = next((log for log in logs if log in app.pushed), None)
-    return None if pushed is None else f"{what} reads the requests of {pushed!r}, and a live region reads them alone"
+    if twice is None:
+        return None
+    return f"{what} reads {twice} twice, and Spark unites no source with itself in Real-time Mode"
 
 
 def _before(union: Step) -> tuple[Step, ...]:

@@ -16,6 +16,7 @@ from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Cuts
+from falkirk.theory.times import Natural
 
 
 class Watermarks:
@@ -123,6 +124,15 @@ class Watermarks:
         settled = self.restorable.solution.chosen[edge.source].fixed(edge)
         assert isinstance(settled, OffsetFrontier), "a sink counts in the offsets of its log"
         return settled
+
+    def settled_epochs(self, log: LogId) -> Natural:
+        """Return where the part of a batch's log ends that no failure takes back. A live region looks its epochs up."""
+        solution = self.restorable.solution
+        reader = next(stage.name for stage in self.layout.readers(log) if not stage.is_cut)
+        edge = next(e for e in solution.graph.inputs[reader] if e.name == self.layout.edge(log, reader))
+        settled = solution.chosen[edge.source].fixed(edge)
+        assert isinstance(settled, OffsetFrontier), "the records of the log are the epochs"
+        return settled.length_of(log)
 
     def forget_below(self) -> None:
         """Forget the metadata that no failure can need any more."""

@@ -175,7 +175,7 @@ def compare(region: Unit, record: RegionRecord, partitions: dict[LogId, int]) ->
             changed=changed,
             region=region.name,
             what=what,
-            advice="Undo the change, or begin with a new home and new outputs (it reads its input from the start)."
+            advice="Undo the change, or begin with a new home and new sinks (it reads its input from the start)."
             + (_about_steps(region, record) if DECIDED_BY in changed else ""),
         )
 

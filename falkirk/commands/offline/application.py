@@ -164,7 +164,7 @@ class OfflineApplication:
         return {name: region.points() for name, region in self.regions.items()}
 
     def asked(self, text: str) -> dict[str, PointNumber]:
-        """Return the requested point of `PROCESSOR@POINT`: the number of a checkpoint, or `start`.
+        """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
         """

@@ -1,4 +1,4 @@
-"""Targets: the state that `falkirk rollback --to` names, as a time, as the number of a cut, or as a point."""
+"""Targets: the state that `falkirk rollback --to` names, as a time, as the number of a cut, or as a checkpoint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, cut_numbered
 from falkirk.system.times import when
 from falkirk.theory.ids import PointNumber
 
-_NONE_LEFT = "No saved state of the whole application is left. Restore the home from a backup."
+_NONE_LEFT = "No consistent cut of the application is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
 _DIGITS_MAX = 30
 
@@ -26,7 +26,7 @@ class RollbackTarget:
 
 
 def rollback_target(visit: OfflineApplication, text: str, now_s: float) -> RollbackTarget:
-    """Return the state that a text names: TIME, CUT or PROCESSOR@POINT.
+    """Return the state that a text names: TIME, CUT or PROCESSOR@CHECKPOINT.
 
     Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
     """
@@ -48,7 +48,7 @@ def _cut_numbered(cuts: tuple[ConsistentCut, ...], text: str) -> ConsistentCut:
         raise CUT_UNKNOWN.error(
             cut=text,
             number_shown=text[:_DIGITS_MAX],
-            advice=f"Choose a state that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
+            advice=f"Choose a cut that `falkirk history` lists, from {cuts[-1].number} to {cuts[0].number}."
             if cuts
             else _NONE_LEFT,
         )

@@ -24,9 +24,9 @@ NEVER_RAN = Condition(
 POINT_INVALID = Condition(
     "POINT_INVALID",
     DefinitionError,
-    "{text!r} names no point for a rollback.",
-    hint="Write PROCESSOR@POINT, with a point that `falkirk history --unit` shows, or PROCESSOR@start. Known names: "
-    "{names}.",
+    "{text!r} names no checkpoint for a rollback.",
+    hint="Write PROCESSOR@CHECKPOINT, with a checkpoint that `falkirk history --unit` shows, or PROCESSOR@start. "
+    "Known names: {names}.",
 )
 POINT_UNKNOWN = Condition(
     "POINT_UNKNOWN",
@@ -73,21 +73,21 @@ PREVIEW_OUTDATED_COMMAND = Condition(
 CUT_UNKNOWN = Condition(
     "CUT_UNKNOWN",
     DefinitionError,
-    "there is no saved state {number_shown}: it was never made, or its points were deleted.",
+    "there is no consistent cut {number_shown}: it was never made, or its checkpoints were deleted.",
     hint="{advice}",
 )
 CUT_TOO_OLD = Condition(
     "CUT_TOO_OLD",
     GuaranteeError,
-    "no kept state of the whole application is as old as {text!r}.",
+    "no kept consistent cut is as old as {text!r}.",
     hint="{advice}",
 )
 POINT_INVALID_STATE = Condition(
     "POINT_INVALID",
     DefinitionError,
-    "{text!r} names no state for a rollback.",
-    hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a state that `falkirk '
-    "history` lists, or PROCESSOR@POINT.",
+    "{text!r} names no consistent cut and no checkpoint.",
+    hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a cut that `falkirk '
+    "history` lists, or PROCESSOR@CHECKPOINT.",
 )
 ARCHIVE_NOT_MADE = Condition(
     "ARCHIVE_NOT_MADE",

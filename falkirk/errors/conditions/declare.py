@@ -32,7 +32,7 @@ MARK_MISPLACED = Condition(
     "MARK_MISPLACED",
     DefinitionError,
     "parameter {parameter!r} of {body!r} is marked fk.{mark}, but a function under @app.stream() gets streams, "
-    "which have no marks.",
+    "which can only be marked fk.View.",
     hint="Remove the mark, or write @app.stream(fk.Eager()) or @app.batch(…): their parameters are DataFrames.",
 )
 UPSTREAM_UNNAMED = Condition(
@@ -87,7 +87,7 @@ ITERATION_INVALID_VIEW = Condition(
 UPSTREAM_MISSING_EPOCHS = Condition(
     "UPSTREAM_MISSING",
     DefinitionError,
-    "batch {processor!r} has no input with epochs.",
+    "{processor!r} has no input besides views.",
     hint="Name a source or a processor as a parameter that is not marked fk.View.",
 )
 NOT_A_FUNCTION = Condition(
@@ -130,13 +130,13 @@ OPTION_UNKNOWN = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,
     "history={value!r} is not a duration of at most {days_max:,} days.",
-    hint='Write a number of points, such as 10, or a duration, such as "2 days".',
+    hint='Write a number of checkpoints, such as 10, or a duration, such as "2 days".',
 )
 OPTION_UNKNOWN_FENCED = Condition(
     "OPTION_UNKNOWN",
     DefinitionError,
     "fenced={value!r} is neither True nor False.",
-    hint="Leave it out: then outputs are fenced on a cluster, and not on one machine.",
+    hint="Leave it out: then sinks are transactional on a cluster, and not on one machine.",
 )
 OPTION_UNKNOWN_ENGINE = Condition(
     "OPTION_UNKNOWN",

@@ -199,8 +199,8 @@ GENERATOR_IN_SELECT = Condition(
 TOPICS_READ_LIVE = Condition(
     "TOPICS_READ_LIVE",
     DefinitionError,
-    "the output can't be at-most-once, because one live region reads several topics: {topics:listed}.",
-    hint="Leave out delivery=, or write an output for each topic.",
+    "the sink can't be at-most-once, because one live region reads several topics: {topics:listed}.",
+    hint="Leave out delivery=, or declare a sink for each topic.",
 )
 FILES_READ_LIVE = Condition(
     "FILES_READ_LIVE",
@@ -266,8 +266,8 @@ HOME_DAMAGED_SHAPE = Condition(
 OUTPUT_UNKNOWN = Condition(
     "OUTPUT_UNKNOWN",
     DefinitionError,
-    "application {application!r} has no output {output!r}.",
-    hint="Name one of its outputs: {outputs:listed}.",
+    "application {application!r} has no sink {output!r}.",
+    hint="Name one of its sinks: {outputs:listed}.",
 )
 SLOTS_MISSING = Condition(
     "SLOTS_MISSING",

@@ -6,8 +6,8 @@ from falkirk.errors.condition import Condition
 POINT_TOO_OLD = Condition(
     "POINT_TOO_OLD",
     GuaranteeError,
-    "the requested point is no longer available: {reason}",
-    hint="Choose a later point. `falkirk history` lists the points that are available.",
+    "the requested checkpoint is no longer available: {reason}",
+    hint="Choose a later checkpoint. `falkirk history --unit NAME` lists those that are available.",
 )
 NO_CHECKPOINT_LEFT = Condition(
     "NO_CHECKPOINT_LEFT",
@@ -19,7 +19,7 @@ CONTRADICTS_RELEASED = Condition(
     "CONTRADICTS_RELEASED",
     GuaranteeError,
     "results in {topics:listed} are already published, and the rollback would make them invalid.",
-    hint="Choose a later point, or force it (--force): then new results follow the old ones in these topics.",
+    hint="Choose a later checkpoint, or force it (--force): then new results follow the old ones in these topics.",
 )
 CHECKPOINT_LOST = Condition(
     "CHECKPOINT_LOST",

@@ -7,7 +7,7 @@ FOREIGN_WRITER = Condition(
     "FOREIGN_WRITER",
     LogError,
     "the record at offset {offset} of partition {partition} of {topic!r} has {reason}.",
-    hint="If this home was restored from a copy, restore a copy that is as new as its outputs. Otherwise somebody "
+    hint="If this home was restored from a copy, restore a copy that is as new as its sinks. Otherwise somebody "
     "forged that record: ignore it with `falkirk disown FILE TOPIC`.",
 )
 EPOCH_OUT_IN_PART = Condition(
@@ -167,8 +167,8 @@ SESSION_LOST_RELEASE = Condition(
     "SESSION_LOST",
     SparkError,
     "a job that wrote to {topic!r} failed, and executors on a cluster may still write for it.",
-    hint="Falkirk restarts the Spark application, and waits until these executors have ended. With fenced outputs "
-    "(`fenced=True`), it would not have to.",
+    hint="Falkirk restarts the Spark application, and waits until these executors have ended. With transactional "
+    "sinks (`fenced=True`), it would not have to.",
     certainty="maybe",
 )
 QUERY_ENDED = Condition(
@@ -222,27 +222,27 @@ SINK_AHEAD = Condition(
     HomeError,
     "{sink!r} has records of incarnation {seen} of {region!r}, but this home only knows incarnations up to "
     "{there}: it is an older copy.",
-    hint="Restore a copy of the home that is as new as its outputs, or begin with a new home and new output topics.",
+    hint="Restore a copy of the home that is as new as its sinks, or begin with a new home and new output topics.",
 )
 APPLICATION_CHANGED = Condition(
     "APPLICATION_CHANGED",
     HomeError,
     "region {region!r} is new to this home, but the home has already written to {written!r}.",
-    hint="Restore the former names of the region and of its sink, or begin with a new home and a new output.",
+    hint="Restore the former names of the region and of its sink, or begin with a new home and a new sink.",
 )
 APPLICATION_CHANGED_PROGRAM = Condition(
     "APPLICATION_CHANGED",
     HomeError,
-    "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last saved state "
+    "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last checkpoint "
     "({point}) are complete. The new steps would compute another state than the one that belongs to their results.",
     hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
-    "(`falkirk rollback --to {region}@{point}`), or begin with a new home and new outputs.",
+    "(`falkirk rollback --to {region}@{point}`), or begin with a new home and new sinks.",
 )
 HOME_VERSION_ITERATION = Condition(
     "HOME_VERSION",
     HomeError,
     "an earlier version of Falkirk made the state of iteration {processor!r}, in a form that this version can't read.",
-    hint="Use the version of Falkirk that made the home, or begin with a new home and new outputs.",
+    hint="Use the version of Falkirk that made the home, or begin with a new home and new sinks.",
 )
 APPLICATION_CHANGED_PARTS = Condition(
     "APPLICATION_CHANGED",

@@ -47,6 +47,9 @@ class _Graph:
             yield from (f"    {first} --> {second}" for first, second in pairwise(inner))
             yield "end"
             self._edges += [f"{self._log(each.topic.topic, each.name)} --> {inner[0]}" for each in region.sources]
+            batches = {batch.log: batch.name for batch in self._plan.batches}
+            views = [self._id("batch", batches[view.log]) for view in region.views]
+            self._edges += [f"{view} -. newest .-> {inner[0]}" for view in views]
             self._edges.append(f"{inner[-1]} --> {self._log(region.output.topic, region.name)}")
             if region.released_to is not None:
                 held = self._log(region.output.topic, region.name)

@@ -72,7 +72,7 @@ class Shown:
 def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     """Return the overview of a plan, at most `width` characters wide."""
     promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
-    outputs = [("OUTPUT", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
+    outputs = [("SINK", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
     regions = [(with_steps(shown.plan, r), _how(r), _source(r)) for r in shown.plan.regions]
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
@@ -114,7 +114,8 @@ def _how(region: Region) -> str:
 
 
 def _source(region: Region) -> str:
-    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
+    read = [short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources]
+    return ", ".join([*read, *(f"newest {view.name}" for view in region.views)])
 
 
 def _kind(batch: Batch) -> str:

@@ -63,6 +63,7 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
             read = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
+            read += "".join(f", the newest epoch of {view.name}" for view in region.views)
             yield "runs", f"{with_steps(plan, region)}: live, reads {read}, {_written(region)}"
             yield "runs", f"  {mechanisms.consequence(region)}"
     for batch in plan.batches:
@@ -90,7 +91,8 @@ def _processors(promise: Promise) -> tuple[str, ...]:
 
 def _view(plan: Plan, view: Batch) -> str:
     """Return a sentence about a batch that the planner adds, with the parameters that the user declared as views."""
-    readers = sorted(b.name for b in plan.batches if any(i.view and i.log == view.log for i in b.inputs))
+    readers = [b.name for b in plan.batches if any(i.view and i.log == view.log for i in b.inputs)]
+    readers = sorted([*readers, *(r.name for r in plan.regions if any(v.log == view.log for v in r.views))])
     return f"{view.name} keeps the newest record of each key of {view.newest_of}, for the view in {listed(readers)}."
 
 

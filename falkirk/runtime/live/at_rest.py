@@ -14,6 +14,7 @@ from falkirk.protocol.ports import Health, LogRange, Point
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.epochs_read import EpochsRead, as_positions
 from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
@@ -41,6 +42,7 @@ class RegionAtRest:
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
         self._kept = KeptCheckpoints(self._checkpoint, *logs.sources)
+        self._epochs_read = EpochsRead(logs.name, self._store)
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -99,10 +101,13 @@ class RegionAtRest:
     def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Point, ...]:
         """Return the points of these checkpoints. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
+        views = {number: self._epochs_read.upto(number) for number in read} if self.logs.views else {}
         return tuple(
             Point(
                 number=PointNumber(number),
-                read=OffsetFrontier.before(covered),
+                read=OffsetFrontier.before(covered | as_positions(views.get(number, {}), 1)),
+                # A view's newest epoch is read again.
+                needs=OffsetFrontier.before(covered | as_positions(views[number], 0)) if number in views else None,
                 sent=OffsetFrontier.before(
                     {self.logs.output: newest_serving(tails, number).positions.get(self.logs.output, {})}
                 ),
@@ -110,6 +115,10 @@ class RegionAtRest:
             )
             for number, covered in read.items()
         )
+
+    def note_epochs(self, epochs: Mapping[LogId, EpochNumber]) -> None:
+        """Note epochs of its views that its query will read. Raises: StoreError: it must not read them."""
+        self._epochs_read.note(BatchId(checkpoint.last_committed_batch(self._checkpoint) + 1), epochs)
 
     def _is_whole(self, batch: BatchId) -> bool:
         wrong = checkpoint.damage(self._kept.folder(batch), batch, *self.logs.sources)
@@ -154,6 +163,8 @@ class RegionAtRest:
             checkpoint.keep_only(self._checkpoint, batches)
             self._kept.delete({n for n in self._kept.numbers if n < batches[-1] and n not in batches})
             self._store.keep_tails(self.logs.name, batches)
+            if self.logs.views:
+                self._epochs_read.keep_from(batches[0])
             self._only = batches
 
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
@@ -186,10 +197,13 @@ class RegionAtRest:
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         assert self._ends is not None, "`fence` must be called before `beyond`"
         batch = BatchId(number)
-        covered = {
-            (number, p): max(o, upto.length_of(self.logs.sources[number], p))
-            for (number, p), o in self._numbered(self._read(batch)).items()
-        }
+        covered: dict[SourcePartition, Natural] = {**self._numbered(self._read(batch))}
+        # A result does not say which epochs of views it has read. So if any epoch is taken back, all results since the
+        # checkpoint are.
+        if self._epochs_read.are_within(batch, {view: upto.length_of(view) for view in self.logs.views}):
+            covered = {
+                (number, p): max(o, upto.length_of(self.logs.sources[number], p)) for (number, p), o in covered.items()
+            }
         found: list[LogRange] = []
         for topic in self._outputs.names:
             later = self._sent_after(topic, batch, covered, self._ends)

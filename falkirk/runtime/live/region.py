@@ -40,7 +40,7 @@ from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
 from falkirk.theory.offsets import PartitionRange
 from falkirk.theory.positions import TailPosition, is_caught_up
 
@@ -75,15 +75,16 @@ class LiveRegion(RegionAtRest):
     """One region of an application, with at most one running query: a RegionPort.
 
     Args: retain: the number of checkpoints whose state Spark keeps. on_progress: called before slow operations, such as
-        reading a long tail.
+        reading a long tail. views: returns the epochs of the views that it looks up.
     """
 
     def __init__(
         self, region: Region, context: Context, *, retain: int = SPARE_BATCHES,
-        on_progress: Callable[[], None] = lambda: None,
+        on_progress: Callable[[], None] = lambda: None, views: Callable[[], dict[LogId, EpochNumber]] = dict,
     ) -> None:  # fmt: skip
         super().__init__(region.logs(), context)
         self.retain, self.region, self._context, self._on_progress = retain, region, context, on_progress
+        self._views = views
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
         self._lanes = RegionLanes(region, context)
@@ -235,6 +236,8 @@ class LiveRegion(RegionAtRest):
         self.opening = Opening(
             incarnation=incarnation, restored_batch=batch, release=release, released=released, skips=skips, start=start
         )
+        if region.views:
+            self.note_epochs(self._views())
         self._points = super().points()
         try:
             self.query = self._run(self.opening, record, start)

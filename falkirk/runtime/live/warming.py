@@ -27,6 +27,7 @@ from falkirk.plan.region import Region
 from falkirk.runtime import rows
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.query import begin_query, foreach_writer, results
+from falkirk.runtime.live.views import hold_nothing
 from falkirk.runtime.rows import Barrier, IncarnationConstants, OutputTopic
 from falkirk.theory.channel import Channel, ReleasedTail
 from falkirk.theory.ids import Incarnation, LogId, Offset
@@ -55,6 +56,7 @@ class Warming:
 
     def start(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Start the queries. One that can't start stays cold. Args: interrupted: returns whether to start no more."""
+        hold_nothing(self._plan.regions, self._session)
         for region in self._plan.regions:
             if interrupted():
                 return

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 #: Commands that could not be answered, because the application rolled back or published results meanwhile. The results
 #: that a forced rollback makes invalid are faults.
-MEANWHILE = {"verify ROWS_CHANGED", "verify NOT_CHECKABLE", "verify faults"}
+#: A batch whose saved epochs are all void has no state until it saves the next one.
+MEANWHILE = {"verify ROWS_CHANGED", "verify NOT_CHECKABLE", "verify faults", "state STATE_MISSING"}
 
 
 class Search:

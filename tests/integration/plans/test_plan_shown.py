@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[3]
-SEARCH, README = ROOT / "examples" / "search.py", ROOT / "README.md"
+SEARCH, PAGE = ROOT / "examples" / "search.py", ROOT / "docs" / "applications.md"
 pytestmark = pytest.mark.usefixtures("spark")
 
 
@@ -43,66 +43,67 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     rows = {line.split()[0]: re.split(r" {2,}", line)[1:] for line in lines if "→" in line}
-    assert list(rows) == ["index", "weights", "rank", "answers", "statistics"]
+    assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
     assert rows["index"] == ["exactly once", "at once", "deterministic"]
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert any(line.startswith("Core slots: 8 needed.") for line in lines)
+    assert any(line.startswith("Core slots: 14 needed.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index up") for line in lines)
     assert any(line.startswith("index (copies hop index-out to") for line in lines)
     assert "--why" in lines[-1]
 
 
-def readme_program(folder: Path, processor: str) -> str:
-    """Write the README's program with this processor to a file; return its path."""
-    programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+def program_of_page(folder: Path, processor: str) -> str:
+    """Write the program of docs/applications.md with this processor to a file; return its path."""
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (program,) = [text for text in programs if f"def {processor}(" in text]
     file = folder / f"{processor}.py"
     file.write_text(program)
     return str(file)
 
 
-def test_the_plan_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    code, text, _ = invoked(readme_program(tmp_path, "sales"))
+def test_the_plan_on_the_page_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    code, text, _ = invoked(program_of_page(tmp_path, "sales"))
     assert code == 0
-    assert textwrap.indent(text, "    ", str.strip) in README.read_text()
+    assert textwrap.indent(text, "    ", str.strip) in PAGE.read_text()
 
 
-def test_the_output_that_waits_in_the_readme_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    file = readme_program(tmp_path, "vouchers")
+def test_the_output_that_waits_on_the_page_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    file = program_of_page(tmp_path, "vouchers")
     code, text, _ = invoked(file)
     _, outputs, _ = text.split("\n\n", 2)
     assert code == 0
-    assert textwrap.indent(outputs, "    ") in README.read_text()
+    assert textwrap.indent(outputs, "    ") in PAGE.read_text()
     _, details, _ = invoked(file, "--why", "vouchers")
     value = "`uuid()` gives another value in a replay. "
     reason = (
         f"{value}Several results of one record share this value, so these results wait for a checkpoint of vouchers."
     )
     assert reason in details
-    assert reason in " ".join(README.read_text().split())
+    assert reason in " ".join(PAGE.read_text().split())
 
 
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     code, text, _ = invoked(str(SEARCH), "--why", "answers")
     assert (code, text.splitlines()[0]) == (0, "answers → topic answers")
-    assert "`collect_list()` in answers may" in text
-    assert "…" not in text
+    assert "The newest epoch of a view gives another value in a replay." in text
+    assert "…" not in text.replace('"…"', ""), "only constants in lines of the program are shortened"
     assert "\x1b" not in text, "no colours"
     code, _, error = invoked(str(SEARCH), "--why", "answer")
     assert code == 1
     assert error.startswith("OUTPUT_UNKNOWN ")
-    assert "index, weights, rank, answers, statistics" in error
+    assert "index, answers, weights, rank, statistics" in error
 
 
 def test_the_plan_as_json_has_the_reasons_as_data() -> None:
     code, text, _ = invoked(str(SEARCH), "--json")
     sinks = {sink["sink"]: sink for sink in json.loads(text)["sinks"]}
     assert code == 0
-    (recorded,) = [each for each in sinks["answers"]["details"] if each["kind"] == "recorded"]
-    assert (recorded["processor"], recorded["operations"]) == ("answers", ["CollectList"])
-    assert "search.py:" in recorded["declared"]
+    (independent,) = [each for each in sinks["answers"]["details"] if each["kind"] == "independent"]
+    assert (independent["processor"], independent["operations"]) == ("answers", ["NewestEpoch"])
+    assert "search.py:" in independent["declared"]
+    assert sinks["answers"]["release"] == "on arrival"
     assert (sinks["index"]["when"], sinks["index"]["why"]) == ("at once", "deterministic")
     assert sinks["index"]["release"] == "on arrival"
 

@@ -22,7 +22,7 @@ from demo.pages import words
 from demo.prompt import Prompt
 from demo.search_judge import Fault, Finding, Flaw
 from demo.search_screen import SearchScreen
-from falkirk import Eager, Ephemeral, Lazy, Sql
+from falkirk import Ephemeral, Lazy, Sql
 from falkirk.declare.load import load_application
 from falkirk.errors import MachineError
 from tests.support import wait_until
@@ -59,13 +59,13 @@ def test_the_example_declares_four_regimes_without_spark(monkeypatch: pytest.Mon
     app = load_application(search.example())
     assert SparkContext._active_spark_context is before
     kinds = {name: type(p.policy) for name, p in app.processors.items()}
-    assert (kinds["words"], kinds["index"], kinds["answers"]) == (Ephemeral, Lazy, Eager)
+    assert (kinds["words"], kinds["index"], kinds["answers"]) == (Ephemeral, Lazy, Ephemeral)
     assert app.processors["answers"].views == {"postings", "weights", "rank"}
     assert isinstance(app.sinks["statistics"].to, Sql)
     assert set(search.PARTITIONS) >= {s.topic.topic for n, s in app.sources.items() if n not in app.pushed}
     told = search.regimes(app)
-    assert set(told) == {"postings", "weights", "rank", "answers", "statistics"}
-    assert (told["answers"].partition(",")[0], told["rank"]) == ("eager", "iterative, every 15 s")
+    assert set(told) == {"postings", "weights", "rank", "statistics"}
+    assert (told["weights"], told["rank"]) == ("batch, every 10 s", "iterative, every 15 s")
 
 
 def test_the_judge_knows_the_constants_of_the_example(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,7 @@ def test_before_everything_was_the_start_if_it_is_kept() -> None:
         ("2 hours ago", "CUT_TOO_OLD", "The oldest is 2 of 2026-11-24 11:00:00"),
         ("5", "CUT_UNKNOWN", "from 2 to 10"),
         ("9" * 5000, "CUT_UNKNOWN", "from 2 to 10"),
-        ("yesterday", "POINT_INVALID", "10 minutes ago.*number of a state.*PROCESSOR@POINT"),
+        ("yesterday", "POINT_INVALID", "10 minutes ago.*number of a cut.*PROCESSOR@CHECKPOINT"),
         ("10 minutes", "POINT_INVALID", "10 minutes ago"),
         ("many minutes ago", "POINT_INVALID", "10 minutes ago"),
         ("0 s ago", "POINT_INVALID", "10 minutes ago"),
@@ -196,7 +196,7 @@ def test_the_preview_says_which_cut_it_takes(monkeypatch: pytest.MonkeyPatch) ->
     visit = Visit()
     result = run(monkeypatch, visit, "rollback", "--to", "2026-11-24 11:59:30", "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "Back to state 7 of 2026-11-24 11:59:00" in result.stdout
+    assert "Back to cut 7 of 2026-11-24 11:59:00" in result.stdout
     assert visit.previewed == {"sales": 2, "audit": 3}
     told = json.loads(run(monkeypatch, visit, "rollback", "--to", "7", "--dry-run", "--json").stdout)
     assert (told["cut"], told["cut_made_at_s"]) == (7, NOON_S - 60)

@@ -99,7 +99,7 @@ def elsewhere(events: Any, found: renamed.view) -> Any: ...  # type: ignore[name
 def quoted(events: Any, found: Annotated[DataFrame, "fk.View"]) -> Any: ...
 def policy(events: Any, found: Annotated[DataFrame, fk.Lazy]) -> Any: ...
 def endpoint(events: Any, found: fk.Kafka) -> Any: ...
-def made(events: Any, found: Annotated[DataFrame, fk.View()]) -> Any: ...
+def made(events: Any, found: Annotated[DataFrame, fk.View("found")]) -> Any: ...
 def optional(events: Any, found: fk.View | None) -> Any: ...
 def both(events: Any, found: Annotated[DataFrame, fk.View, fk.Stamped]) -> Any: ...
 
@@ -121,11 +121,25 @@ def test_what_is_not_understood_is_refused(body: Body) -> None:
 
 
 @pytest.mark.parametrize("body", [bare, annotated, evaluated(annotated)])
-def test_a_stream_has_no_marks(body: Body) -> None:
+def test_a_stream_looks_views_up(body: Body) -> None:
+    assert declared(body, batch=False).views == {"found"}
+
+
+def test_a_stream_has_no_stamps() -> None:
+    def stamped(events: Any, found: fk.Stamped) -> Any: ...
+
     with pytest.raises(fk.DefinitionError) as caught:
-        declared(body, batch=False)
+        declared(stamped, batch=False)
     assert (caught.value.condition, caught.value.parameters["parameter"]) == ("MARK_MISPLACED", "found")
     assert "fk.Eager()" in str(caught.value.hint)
+
+
+def test_a_stream_needs_more_than_views() -> None:
+    def only(found: fk.View) -> Any: ...
+
+    with pytest.raises(fk.DefinitionError) as caught:
+        declared(only, batch=False)
+    assert caught.value.condition == "UPSTREAM_MISSING"
 
 
 def test_an_eager_stream_is_a_batch_and_has_them() -> None:

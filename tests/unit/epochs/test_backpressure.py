@@ -113,10 +113,14 @@ class RecoveryProtocol:
 def test_what_is_complete_is_released_while_a_host_waits_for_its_next_look() -> None:
     host, recovery, stopping = Host.__new__(Host), RecoveryProtocol(), threading.Event()
     host._recovery, host._completed, host._once = cast(Any, recovery), queue.SimpleQueue(), None
+    looked: list[object] = []
+    recovery.watermarks = SimpleNamespace(settled_epochs=None)  # type: ignore[attr-defined]
+    host._views, host._regions = cast(Any, SimpleNamespace(update=lambda *given: looked.append(given))), {}
     for name in ("a", "b"):
         host._completed.put(name)
     assert not host.wait(0.05, stopping)
     assert recovery.asked == [{"a", "b"}]
+    assert len(looked) == 1, "an epoch may be one of a view"
     stopping.set()
     host._completed.put("a")
     assert host.wait(30.0, stopping)

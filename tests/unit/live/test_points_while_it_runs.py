@@ -33,7 +33,7 @@ def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionAtRest:
     )
     home = SimpleNamespace(store=store, checkpoint=lambda name: folder)
     place = SimpleNamespace(home=home, topics=SimpleNamespace(first_positions=lambda topic: {}))
-    logs = SimpleNamespace(name="r", sources=("pages",), output="out")
+    logs = SimpleNamespace(name="r", sources=("pages",), output="out", views=())
     region = RegionAtRest(cast(Any, logs), cast(Any, place))
     region._start_offsets = lambda: {"pages": {}}  # type: ignore[assignment, dict-item, method-assign]
     return region

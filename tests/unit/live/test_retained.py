@@ -21,7 +21,7 @@ RETAINED = 777
 def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     given = dict[str, Any]()
 
-    def made(region: Any, context: Any, *, retain: int = 0, on_progress: object) -> Any:
+    def made(region: Any, context: Any, *, retain: int = 0, on_progress: object, views: object) -> Any:
         given[region.name] = retain
         return SimpleNamespace(region=region)
 
@@ -31,8 +31,8 @@ def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(host, "LiveRegion", made)
     monkeypatch.setattr(host, "batches_of", lambda *arguments: SimpleNamespace(regions={}))
-    for name in ("Executors", "Losses", "ForeignWatch", "judges_of"):
-        monkeypatch.setattr(host, name, lambda *arguments: None)
+    for name in ("Executors", "Losses", "ForeignWatch", "judges_of", "HeldViews"):
+        monkeypatch.setattr(host, name, lambda *arguments: SimpleNamespace(epochs=dict, missing=tuple))
     regions = [SimpleNamespace(name=name, where=None) for name in ("a", "bb")]
     plan = SimpleNamespace(regions=regions, batches=(), retained_of=retained_of)
     context = SimpleNamespace(session=None, home=SimpleNamespace(path=Path()))
@@ -57,7 +57,7 @@ def test_a_region_starts_its_query_with_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(at_rest, "KeptCheckpoints", lambda folder, *topics: kept)
     kept = SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append(retain))
     home = SimpleNamespace(store=None, checkpoint=lambda name: Path())
-    logs = SimpleNamespace(name="r", sources=())
+    logs = SimpleNamespace(name="r", sources=(), views=())
     of = SimpleNamespace(name="r", logs=lambda: logs, twins=False)
     live = LiveRegion(cast(Any, of), cast(Any, SimpleNamespace(home=home, session=None)), retain=RETAINED)
     opening = SimpleNamespace(release=None, skips=())

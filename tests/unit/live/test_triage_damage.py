@@ -111,7 +111,7 @@ def test_a_cause_that_java_keeps_apart_counts() -> None:
 def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
     """Return a region that was started from a checkpoint, with the parts that report checkpoints."""
     live = LiveRegion.__new__(LiveRegion)
-    live.logs = cast(Any, SimpleNamespace(name="counts", source="pages", sources=("pages",), output="counts"))
+    live.logs = cast(Any, SimpleNamespace(name="counts", source="pages", sources=("pages",), output="counts", views=()))
     live.region = cast(Any, SimpleNamespace(name="counts"))
     live._store, live._checkpoint, live.damaged, live.query = store, folder, set(), None
     live._kept = KeptCheckpoints(folder, "pages")

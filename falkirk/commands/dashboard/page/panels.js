@@ -103,7 +103,7 @@ function EdgeFacts({ state, id }) {
 export function Outputs({ state, onSelect }) {
   const { parts, selected, series } = state;
   const found = (parts.graph && parts.graph.outputs) || [];
-  return html`<section class="outputs"><h2>Outputs <small>${count(found.length)}</small></h2>
+  return html`<section class="outputs"><h2>Sinks <small>${count(found.length)}</small></h2>
     ${found.map((o) => {
       const now = ((parts.now || {}).outputs || {})[o.name] || {};
       const chosen = selected && selected.type === "output" && selected.id === o.name;
@@ -138,14 +138,14 @@ export function Outputs({ state, onSelect }) {
 export function History({ state, onCut, onAsk }) {
   const { parts, cut, preview } = state;
   const cuts = parts.history || [];
-  if (!cuts.length) return html`<p class="quiet">No saved state of the whole application is known yet.</p>`;
+  if (!cuts.length) return html`<p class="quiet">No consistent cut of the application is known yet.</p>`;
   const place = cut == null ? 0 : Math.max(0, cuts.findIndex((c) => c.cut === cut));
   const chosen = cuts[place];
   const outside = Object.entries(chosen.outside);
   const made = chosen.made_at_s == null ? "the start" : `${day(chosen.made_at_s)}, ${ago(chosen.made_at_s, state.now)}`;
   const shown = preview && preview.of === chosen.cut && preview.content;
   return html`<div class="history">
-    <p class="lead">Each cut is a saved state of the whole application. Move the slider: nothing changes until you confirm.</p>
+    <p class="lead">Each cut is a state to which the whole application can return. Move the slider: nothing changes until you confirm.</p>
     <label class="slider"><span class="quiet">oldest</span>
       <input type="range" min="0" max=${cuts.length - 1} value=${cuts.length - 1 - place} aria-label="Consistent cut"
         aria-valuetext=${`cut ${chosen.cut}, ${made}`} onInput=${(e) => onCut(cuts[cuts.length - 1 - Number(e.target.value)].cut)} />

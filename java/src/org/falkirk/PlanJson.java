@@ -23,6 +23,7 @@ import org.apache.spark.sql.catalyst.CatalystIdentifier;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.physical.BroadcastMode;
@@ -133,7 +134,7 @@ public final class PlanJson {
     private void nodes(TreeNode<?> node) {
         List<Object> children = list(node.children());
         text.append("{\"class\":");
-        string(node.getClass().getName());
+        string(name(node));
         text.append(",\"num-children\":").append(children.size());
         if (node instanceof Literal literal) {
             literal(literal);
@@ -147,6 +148,13 @@ public final class PlanJson {
             text.append(',');
             nodes((TreeNode<?>) below);
         }
+    }
+
+    /** Return the class of a node. A call of an object of Falkirk has that of the object, which says what it does. */
+    private static String name(TreeNode<?> node) {
+        boolean isOurs = node instanceof Invoke call && call.targetObject() instanceof Literal target
+                && (target.value() instanceof NewestEpoch || target.value() instanceof ViewRows);
+        return isOurs ? ((Literal) ((Invoke) node).targetObject()).value().getClass().getName() : node.getClass().getName();
     }
 
     /** Write the fields of a node. A field that is a child, or a list of children, becomes their places. */

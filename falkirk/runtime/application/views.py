@@ -1,0 +1,126 @@
+"""Views: keeps the newest epochs of views that live regions look up in the memory of the JVM.
+
+An epoch is read only once no failure can take it back, and each region notes it before that (`live/epochs_read.py`). So
+a region without other reasons to wait publishes on arrival. A rollback that somebody asks for may void an epoch. Then
+the notes say which checkpoints have read it.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
+from falkirk.frames.lookups import PlannedView
+from falkirk.local.spark import RELEASE_POOL
+from falkirk.plan.region import Region
+from falkirk.runtime.context import Context
+from falkirk.runtime.epochs.inputs import read_folders
+from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.live.region import LiveRegion
+from falkirk.runtime.live.views import forget, keys_of, load_epoch, publish
+from falkirk.theory.ids import EpochNumber, LogId
+from falkirk.theory.times import Natural
+
+log = logging.getLogger("falkirk")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loading:
+    """An epoch that is read into the memory. Args: done: whether it was still there."""
+
+    epoch: Epoch
+    done: "Future[bool]"
+
+
+class HeldViews:
+    """The views of one application.
+
+    Args: logs: of the epochs of all batches. on_loaded: called with the name of a view's batch, in another thread.
+    """
+
+    def __init__(
+        self, regions: Sequence[Region], context: Context, logs: Mapping[LogId, EpochLog],
+        on_loaded: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._context, self._on_loaded = context, on_loaded
+        self._views = {view.log: view for region in regions for view in region.views}
+        self._logs = {name: logs[name] for name in self._views}
+        self._keys = keys_of(regions)
+        self._held: dict[LogId, EpochNumber] = {}
+        self._loading: dict[LogId, _Loading] = {}
+        self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="falkirk-views") if self._views else None
+
+    def missing(self, region: Region) -> tuple[str, ...]:
+        """Return the views of a region of which there is no epoch to read."""
+        return tuple(view.name for view in region.views if not self._is_held(view.log))
+
+    def _is_held(self, name: LogId) -> bool:
+        """Return whether an epoch is held. A rollback may have taken it back."""
+        if self._held.get(name) not in {epoch.number for epoch in self._logs[name].epochs()}:
+            self._held.pop(name, None)
+        return name in self._held
+
+    def epochs(self, region: Region) -> dict[LogId, EpochNumber]:
+        """Return the epochs that a region reads."""
+        return {view.log: self._held[view.log] for view in region.views}
+
+    def update(self, settled: Callable[[LogId], Natural], regions: Collection[LiveRegion]) -> None:
+        """Publish the epochs that were loaded, and begin to load newer ones.
+
+        Args: settled: returns the end of the epochs of a view that no failure takes back.
+        Raises: StoreError, HomeError: `STATE_DAMAGED`.
+        """
+        for name, view in self._views.items():
+            if (loading := self._loading.get(name)) is not None and loading.done.done():
+                self._take(view, loading, regions)
+            if name not in self._loading and (epoch := self._newest(name, settled(name))) is not None:
+                assert self._loader is not None, "there are views"
+                done = self._loader.submit(self._load, view, epoch)
+                self._loading[name] = _Loading(epoch=epoch, done=done)
+                done.add_done_callback(lambda _, name=name: self._on_loaded(self._logs[name].region))  # type: ignore[misc]
+
+    def _newest(self, name: LogId, settled: Natural) -> Epoch | None:
+        """Return the newest epoch that may be read, unless it is held."""
+        end = min(self._logs[name].end(), settled)
+        found = [epoch for epoch in self._logs[name].epochs() if epoch.number < end and not epoch.direct]
+        return found[-1] if found and (found[-1].number != self._held.get(name) or not self._is_held(name)) else None
+
+    def _take(self, view: PlannedView, loading: _Loading, regions: Collection[LiveRegion]) -> None:
+        """Publish an epoch that was loaded. Raises: as `update`; the next call tries again."""
+        epoch, is_there = loading.epoch, False
+        try:
+            is_there = loading.done.result()
+        except (*SPARK_ERRORS, *JVM_ERRORS) as error:
+            log.warning("epoch %d of %s could not be loaded: %s", epoch.number, view.name, first_line(error))
+        except BaseException:
+            del self._loading[view.log]
+            raise
+        if is_there and epoch.number in {each.number for each in self._logs[view.log].epochs()}:
+            for region in regions:
+                if region.query is not None and view.log in region.logs.views:
+                    region.note_epochs({**self.epochs(region.region), view.log: epoch.number})
+            publish(self._context.session, view, epoch.number)
+            self._held[view.log] = epoch.number
+        del self._loading[view.log]
+
+    def _load(self, view: PlannedView, epoch: Epoch) -> bool:
+        folder = self._logs[view.log].results_if_there(epoch)
+        if folder is None:
+            return False
+        session = self._context.session
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
+        rows = read_folders(session, [folder], view.schema)
+        load_epoch(session, view, epoch.number, rows, self._keys[view.log])
+        return True
+
+    def stop(self) -> None:
+        """Load no more, and free the memory."""
+        if self._loader is None:
+            return
+        self._loader.shutdown(wait=False, cancel_futures=True)
+        try:
+            for view in self._views.values():
+                forget(self._context.session, view)
+        except (*SPARK_ERRORS, *JVM_ERRORS) as error:  # the JVM may have died
+            log.debug("views were not freed: %s", first_line(error))

@@ -1,0 +1,61 @@
+"""Epochs read: which epochs of views a live region may have read, by checkpoint.
+
+A region notes an epoch before any record can read it, with the number of the checkpoint that comes next. So of a
+checkpoint, the last note for it or an earlier one has the newest epochs that its results depend on. After a restart,
+the first note is for the checkpoint after the restored one. It is later than all notes for checkpoints that were taken
+back, so these no longer matter.
+"""
+
+from collections.abc import Mapping
+
+from falkirk.store import Store
+from falkirk.store.values import Decision
+from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Positions
+from falkirk.theory.times import Natural
+
+_KIND = "epochs of views"
+
+
+class EpochsRead:
+    """The notes of one region. Args: region: its name."""
+
+    def __init__(self, region: str, store: Store) -> None:
+        self._region, self._store = region, store
+
+    def note(self, since: BatchId, epochs: Mapping[LogId, EpochNumber]) -> None:
+        """Note the epochs that records may read from now on. Args: since: the next checkpoint.
+
+        Raises: StoreError: nothing may read them.
+        """
+        newest = self._store.newest_decision(_KIND, self._region)
+        number = 0 if newest is None else newest.number + 1
+        self._store.record_decision(_KIND, self._region, number, {"since": since, "epochs": dict(epochs)})
+
+    def upto(self, checkpoint: int) -> dict[LogId, EpochNumber]:
+        """Return the newest epochs on which the results of a checkpoint may depend."""
+        found = self._last(checkpoint)
+        return {} if found is None else _epochs(found)
+
+    def are_within(self, checkpoint: int, ends: Mapping[LogId, Natural]) -> bool:
+        """Return whether no result since a checkpoint may depend on an epoch at or beyond one of these ends."""
+        oldest = self._last(checkpoint)
+        notes = self._store.decisions(_KIND, self._region, 0 if oldest is None else oldest.number)
+        return all(epoch < ends.get(log, epoch + 1) for note in notes for log, epoch in _epochs(note).items())
+
+    def keep_from(self, checkpoint: int) -> None:
+        """Delete the notes that no checkpoint from this one on needs."""
+        if (oldest := self._last(checkpoint)) is not None:
+            self._store.forget_epochs(_KIND, self._region, EpochNumber(oldest.number))
+
+    def _last(self, checkpoint: int) -> Decision | None:
+        notes = self._store.decisions(_KIND, self._region)
+        return next((note for note in reversed(notes) if note.content["since"] <= checkpoint), None)
+
+
+def _epochs(note: Decision) -> dict[LogId, EpochNumber]:
+    return {LogId(log): EpochNumber(epoch) for log, epoch in note.content["epochs"].items()}
+
+
+def as_positions(epochs: Mapping[LogId, EpochNumber], more: int) -> Positions:
+    """Return epochs as positions in their logs. Args: more: 1: the position after the epoch, 0: before it."""
+    return {log: {0: Offset(epoch + more)} for log, epoch in epochs.items()}

@@ -1,0 +1,122 @@
+package org.falkirk;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * The rows of views that live regions look up, in the memory of this JVM.
+ *
+ * <p>An epoch is loaded first, and published later: between the two, the host records that regions may read it. A task
+ * notes the epoch of a row ({@link NewestEpoch}) and then asks for its rows ({@link ViewRows}). So a former epoch stays for
+ * a while after the next one was published.
+ */
+public final class Views {
+  /** How long a former epoch stays. A row reads an epoch at once, unless a Python function answers in between. */
+  private static final long KEPT_NS = 10_000_000_000L;
+
+  private static final Map<String, Versions> VIEWS = new ConcurrentHashMap<>();
+
+  private Views() {}
+
+  /** The epochs of one view. */
+  private static final class Versions {
+    private final Map<Long, Rows> rows = new ConcurrentHashMap<>();
+    private final Map<Long, Long> replacedAtNs = new HashMap<>();
+    private volatile long newest = Long.MIN_VALUE;
+  }
+
+  /** The rows of one epoch, by each of the keys with which they are looked up. */
+  private static final class Rows {
+    private final Map<List<Integer>, Map<Object, Object[]>> byKey = new HashMap<>();
+  }
+
+  /**
+   * Load an epoch. No task sees it yet.
+   *
+   * @param view the handle of the view.
+   * @param keys the places of the columns of each key.
+   * @return the number of rows.
+   */
+  public static int load(String view, long epoch, Dataset<?> data, List<List<Integer>> keys) {
+    InternalRow[] rows =
+        ((org.apache.spark.sql.classic.Dataset<?>) data).queryExecution().executedPlan().executeCollect();
+    Rows loaded = new Rows();
+    for (List<Integer> key : keys) loaded.byKey.put(List.copyOf(key), indexed(rows, key, data.schema()));
+    VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded);
+    return rows.length;
+  }
+
+  private static Map<Object, Object[]> indexed(InternalRow[] rows, List<Integer> key, StructType schema) {
+    Map<Object, List<InternalRow>> found = new HashMap<>(rows.length * 2);
+    DataType[] types = key.stream().map(place -> schema.apply(place).dataType()).toArray(DataType[]::new);
+    int[] places = key.stream().mapToInt(Integer::intValue).toArray();
+    for (InternalRow row : rows) {
+      Object value = key(row, places, types);
+      if (value != null) found.computeIfAbsent(value, each -> new ArrayList<>(1)).add(row);
+    }
+    Map<Object, Object[]> indexed = new HashMap<>(found.size() * 2);
+    found.forEach((value, list) -> indexed.put(value, list.toArray()));
+    return indexed;
+  }
+
+  /** Return the values of a row at some places as one object; null if one of them is null: it equals nothing. */
+  static Object key(InternalRow row, int[] places, DataType[] types) {
+    if (places.length == 1) return row.isNullAt(places[0]) ? null : row.get(places[0], types[0]);
+    List<Object> values = new ArrayList<>(places.length);
+    for (int i = 0; i < places.length; i++) {
+      if (row.isNullAt(places[i])) return null;
+      values.add(row.get(places[i], types[i]));
+    }
+    return values;
+  }
+
+  /** Let the rows that come read an epoch that is loaded, and forget those that were replaced long ago. */
+  public static synchronized void publish(String view, long epoch) {
+    Versions versions = VIEWS.get(view);
+    if (versions == null || !versions.rows.containsKey(epoch)) {
+      throw new IllegalStateException("epoch " + epoch + " of " + view + " is not loaded");
+    }
+    long nowNs = System.nanoTime();
+    if (versions.newest != epoch) versions.replacedAtNs.put(versions.newest, nowNs);
+    versions.replacedAtNs.remove(epoch);
+    versions.newest = epoch;
+    for (Iterator<Map.Entry<Long, Long>> old = versions.replacedAtNs.entrySet().iterator(); old.hasNext(); ) {
+      Map.Entry<Long, Long> each = old.next();
+      if (nowNs - each.getValue() > KEPT_NS) {
+        versions.rows.remove(each.getKey());
+        old.remove();
+      }
+    }
+  }
+
+  /** Forget all epochs of the views whose handles begin with a text. */
+  public static void forget(String prefix) {
+    VIEWS.keySet().removeIf(view -> view.startsWith(prefix));
+  }
+
+  /** Return the newest published epoch of a view. */
+  static long newest(String view) {
+    Versions versions = VIEWS.get(view);
+    if (versions == null || versions.newest == Long.MIN_VALUE) {
+      throw new IllegalStateException("no epoch of " + view + " is published in this JVM");
+    }
+    return versions.newest;
+  }
+
+  /** Return the rows of an epoch by a key. */
+  static Map<Object, Object[]> rows(String view, long epoch, List<Integer> key) {
+    Versions versions = VIEWS.get(view);
+    Rows rows = versions == null ? null : versions.rows.get(epoch);
+    Map<Object, Object[]> found = rows == null ? null : rows.byKey.get(key);
+    if (found == null) throw new IllegalStateException("epoch " + epoch + " of " + view + " is not in this JVM any more");
+    return found;
+  }
+}
