@@ -16,11 +16,13 @@ from typing import Any
 
 import psutil
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from falkirk.check import read_topic
 from falkirk.cli import main
 from falkirk.local.broker import Broker
+from falkirk.store import Store
+from falkirk.theory.ids import LogId
 from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.regions import RIGHT, Regions
 from tests.support import is_alive, suspend, wait_until
@@ -263,15 +265,65 @@ def roots(told: Row) -> Iterator[Place]:
 
 
 def go_back(regions: Regions, broker: Broker) -> None:
-    """Roll each region back while it runs. Results that are published already are dropped."""
-    application = regions.application
+    """Roll each region back while it runs. A rollback that takes back published results needs --force."""
+    names = [each["name"] for each in regions.application.status()["regions"] if each["name"] != "everywhere"]
     with Orders(regions) as load:
         load.sent = 1_000_000
-        for name in [each["name"] for each in application.status()["regions"] if each["name"] != "everywhere"]:
-            points = [p["point"] for p in command(regions, broker, "history", "--unit", name)]
-            application.forget_status()
-            gone = command(regions, broker, "rollback", "--to", f"{name}@{sorted(points)[-5]}", "--yes")
-            print("rollback", name, [(m["region"], m["to"]) for m in gone["moves"]], flush=True)
-            application.wait_committed(0)
-            print("suppressed", dict(application.suppressed()), flush=True)
+        await_results_behind(regions)
+        for name in names:
+            refused = rollback(regions, broker, name, min(points(regions, broker, name)))
+            assert (refused.exit_code, "CONTRADICTS_RELEASED" in refused.output) == (1, True), refused.output
     judge_all(regions)
+    for name in names:
+        wait_until(partial(goes_to_the_newest, regions, broker, name), 60, f"a point of {name} after all results")
+        print("rollback", name, dict(regions.application.suppressed()), flush=True)
+    with Orders(regions) as load:
+        load.sent = 2_000_000
+        await_results_behind(regions)
+    judge_all(regions)
+    for name in names:
+        if name in ("divided", "counted"):
+            go_back_by_force(regions, broker, name)
+
+
+def go_back_by_force(regions: Regions, broker: Broker, name: str) -> None:
+    """Roll a region back behind published results. Exactly the results that became invalid are published again."""
+    to = sorted(points(regions, broker, name))[-5]
+    regions.application.forget_status()
+    forced = rollback(regions, broker, name, to, "--force")
+    assert forced.exit_code == 0, forced.output
+    regions.application.wait_committed(0)
+    store = Store(regions.application.home / "decisions.db")
+    topics = {"duplicates": regions.topics[name], "letter duplicates": f"{regions.topics[name]}.dead-letters"}
+    again = Counter(
+        {kind: sum(r.last_exclusive - r.first for r in store.voided_ranges(LogId(t))) for kind, t in topics.items()}
+    )
+    store.close()
+    print("forced", name, to, dict(again), flush=True)
+    assert again["duplicates"] > 0
+    regions.settle({name: Truth(regions).due()[name] + again["duplicates"]})
+    assert regions.verify(name)[name] == ("repeated delivery with exact state", +again)
+
+
+def points(regions: Regions, broker: Broker, name: str) -> list[int]:
+    """Return the numbers of the points of a region, without its start."""
+    return [p["point"] for p in command(regions, broker, "history", "--unit", name) if p["point"] >= 0]
+
+
+def rollback(regions: Regions, broker: Broker, name: str, to: int, *options: str) -> Result:
+    """Ask for a rollback of a region to a point."""
+    given = ["--kafka", broker.bootstrap, "--home", str(regions.application.home), "--to", f"{name}@{to}", "--yes"]
+    return CliRunner().invoke(main, ["rollback", str(FILE), *given, *options])
+
+
+def goes_to_the_newest(regions: Regions, broker: Broker, name: str) -> bool:
+    """Return whether a region went back to its newest point. It is refused while results follow that point."""
+    regions.application.forget_status()
+    back = rollback(regions, broker, name, max(points(regions, broker, name)))
+    if back.exit_code:
+        assert any(each in back.output for each in ("CONTRADICTS_RELEASED", "REQUEST_REFUSED", "PREVIEW_OUTDATED")), (
+            back.output
+        )
+        return False
+    regions.application.wait_committed(0)
+    return True

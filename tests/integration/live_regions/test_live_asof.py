@@ -30,6 +30,7 @@ SCHEMA = "id STRING, at TIMESTAMP, n INT"
 RECORDS = 120
 #: The parts in which the prices of a region arrive.
 PARTS = 5
+pytestmark = pytest.mark.usefixtures("spark")
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 Records = Mapping[int, list[dict[str, Any]]]
 
@@ -151,14 +152,6 @@ def test_without_a_barrier_results_come_twice(
         wire.topic(f"open{each}")
     query = run_here(application(wire, home, ("open",)), Connection.of(wire.bootstrap), create_topics=True)
     send(wire, "open_orders", drawn["orders"])
-    out = f"open-out-{wire.tag}"
-
-    def region() -> Any:
-        return next(each for each in query.status if each.name == "open-out")
-
-    await_one(query, lambda: region().last_commit >= 0, "a checkpoint")
-    send(wire, "open_prices", drawn["prices"])
-    await_one(query, lambda: wire.count(out) > 0, "results")
-    next(each for each in query.queries if (each.name or "").endswith(".open-out")).stop()
+    fail(wire, query, "open", drawn["prices"])
     await_one(query, lambda: max(Counter(found(wire, "open")[0]).values()) > 1, "a result twice")
     query.stop()
