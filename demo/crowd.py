@@ -91,7 +91,7 @@ class Crowd(threading.Thread):
     def run(self) -> None:
         """Send questions and read answers."""
         while not self.stopping.is_set():
-            for message in self._consumer.consume(100, 0.05):
+            for message in self._consumer.consume(1, 0.05):  # with more, it would wait for them
                 if message.error() is None:
                     self._take(json.loads(message.value() or b"{}"))
             now_s = time.monotonic()
