@@ -42,7 +42,7 @@ class RegionAtRest:
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
         self._kept = KeptCheckpoints(self._checkpoint, *logs.sources)
-        self._epochs_read = EpochsRead(logs.name, self._store)
+        self._epochs_read = EpochsRead(logs.name, self._store, logs.views)
 
     def health(self) -> Health:
         """See RegionPort."""

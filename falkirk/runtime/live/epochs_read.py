@@ -6,7 +6,7 @@ the first note is for the checkpoint after the restored one. It is later than al
 back, so these no longer matter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from falkirk.store import Store
 from falkirk.store.values import Decision
@@ -17,10 +17,10 @@ _KIND = "epochs of views"
 
 
 class EpochsRead:
-    """The notes of one region. Args: region: its name."""
+    """The notes of one region. Args: region: its name. views: the logs of its views; a former program had others."""
 
-    def __init__(self, region: str, store: Store) -> None:
-        self._region, self._store = region, store
+    def __init__(self, region: str, store: Store, views: Collection[LogId]) -> None:
+        self._region, self._store, self._views = region, store, views
 
     def note(self, since: BatchId, epochs: Mapping[LogId, EpochNumber]) -> None:
         """Note the epochs that records may read from now on. Args: since: the next checkpoint.
@@ -34,13 +34,13 @@ class EpochsRead:
     def upto(self, checkpoint: int) -> dict[LogId, EpochNumber]:
         """Return the newest epochs on which the results of a checkpoint may depend."""
         found = self._last(checkpoint)
-        return {} if found is None else _epochs(found)
+        return {} if found is None else self._epochs(found)
 
     def are_within(self, checkpoint: int, ends: Mapping[LogId, Natural]) -> bool:
         """Return whether no result since a checkpoint may depend on an epoch at or beyond one of these ends."""
         oldest = self._last(checkpoint)
         notes = self._store.decisions(_KIND, self._region, 0 if oldest is None else oldest.number)
-        return all(epoch < ends.get(log, epoch + 1) for note in notes for log, epoch in _epochs(note).items())
+        return all(epoch < ends[log] for note in notes for log, epoch in self._epochs(note).items())
 
     def keep_from(self, checkpoint: int) -> None:
         """Delete the notes that no checkpoint from this one on needs."""
@@ -51,9 +51,9 @@ class EpochsRead:
         notes = self._store.decisions(_KIND, self._region)
         return next((note for note in reversed(notes) if note.content["since"] <= checkpoint), None)
 
-
-def _epochs(note: Decision) -> dict[LogId, EpochNumber]:
-    return {LogId(log): EpochNumber(epoch) for log, epoch in note.content["epochs"].items()}
+    def _epochs(self, note: Decision) -> dict[LogId, EpochNumber]:
+        epochs = note.content["epochs"].items()
+        return {LogId(log): EpochNumber(epoch) for log, epoch in epochs if log in self._views}
 
 
 def as_positions(epochs: Mapping[LogId, EpochNumber], more: int) -> Positions:

@@ -16,18 +16,18 @@ def note(of: EpochsRead, since: int, **epochs: int) -> None:
 
 
 def test_a_checkpoint_has_read_what_was_noted_for_it_and_before(store: Store) -> None:
-    notes = EpochsRead("priced", store)
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
     assert notes.upto(5) == {}
     note(notes, 0, prices=0)
     note(notes, 0, prices=1)
     note(notes, 2, prices=4, ranks=1)
     assert [notes.upto(n) for n in (-1, 0, 1)] == [{}, {VIEW: 1}, {VIEW: 1}]
     assert notes.upto(2) == notes.upto(9) == {VIEW: 4, OTHER: 1}
-    assert EpochsRead("other", store).upto(9) == {}
+    assert EpochsRead("other", store, (VIEW, OTHER)).upto(9) == {}
 
 
 def test_notes_for_checkpoints_that_were_taken_back_do_not_count(store: Store) -> None:
-    notes = EpochsRead("priced", store)
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
     for since, epoch in ((0, 0), (1, 3), (2, 7)):
         note(notes, since, prices=epoch)
     note(notes, 1, prices=2)  # a restart from checkpoint 0, after a rollback of the view
@@ -35,7 +35,7 @@ def test_notes_for_checkpoints_that_were_taken_back_do_not_count(store: Store) -
 
 
 def test_what_was_read_since_a_checkpoint_is_compared_with_what_stays(store: Store) -> None:
-    notes = EpochsRead("priced", store)
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
     for since, epoch in ((0, 0), (1, 3), (2, 7)):
         note(notes, since, prices=epoch)
     assert notes.are_within(2, {VIEW: 8})
@@ -44,8 +44,15 @@ def test_what_was_read_since_a_checkpoint_is_compared_with_what_stays(store: Sto
     assert not notes.are_within(0, {VIEW: 4})
 
 
+def test_views_of_a_former_program_do_not_count(store: Store) -> None:
+    note(EpochsRead("priced", store, (VIEW, OTHER)), 0, prices=1, ranks=7)
+    now = EpochsRead("priced", store, (VIEW,))
+    assert now.upto(0) == {VIEW: 1}
+    assert now.are_within(0, {VIEW: 2})
+
+
 def test_notes_that_no_checkpoint_needs_are_deleted(store: Store) -> None:
-    notes = EpochsRead("priced", store)
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
     for since, epoch in ((0, 0), (1, 3), (1, 4), (5, 7)):
         note(notes, since, prices=epoch)
     notes.keep_from(3)
@@ -61,7 +68,7 @@ def test_a_region_goes_back_with_its_view(store: Store) -> None:
         stages={"prices": prices, "priced": priced},
         partitions={LogId("offers"): 1, VIEW: 1, LogId("orders"): 1, LogId("out"): 1}, held={},
     )  # fmt: skip
-    notes = EpochsRead("priced", store)
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
     for since, epoch in ((0, 0), (1, 1), (2, 3)):
         note(notes, since, prices=epoch)
 
