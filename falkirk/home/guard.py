@@ -87,5 +87,8 @@ def end_at_once(code: int, last: Callable[[], None] = lambda: None) -> NoReturn:
     ends.start()
     try:
         last()
+        for stream in (sys.stdout, sys.stderr):  # what `last` says stays in a buffer if it goes to a file or a pipe
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
     finally:
         os._exit(code)

@@ -41,7 +41,9 @@ with LeaseKeeper(home, 4.0, print):
 @contextmanager
 def owner(home: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process]]:
     """Run an owner; yield it and its child."""
-    process = subprocess.Popen([sys.executable, "-c", OWNER, str(home)], stdout=subprocess.PIPE, text=True)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # as where nobody has set it
+    command = [sys.executable, "-c", OWNER, str(home)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=buffered)
     child = None
     try:
         assert process.stdout is not None
