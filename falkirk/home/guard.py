@@ -87,7 +87,7 @@ def end_at_once(code: int, last: Callable[[], None] = lambda: None) -> NoReturn:
     ends.start()
     try:
         last()
-        for stream in (sys.stdout, sys.stderr):  # what `last` says stays in a buffer if it goes to a file or a pipe
+        for stream in (sys.stdout, sys.stderr):  # a file or a pipe has a buffer
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
     finally:
