@@ -199,12 +199,12 @@ def application(
     topics = topics_of(job, source)
     for name, topic in topics.items():
         app.sources[name] = source_node(name, Kafka(topic, schema=job.schema, key=job.key))
-    if job.looks_up:
+    views = frozenset({"known"} if job.looks_up else ())
+    if views:
         state, reads = "word STRING, times LONG", ("records", "known")
         app.add_processor("known", _known, reads=reads, policy=Eager(), cut=ByClock(every_s=2.0), state=state)
-        app.add_processor("result", job.body or _looked_up, reads=reads, policy=policy, views=frozenset({"known"}))
-    elif job.body is not None:
-        app.add_processor("result", job.body, reads=tuple(topics), policy=policy)
+    if job.body is not None:
+        app.add_processor("result", job.body, reads=(*topics, *views), policy=policy, views=views)
     else:
         declared = load_application(example()).processors
         app.add_processor("words", declared["words"].body, reads=("records",), policy=Ephemeral())

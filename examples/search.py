@@ -122,7 +122,7 @@ def answers(queries, posted, postings: fk.View, weights: fk.View, rank: fk.View)
         .withColumn("rank_of", F.map_from_entries(F.expr("transform(ranked, r -> struct(r.name, r))")))
     )
     # The postings still contain words that a newer version of a module has removed: they score 0.
-    points = f"""if(rank_of[name].version > hit.version, 0, hit.times * coalesce(weight_of[hit.word], {NEW_WEIGHT}))"""
+    points = f"if(rank_of[name].version > hit.version, 0, hit.times * coalesce(weight_of[hit.word], {NEW_WEIGHT}))"
     total = f"aggregate(filter(hits, hit -> hit.module = name), 0L, (total, hit) -> total + {points})"
     score = f"{total} * coalesce(rank_of[name].rank, {NEW_RANK}) div 1000000"
     scored = F.expr(f"transform(names, name -> named_struct('score', {score}, 'module', name))")

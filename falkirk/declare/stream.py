@@ -13,6 +13,7 @@ from falkirk.declare.cut import AHEAD_S
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import GroupedStream
 from falkirk.declare.joins import are_names, invalid, join_of
+from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, timed_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import timed_options, watermark_of
@@ -217,8 +218,7 @@ class Stream:
         where = caller()
         if not isinstance(view, View):
             raise LOOKUP_INVALID.error(where=where, reason=f"{type(view).__name__} is no parameter marked fk.View")
-        names = (on,) if isinstance(on, str) else on
-        keys = dict(names) if isinstance(names, Mapping) else {each: each for each in names}
+        keys = dict(on) if isinstance(on, Mapping) else {each: each for each in key_columns(on)}
         if not keys or not all(isinstance(each, str) for each in (*keys, name, *([] if epoch is None else [epoch]))):
             raise LOOKUP_INVALID.error(where=where, reason="on= needs the name of a column of the view")
         made = Step(parent=self._node, operation=LOOKUP, arguments=(view, keys, name, epoch), where=where)

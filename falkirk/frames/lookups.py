@@ -4,7 +4,7 @@ A record reads one epoch of each view. Its first lookup notes the number in a co
 lookups in the region use that number. So the number may differ on a replay, and the rows are a function of it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,11 @@ def check_key(view: str, schema: StructType, on: Mapping[str, Any], found: Struc
     return is_several
 
 
+def key_struct(columns: Sequence[Column]) -> Column:
+    """Return the columns of a key as one value."""
+    return F.struct(*[column.alias(f"_{i}") for i, column in enumerate(columns)])
+
+
 def looked_up(
     data: DataFrame, view: PlannedView, on: Mapping[str, Column], name: str, epoch: str | None
 ) -> DataFrame:  # fmt: skip
@@ -96,12 +101,12 @@ def looked_up(
     Raises: TypeError: as `check_key`.
     """
     java: Any = data.sparkSession._jvm.org.falkirk  # type: ignore[union-attr]
-    keys = [key.alias(f"_{i}") for i, key in enumerate(on.values())]
+    keys = [*on.values()]
     is_several = check_key(view.name, view.schema, on, data.select(*keys).schema)
     data, known = _with_epoch(data, view, java)
     rows = java.ViewRows.of(
         view.handle, view.name, known.index(view.name), view.key(on), is_several, view.schema.json(),
-        F.col(VIEWS)._jc, F.struct(*keys)._jc,
+        F.col(VIEWS)._jc, key_struct(keys)._jc,
     )  # fmt: skip
     more: dict[str, Column] = {name: ClassicColumn(rows)}
     if epoch is not None:

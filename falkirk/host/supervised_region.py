@@ -66,10 +66,8 @@ class SupervisedRegion(Supervised):
     def before_start(self) -> bool:
         """See Supervised."""
         refuse_split_keys(self.live)
-        if not super().before_start():
-            return False
         self._waits = self.waits_for_views()
-        return not self._waits
+        return not self._waits and super().before_start()
 
     def waits_for_views(self) -> bool:
         """Return whether a view that it looks up has no epoch yet, and show which one."""

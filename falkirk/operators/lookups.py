@@ -1,6 +1,6 @@
 """Lookups in micro-batches: the rows of a view that have a record's key, from the epoch that the micro-batch reads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from falkirk.frames.lookups import check_key
+from falkirk.frames.lookups import check_key, key_struct
 from falkirk.frames.stamped import Frame, key_column
 
 _KEY, _ROWS, _BY_KEY = "__falkirk_key", "__falkirk_rows", "__falkirk_by_key"
@@ -29,20 +29,16 @@ def look_up(
     is_several = check_key(of, view.schema, on, frame.data.select(*keys).schema)
     named = [F.col(f"`{column}`") for column in on]
     known = view.where(reduce(Column.__and__, [key.isNotNull() for key in named]))
-    rows = known.groupBy(_as_key(named).alias(_KEY)).agg(
+    rows = known.groupBy(key_struct(named).alias(_KEY)).agg(
         F.collect_list(F.struct(*[F.col(f"`{column}`") for column in view.columns])).alias(_ROWS)
     )
     by_key = rows.agg(F.map_from_entries(F.collect_list(F.struct(_KEY, _ROWS))).alias(_BY_KEY))
     data = frame.data.crossJoin(F.broadcast(by_key))
     none = F.array().cast(ArrayType(StructType(view.schema.fields)))
     if is_several:
-        each = F.transform(keys[0], lambda key: F.coalesce(F.col(_BY_KEY)[_as_key([key])], none))
+        each = F.transform(keys[0], lambda key: F.coalesce(F.col(_BY_KEY)[key_struct([key])], none))
         answer = F.coalesce(F.flatten(each), none)
     else:
-        answer = F.coalesce(F.col(_BY_KEY)[_as_key(keys)], none)
+        answer = F.coalesce(F.col(_BY_KEY)[key_struct(keys)], none)
     data = data.withColumn(name, answer).drop(_BY_KEY)
     return replace(frame, data=data if epoch is None else data.select("*", epoch))
-
-
-def _as_key(columns: Sequence[Column]) -> Column:
-    return F.struct(*[column.alias(f"_{i}") for i, column in enumerate(columns)])

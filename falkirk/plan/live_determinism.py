@@ -57,11 +57,10 @@ class LiveDifferences:
     ) -> None:
         """Add a step. Args: had, has: the operations before it and after it. called: its UDFs."""
         introduced = determinism.undetermined(had, has)
-        if processor.assertion is None:
-            self.note(introduced, processor, step)
-        elif NEWEST_EPOCH in introduced:  # no function decides which epoch a record finds
-            self.note([NEWEST_EPOCH], processor, step)
-        elif introduced and processor.assertion not in self.assertions:
+        # No function decides which epoch a record finds.
+        covered = [] if processor.assertion is None else [name for name in introduced if name != NEWEST_EPOCH]
+        self.note([name for name in introduced if name not in covered], processor, step)
+        if processor.assertion is not None and covered and processor.assertion not in self.assertions:
             self.assertions = (*self.assertions, processor.assertion)
         self.assertions = tuple(dict.fromkeys([*self.assertions, *python_steps.step_assertions(step, called)]))
         # An assertion covers only its own processor. Values from before it may still differ.

@@ -358,8 +358,10 @@ class _Planner:
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
         is_fenced = mechanisms.fences_outputs(self.app, self.session)
         is_internal = hop is not None or released_to is not None
-        to, of_hop = released_to or output, {"reads_hop": draft.reads_hop, "writes_hop": hop is not None}
-        dead = dead_letter_topic(self.app, draft.source, to, self.dead_letter_topics, **of_hop)
+        dead = dead_letter_topic(
+            self.app, draft.source, released_to or output, self.dead_letter_topics,
+            reads_hop=draft.reads_hop, writes_hop=hop is not None,
+        )  # fmt: skip
         region = Region(
             name=name,
             processors=tuple(draft.processors),

@@ -12,6 +12,7 @@ from falkirk.protocol.layout import Layout, epochs_name, sink_name
 from falkirk.protocol.marks import Marks
 from falkirk.protocol.ports import Point, RegionPort
 from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.graph import Edge
 from falkirk.theory.ids import EpochNumber, LogId, PointNumber
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
@@ -120,19 +121,18 @@ class Watermarks:
 
     def settled(self, held: LogId) -> OffsetFrontier:
         """Return the part of a held log that can no longer become invalid: φ(d)(f_low(src(d)))."""
-        edge = self.restorable.solution.graph.inputs[sink_name(held)][0]
-        settled = self.restorable.solution.chosen[edge.source].fixed(edge)
-        assert isinstance(settled, OffsetFrontier), "a sink counts in the offsets of its log"
-        return settled
+        return self._settled(self.restorable.solution.graph.inputs[sink_name(held)][0])
 
     def settled_epochs(self, log: LogId) -> Natural:
         """Return where the part of a batch's log ends that no failure takes back. A live region looks its epochs up."""
-        solution = self.restorable.solution
         reader = next(stage.name for stage in self.layout.readers(log) if not stage.is_cut)
-        edge = next(e for e in solution.graph.inputs[reader] if e.name == self.layout.edge(log, reader))
-        settled = solution.chosen[edge.source].fixed(edge)
-        assert isinstance(settled, OffsetFrontier), "the records of the log are the epochs"
-        return settled.length_of(log)
+        edges = self.restorable.solution.graph.inputs[reader]
+        return self._settled(next(e for e in edges if e.name == self.layout.edge(log, reader))).length_of(log)
+
+    def _settled(self, edge: Edge) -> OffsetFrontier:
+        settled = self.restorable.solution.chosen[edge.source].fixed(edge)
+        assert isinstance(settled, OffsetFrontier), "readers of logs count in the offsets of the log"
+        return settled
 
     def forget_below(self) -> None:
         """Forget the metadata that no failure can need any more."""

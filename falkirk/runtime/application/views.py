@@ -57,9 +57,13 @@ class HeldViews:
 
     def _is_held(self, name: LogId) -> bool:
         """Return whether an epoch is held. A rollback may have taken it back."""
-        if self._held.get(name) not in {epoch.number for epoch in self._logs[name].epochs()}:
-            self._held.pop(name, None)
+        if name in self._held and not self._counts(name, self._held[name]):
+            del self._held[name]
         return name in self._held
+
+    def _counts(self, name: LogId, epoch: EpochNumber) -> bool:
+        """Return whether an epoch is not void."""
+        return self._logs[name].any_counts(epoch, EpochNumber(epoch + 1))
 
     def epochs(self, region: Region) -> dict[LogId, EpochNumber]:
         """Return the epochs that a region reads."""
@@ -83,8 +87,8 @@ class HeldViews:
     def _newest(self, name: LogId, settled: Natural) -> Epoch | None:
         """Return the newest epoch that may be read, unless it is held."""
         end = min(self._logs[name].end(), settled)
-        found = [epoch for epoch in self._logs[name].epochs() if epoch.number < end and not epoch.direct]
-        return found[-1] if found and (found[-1].number != self._held.get(name) or not self._is_held(name)) else None
+        found = next((e for e in reversed(self._logs[name].epochs()) if e.number < end and not e.direct), None)
+        return None if found is None or (self._is_held(name) and found.number == self._held[name]) else found
 
     def _take(self, view: PlannedView, loading: _Loading, regions: Collection[LiveRegion]) -> None:
         """Publish an epoch that was loaded. Raises: as `update`; the next call tries again."""
@@ -96,7 +100,7 @@ class HeldViews:
         except BaseException:
             del self._loading[view.log]
             raise
-        if is_there and epoch.number in {each.number for each in self._logs[view.log].epochs()}:
+        if is_there and self._counts(view.log, epoch.number):
             for region in regions:
                 if region.query is not None and view.log in region.logs.views:
                     region.note_epochs({**self.epochs(region.region), view.log: epoch.number})

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from falkirk.frames.lookups import PlannedView, lookups_of
 from falkirk.operators.in_epoch import empty
@@ -33,7 +32,7 @@ def hold_nothing(regions: Sequence[Region], session: SparkSession) -> None:
     """Give all views an epoch without rows, in a JVM that has no home: that of a standby."""
     keys = keys_of(regions)
     for view in {view.log: view for region in regions for view in region.views}.values():
-        load_epoch(session, view, _NOTHING, empty(session, StructType(view.schema.fields)), keys[view.log])
+        load_epoch(session, view, _NOTHING, empty(session, view.schema), keys[view.log])
         publish(session, view, _NOTHING)
 
 

@@ -45,6 +45,18 @@ def test_a_union_is_one_live_region_with_sources_in_the_order_of_their_topics(sp
     assert found[0][0].fingerprint["reads"] == found[1][0].fingerprint["reads"] == "bar, web"
 
 
+def test_requests_are_united_with_a_topic_in_one_live_region(spark: "SparkSession") -> None:
+    app = fk.App("shop")
+    app.source("web", fk.Kafka("web", schema=SCHEMA))
+    app.source("posted", fk.Http("/orders", schema=SCHEMA, answers="out"))
+    app.add_processor("both", lambda web, posted: web.union(posted), reads=("web", "posted"), policy=fk.Ephemeral())
+    app.sink("out", "both", fk.Kafka("out", key="id"))
+    plan = plan_application(app, spark, "deadbeef")
+    (region,) = plan.regions
+    assert set(region.reads) == {"web", plan.push[0].topic.log}
+    assert plan.push[0].answers == "out"
+
+
 def test_a_list_is_one_live_region_whatever_its_order(spark: "SparkSession") -> None:
     (one,), (other,) = (
         listed(spark, topics, lambda orders: orders.where("n > 1")).regions for topics in (["us", "eu"], ["eu", "us"])

@@ -6,8 +6,8 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
@@ -46,8 +46,7 @@ public final class Views {
    * @return the number of rows.
    */
   public static int load(String view, long epoch, Dataset<?> data, List<List<Integer>> keys) {
-    InternalRow[] rows =
-        ((org.apache.spark.sql.classic.Dataset<?>) data).queryExecution().executedPlan().executeCollect();
+    InternalRow[] rows = data.queryExecution().executedPlan().executeCollect();
     Rows loaded = new Rows();
     for (List<Integer> key : keys) loaded.byKey.put(List.copyOf(key), indexed(rows, key, data.schema()));
     VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded);
