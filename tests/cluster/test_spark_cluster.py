@@ -6,6 +6,7 @@ See bed.py.
 import os
 import re
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,8 @@ LIVES_S = 22.0
 RESULTS_BYTES = 500
 #: The interval of the regions in apps/several.py.
 INTERVAL_S = 3.0
+#: How often a worker is killed until a task is run again. One kill in many finds no task.
+TRIES = 5
 #: The errors by which the broker refuses a producer whose id another one has taken.
 _REFUSED = re.compile(r"ProducerFenced|InvalidProducerEpoch")
 
@@ -58,17 +61,33 @@ def lose_a_worker(bed: Bed, run: Remote) -> None:
     """kill -9 of a worker's JVM, and its executor goes with it. Spark runs the tasks that were there again, and does
     not count that as a failure. The executor that is left stands still until their batch is over, so that these second
     attempts read nothing."""
-    before, again = run.incarnations(), bed.tasks_run_again("worker2")
-    run.wait_within_a_batch("passed")
-    (left,) = bed.cluster.workers["worker2"].executors()
-    suspend(left)
-    bed.cluster.kill_worker("worker1")
-    killed_s = time.monotonic()
-    wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
-    left.resume()
-    wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"an attempt\n{run.log()}")
-    bed.cluster.start_worker("worker1")
-    run.wait_replaced(before)
+
+    def kill() -> None:
+        (left,) = bed.cluster.workers["worker2"].executors()
+        suspend(left)
+        bed.cluster.kill_worker("worker1")
+        killed_s = time.monotonic()
+        wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
+        left.resume()
+
+    kill_until_a_task_is_run_again(bed, run, kill)
+
+
+def kill_until_a_task_is_run_again(bed: Bed, run: Remote, kill: Callable[[], None]) -> None:
+    """Kill the first worker within a batch, and start it again. If its tasks ended before the kill, Spark runs none of
+    them again, and the regions refuse the next batch: then kill it within another batch."""
+    again = bed.tasks_run_again("worker2")
+    for _ in range(TRIES):
+        before = run.incarnations()
+        run.wait_within_a_batch("passed")
+        kill()
+        bed.cluster.start_worker("worker1")
+        run.wait_replaced(before)
+        if bed.tasks_run_again("worker2") > again:
+            return
+        run.wait_flowing()
+        bed.wait_for_executors()
+    pytest.fail(f"no task was run again in {TRIES} tries\n{run.log()}")
 
 
 def cut_off_a_worker(bed: Bed, run: Remote) -> None:
@@ -176,14 +195,14 @@ def test_without_the_refusal_a_second_attempt_repeats_results(bed: Bed, tmp_path
     with running(bed, tmp_path, "passed", ATTEMPTS="any") as run:
         with Load(bed.broker.bootstrap, run.topics["events"], rate=100) as load:
             run.wait_flowing()
-            before, again = run.incarnations(), bed.tasks_run_again("worker2")
-            run.wait_within_a_batch("passed")
-            (executor,) = bed.cluster.workers["worker1"].executors()
-            bed.cluster.kill_worker("worker1")
-            executor.kill()
-            wait_until(lambda: bed.tasks_run_again("worker2") > again, PATIENCE_S, lambda: f"an attempt\n{run.log()}")
-            bed.cluster.start_worker("worker1")
-            run.wait_replaced(before)
+            bed.wait_for_executors()
+
+            def kill() -> None:
+                (executor,) = bed.cluster.workers["worker1"].executors()
+                bed.cluster.kill_worker("worker1")
+                executor.kill()
+
+            kill_until_a_task_is_run_again(bed, run, kill)
         run.wait_released(load.sent)
         twice = repeated(run, "passed")
         print(f"{len(twice)} of {load.sent} results are there twice; incarnations {set(map(tuple, twice.values()))}")
