@@ -1,10 +1,15 @@
 """PySpark is imported from files; Spark's zip is used only if the same PySpark is not installed as files."""
 
+import sys
+import zipfile
+from importlib import invalidate_caches
+from importlib.machinery import PathFinder
 from pathlib import Path
+from zipimport import zipimporter
 
 import pytest
 
-from falkirk.local.workers import prefer_compiled
+from falkirk.local.workers import forget_archives, prefer_compiled, without_jars
 
 
 @pytest.fixture
@@ -37,3 +42,38 @@ def test_the_zip_stays_where_another_spark_runs(
         monkeypatch.setenv("SPARK_HOME", home)
     path = ["somewhere/pyspark.zip", str(installed)]
     assert prefer_compiled(path) == path
+
+
+def test_jars_of_spark_are_left_out_and_others_stay(installed: Path) -> None:
+    jars = installed / "pyspark" / "jars"
+    assert without_jars([str(jars / "spark-core.jar"), "mine.jar", str(jars), "a.zip"]) == [
+        "mine.jar",
+        str(jars),
+        "a.zip",
+    ]
+
+
+def test_the_list_of_an_archive_that_is_not_used_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, unused = tmp_path / "used.zip", tmp_path / "unused.jar"
+    monkeypatch.setattr(sys, "path", [str(used), str(unused), *sys.path])
+    monkeypatch.setattr(sys, "path_importer_cache", dict(sys.path_importer_cache))
+    for archive in (used, unused):
+        with zipfile.ZipFile(archive, "w") as files:
+            files.writestr(f"{archive.stem}_package/", "")
+            files.writestr(f"{archive.stem}_package/inner/__init__.py", "")
+    for package in ("used_package", "unused_package"):
+        spec = PathFinder.find_spec(package)  # as `org` in a jar: a folder without modules of its own
+        assert spec is not None
+        assert spec.submodule_search_locations is not None
+        assert PathFinder.find_spec(f"{package}.inner", [*spec.submodule_search_locations])
+    read = list[str]()
+    monkeypatch.setattr(zipimporter, "invalidate_caches", lambda finder: read.append(finder.archive))
+    invalidate_caches()
+    assert set(read) == {str(used), str(unused)}
+    sys.path.remove(str(unused))
+    forget_archives()
+    read.clear()
+    invalidate_caches()
+    assert set(read) == {str(used)}
