@@ -309,8 +309,10 @@ class DashboardWatch:
                 assert self._home is not None
                 store = self._home.store
             self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
-            goes = ask_for_rollback(store, target.asked, force=force, timeout_s=PATIENCE_S, using=self._lock)
-            return {"goes": dict(goes)}
+            done = ask_for_rollback(
+                store, target.asked, force=force, timeout_s=PATIENCE_S, to=f"cut {cut}", using=self._lock
+            )
+            return {"goes": dict(done.goes)}
         finally:
             self._asking.release()
 
