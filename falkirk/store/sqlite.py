@@ -162,13 +162,14 @@ class SqliteDatabase(Database):
             return
         fresh = self._note.with_name(f"{self._note.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # without the note, a start compares nothing
-            fresh.write_text(json.dumps({"file": self._file, "log": log}))
+            with open(fresh, "w", opener=_private) as file:
+                json.dump({"file": self._file, "log": log}, file)
             os.replace(fresh, self._note)
             self._log = log
 
     @property
     def _note(self) -> Path:
-        return self._path.with_name(f".{self._path.name}.log-of")
+        return self._beside("-log-of")
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_name(f"{self._path.name}{ending}")
@@ -187,6 +188,10 @@ def _identity(path: Path) -> _Identity | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _uri(path: Path) -> str:

@@ -53,7 +53,7 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
         with pytest.raises(FalkirkError, match="another rollback is in progress"):
             looked.watch.roll_back("2", force=True, shown=agreed())
         asked.append((wanted, force))
-        return SimpleNamespace(goes={"sales": 1})
+        return SimpleNamespace(goes={"sales": 1}, is_earlier=False)
 
     monkeypatch.setattr(module, "ask_for_rollback", ask)
     with pytest.raises(FalkirkError) as refused:
@@ -63,6 +63,18 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
     outside.clear()
     assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
     assert asked == [({"sales": 1}, True), ({"sales": 1}, False)]
+
+
+def test_a_rollback_that_was_carried_out_before_is_not_taken_for_a_new_one(
+    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former page asked for it, and lost the answer. The preview is that of the state since."""
+    earlier = SimpleNamespace(goes={"sales": 1}, is_earlier=True)
+    monkeypatch.setattr(module, "ask_for_rollback", lambda *_, **__: earlier)
+    with pytest.raises(FalkirkError) as refused:
+        looked.watch.roll_back("1", force=False, shown=agreed())
+    assert refused.value.condition == "PREVIEW_OUTDATED"
+    assert "it was carried out before" in refused.value.message
 
 
 def test_a_consent_is_to_what_was_shown(
