@@ -136,7 +136,6 @@ class SqliteDatabase(Database):
             yield connection
         if writes:
             self._require_same_file()
-            self._note_log()
 
     def _require_same_file(self) -> None:
         """Refuse a file that is not the opened one. Raises: StoreError: `STORE_REPLACED`."""
@@ -152,11 +151,12 @@ class SqliteDatabase(Database):
             of_file, of_log = tuple(noted["file"]), tuple(noted["log"])
         except (OSError, ValueError, KeyError, TypeError):
             return  # nothing was noted, or only half of it before a loss of power
-        if of_log == _identity(self._beside("-wal")) and of_file != _identity(self._path):
-            raise STORE_LOG_FOREIGN.error(where=self.where, log=self._beside("-wal").name)
+        log = self._beside("-wal")
+        if of_log == _identity(log) and of_file != _identity(self._path) and log.stat().st_size:
+            raise STORE_LOG_FOREIGN.error(where=self.where, log=log.name)
 
     def _note_log(self) -> None:
-        """Note which file the write-ahead log belongs to. A log keeps its name until the last connection closes."""
+        """Note which file the write-ahead log belongs to, before anything is written to it."""
         log = None if self._file is None else _identity(self._beside("-wal"))
         if log is None or log == self._log:
             return
@@ -176,6 +176,8 @@ class SqliteDatabase(Database):
 
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if writes:
+            self._note_log()
 
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _AWAY
