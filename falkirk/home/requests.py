@@ -145,5 +145,5 @@ def _rollback(asked: Mapping[str, PointNumber], *, force: bool, to: str | None) 
 
 
 def _see(store: Store, number: int, using: AbstractContextManager[object]) -> None:
-    with contextlib.suppress(StoreError), using:  # then the same command will say once more that it is done
+    with contextlib.suppress(StoreError), using:  # at worst, the next command says again that it is done
         store.note_seen(number)

@@ -100,7 +100,7 @@ def test_a_repeated_command_gets_the_answer_that_the_first_one_did_not_await(sto
 def test_a_request_of_a_dead_host_was_carried_out_if_a_recovery_names_it(
     stores: tuple[Store, Store], decided: bool
 ) -> None:
-    """Before, the answer was that it may be done or not. Whoever repeated it took back results twice."""
+    """Before, the answer was that it may be done or not. A repeated request took back results twice."""
     number, _ = stores[1].join_request("rollback", {"asked": ASKED, "force": True, "to": "prices@3"}, ("to", "force"))
     assert stores[0].take_request("rollback") is not None
     if decided:
