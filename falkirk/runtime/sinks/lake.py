@@ -46,7 +46,9 @@ _EPOCHS_PER_FOLDER = 1_000
 _TIMES, _MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 #: The beginning of the names of columns that are only in the names of folders.
 _HIDDEN = "__falkirk_partition_"
-_NULL, _VALUE = "n", "v"
+_NULL, _VALUE, _DIGEST = "n", "v", "h"
+#: A longer value is in the name as a digest, and is read from the file: a name has at most 255 bytes.
+_NAMED_BYTES_MAX = 100
 _NONE = EpochNumber(0)
 
 
@@ -231,19 +233,33 @@ class LakeTarget:
 
 
 def _in_a_name(column: str) -> Column:
-    """Return a value as a part of a folder's name, from which it can be read back, an empty text included."""
-    text = F.lower(F.hex(F.encode(F.col(f"`{column}`").cast("string"), "utf-8")))
-    return F.when(F.col(f"`{column}`").isNull(), F.lit(_NULL)).otherwise(F.concat(F.lit(_VALUE), text))
+    """Return a value as a part of a folder's name. It can be read back, an empty text included, unless it is long."""
+    value = F.encode(F.col(f"`{column}`").cast("string"), "utf-8")
+    named = F.concat(F.lit(_VALUE), F.lower(F.hex(value)))
+    long = F.octet_length(value) > _NAMED_BYTES_MAX
+    return (
+        F.when(F.col(f"`{column}`").isNull(), F.lit(_NULL))
+        .when(long, F.concat(F.lit(_DIGEST), F.sha2(value, 256)))
+        .otherwise(named)
+    )
 
 
 def _file(path: Path, data: Path, hidden: Mapping[str, str]) -> DataFile:
     named = dict(part.split("=", 1) for part in path.relative_to(data).parts if "=" in part)
-    values = {name: named[column] for column, name in hidden.items()}
+    values = {name: _from_name(named[column], path, name) for column, name in hidden.items()}
     found = path.stat()
     return DataFile(
         name=path.relative_to(data).as_posix(),
         rows=pq.read_metadata(path).num_rows,
         size_bytes=found.st_size,
         modified_ms=found.st_mtime_ns // 1_000_000,
-        partition={n: None if v == _NULL else bytes.fromhex(v[len(_VALUE) :]).decode() for n, v in values.items()},
+        partition=values,
     )
+
+
+def _from_name(named: str, path: Path, column: str) -> str | None:
+    """Return the value of a partition column. Args: named: its part of the folder's name. path: of a file in it."""
+    if named.startswith(_DIGEST):  # only a text is long
+        (text,) = next(pq.ParquetFile(path).iter_batches(batch_size=1, columns=[column])).column(0).to_pylist()
+        return str(text)
+    return None if named == _NULL else bytes.fromhex(named.removeprefix(_VALUE)).decode()

@@ -1,27 +1,31 @@
 """The values of partition columns: every reader of a table finds the same ones."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
 from pyspark.sql.types import LongType, StringType, StructType
 
 import falkirk as fk
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
-from falkirk.runtime.sinks.lake import DataFile, LakeTable
+from falkirk.runtime.sinks.lake import DataFile, LakeTable, TableUnfit
 from falkirk.theory.ids import EpochNumber
 
 SCHEMA = StructType().add("id", LongType()).add("by", StringType())
 TEXTS = ["", None, "x", "  ", "a/b=c%20", "null"]
 
 
-def commit(table: LakeTable) -> None:
-    """Create the table, and commit a row of each text."""
-    opened, files = table.create(SCHEMA), list[DataFile]()
-    for number, text in enumerate(TEXTS):
+def commit(table: LakeTable, texts: Sequence[str | None] = TEXTS) -> None:
+    """Commit a row of each text to the table, which is created if it is missing."""
+    opened, files = table.open() or table.create(SCHEMA), list[DataFile]()
+    for number, text in enumerate(texts):
         path = opened.data / f"{number}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": pa.array([number], pa.int64()), "by": pa.array([text], pa.string())}), path)
@@ -43,7 +47,46 @@ def test_an_empty_text_is_null_for_every_reader_of_a_delta_table(tmp_path: Path)
     assert [texts_of(table.to_pyarrow_table()), texts_of(pa.table(queried))] == [[None, *TEXTS[1:]]] * 2
 
 
-def test_an_iceberg_table_keeps_an_empty_text(tmp_path: Path) -> None:
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
-    commit(IcebergTable(fk.Iceberg("shop.t", "lake", properties, partition_by="by"), "home", "out"))
-    assert texts_of(load_catalog("lake", **properties).load_table("shop.t").scan().to_arrow()) == TEXTS
+class Icebergs:
+    """One table of Iceberg."""
+
+    def __init__(self, folder: Path) -> None:
+        self.properties = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder)}
+        to = fk.Iceberg("shop.t", "lake", self.properties, partition_by="by")
+        self.table = IcebergTable(to, "home", "out")
+
+    def read(self, **options: Any) -> pa.Table:
+        return load_catalog("lake", **self.properties).load_table("shop.t").scan(**options).to_arrow()
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> Icebergs:
+    return Icebergs(tmp_path)
+
+
+def test_an_iceberg_table_keeps_an_empty_text(iceberg: Icebergs) -> None:
+    commit(iceberg.table)
+    assert texts_of(iceberg.read()) == TEXTS
+
+
+@pytest.mark.parametrize("mode", ["none", "counts", "full"])
+def test_a_reader_of_one_partition_finds_its_rows_whatever_metrics_the_table_keeps(
+    iceberg: Icebergs, mode: str
+) -> None:
+    """pyiceberg takes the values of partitions from metrics. Without them, all rows were in the partition of null."""
+    iceberg.table.create(SCHEMA)
+    table = load_catalog("lake", **iceberg.properties).load_table("shop.t")
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.metrics.default": mode})
+    commit(iceberg.table, ["x", "y" * 300, None])
+    assert [texts_of(iceberg.read(row_filter=EqualTo("by", text))) for text in ("x", "y" * 300)] == [["x"], ["y" * 300]]
+    kept = load_catalog("lake", **iceberg.properties).load_table("shop.t").properties
+    assert {name: value for name, value in kept.items() if "metrics" in name} == {
+        "write.metadata.metrics.default": mode
+    }
+
+
+def test_a_text_that_is_too_long_for_metrics_is_refused_in_a_partition_of_iceberg(iceberg: Icebergs) -> None:
+    """A Parquet file has no minimum and maximum of such texts, so pyiceberg would take the value for null."""
+    with pytest.raises(TableUnfit, match="by has a text of 5000 bytes"):
+        commit(iceberg.table, ["x", "z" * 5_000])
