@@ -9,6 +9,7 @@ of the same epoch conflict, also if two processes make them. After a commit no o
 so only then are the folders of the others deleted.
 """
 
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType
 
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import FalkirkError
@@ -49,6 +50,8 @@ _HIDDEN = "__falkirk_partition_"
 _NULL, _VALUE, _DIGEST = "n", "v", "h"
 #: A longer value is in the name as a digest, and is read from the file: a name has at most 255 bytes.
 _NAMED_BYTES_MAX = 100
+#: The dates that readers of tables can read.
+_DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
 _NONE = EpochNumber(0)
 
 
@@ -173,6 +176,7 @@ class LakeTarget:
                         raise EpochsMissing(f"it no longer has the epochs from {table.progress.below} on")
                     table.require_fit(schema)
                     attempt = self._written(epoch, rows, table.data, few=few)
+                    refuse_dates(schema, attempt.files)
                     table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
                 except CommitConflict as error:
                     conflict = error
@@ -230,6 +234,15 @@ class LakeTarget:
         except Exception as error:  # a catalog may raise those of its database or its HTTP client
             reason = "the disk is full" if is_full(error) else redact_urls(first_line(error)) or type(error).__name__
             raise RELEASE_FAILED_TARGET.error(topic=self._address, reason=reason) from error
+
+
+def refuse_dates(schema: StructType, files: Sequence[DataFile]) -> None:
+    """Refuse dates in partition columns that would make the whole table unreadable. Raises: TableUnfit."""
+    dates = {field.name for field in schema.fields if isinstance(field.dataType, DateType)}
+    for file in files:
+        for column, text in file.partition.items():
+            if column in dates and text is not None and not _DATE.fullmatch(text):
+                raise TableUnfit(f"column {column} has the date {text}, and partitions take the years 1 to 9999")
 
 
 def _in_a_name(column: str) -> Column:

@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import DateType, LongType, StringType, StructType
 
 import falkirk as fk
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
-from falkirk.runtime.sinks.lake import DataFile, LakeTable, TableUnfit
+from falkirk.runtime.sinks.lake import DataFile, LakeTable, TableUnfit, refuse_dates
 from falkirk.theory.ids import EpochNumber
 
 SCHEMA = StructType().add("id", LongType()).add("by", StringType())
@@ -90,3 +90,18 @@ def test_a_text_that_is_too_long_for_metrics_is_refused_in_a_partition_of_iceber
     """A Parquet file has no minimum and maximum of such texts, so pyiceberg would take the value for null."""
     with pytest.raises(TableUnfit, match="by has a text of 5000 bytes"):
         commit(iceberg.table, ["x", "z" * 5_000])
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [("1970-01-01", True), ("9999-12-31", True), (None, True), ("+10000-01-01", False), ("0000-01-01", False)],
+)
+def test_a_date_that_would_make_a_table_unreadable_is_refused_in_a_partition(text: str | None, fits: bool) -> None:
+    """With one such date, no row of a Delta table could be read by deltalake, and Iceberg's commits failed."""
+    schema = StructType().add("id", LongType()).add("day", DateType()).add("word", StringType())
+    files = [DataFile(name="a", rows=1, size_bytes=1, modified_ms=0, partition={"day": text, "word": "+10000-01-01"})]
+    if fits:
+        refuse_dates(schema, files)
+        return
+    with pytest.raises(TableUnfit, match="partitions take the years 1 to 9999"):
+        refuse_dates(schema, files)
