@@ -152,6 +152,42 @@ class Postgres:
             return False
 
 
+class Replica(Postgres):
+    """A server that follows another one asynchronously, until it is promoted. Args: of: the server to follow."""
+
+    def __init__(self, of: Postgres) -> None:
+        self._primary = of
+        super().__init__()
+
+    def _make(self) -> None:
+        self.password = self._primary.password  # the copy has the users of the primary
+        command = [
+            self._programs / "pg_basebackup", "-D", self.folder / "data", "-h", self._primary.folder,
+            "-p", str(self.PORT), "-U", USER, "-R", "--checkpoint=fast", "--no-sync",
+        ]  # fmt: skip
+        if _is_root():
+            shutil.chown(self.folder, "nobody")
+        environment = {**os.environ, "PGPASSWORD": self.password}
+        made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **self._as)
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    def await_all(self) -> None:
+        """Wait until it has all that the primary has committed."""
+        ((newest,),) = self._primary.execute("SELECT pg_current_wal_lsn()")
+        has_all = f"SELECT pg_last_wal_replay_lsn() >= '{newest}'"
+        wait_until(lambda: self.execute(has_all) == [(True,)], 30, "the replica to follow")
+
+    def cut_off(self) -> None:
+        """Receive nothing more from the primary."""
+        self.execute("ALTER SYSTEM SET primary_conninfo = ''")
+        self.execute("SELECT pg_reload_conf()")
+        wait_until(lambda: not self.execute("SELECT pid FROM pg_stat_wal_receiver"), 30, "the link to be cut")
+
+    def promote(self) -> None:
+        """Become a server that accepts writes."""
+        assert self.execute("SELECT pg_promote()") == [(True,)]
+
+
 def _is_root() -> bool:
     return os.geteuid() == 0
 

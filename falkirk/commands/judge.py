@@ -59,6 +59,7 @@ from falkirk.check.content import content
 from falkirk.check.topics import OffsetBounds
 from falkirk.commands.due import AGGREGATIONS, RegionEvaluation, not_checkable, own_session
 from falkirk.commands.due_timed import RegionRows
+from falkirk.commands.invalid_results import InvalidRanges, InvalidResults, ValidRecords, merged, none_invalid
 from falkirk.declare.application import Application
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import SourceNode, Step
@@ -92,10 +93,16 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveVerdict:
-    """The verdict on a sink of a live region. Args: letters: on the dead letters; None: there are none, rightly."""
+    """The verdict on a sink of a live region.
+
+    Args: letters: on the dead letters; None: there are none, rightly. invalid, invalid_letters: results and dead
+        letters that a rollback made invalid, which are not judged; None: there are none.
+    """
 
     results: Verdict
     letters: Verdict | None
+    invalid: InvalidResults | None = None
+    invalid_letters: InvalidResults | None = None
 
     def satisfies(self, asked: Guarantee) -> bool:
         """Return whether both kept a promise."""
@@ -106,12 +113,15 @@ class LiveJudge:
     """Judges the sinks of live regions of one application, by their topics and those of its sources.
 
     Rows are streamed from Spark and from topics, and divided by key within `space`.
+
+    Args: invalid: returns the records of a topic that a rollback made invalid.
     """
 
     def __init__(
-        self, app: Application, connection: Connection, session: SparkSession, space: Space | None = None
-    ) -> None:
-        self._app, self._connection, self._space = app, connection, space
+        self, app: Application, connection: Connection, session: SparkSession, space: Space | None = None,
+        *, invalid: InvalidRanges = none_invalid,
+    ) -> None:  # fmt: skip
+        self._app, self._connection, self._space, self._invalid = app, connection, space, invalid
         self._session = own_session(session)
         self._plan = plan_application(app, self._session, "verify")
         self._hops = {region.hop.topic: region for region in self._plan.regions if region.hop is not None}
@@ -136,13 +146,17 @@ class LiveJudge:
     ) -> LiveVerdict:
         config = self._connection.client_options()
         due = [rows.of(region) for region in regions]
-        results = self._results(regions[-1], due[-1], rows, sink)
+        valid = ValidRecords(self._invalid(sink.topic.topic))
+        results = self._results(regions[-1], due[-1], rows, sink, valid)
         counts = {topic: raw.count() for topic, raw in zip(rows.topics, rows.raw, strict=True)}
         inputs = sum(counts.values())
-        counts[sink.topic.topic] = results.counts.observed_outputs
+        counts[sink.topic.topic] = results.counts.observed_outputs + (valid.found.count if valid.found else 0)
         published = {region.dead_letter_topic: self._read(region.dead_letter_topic, bounds) for region in regions}
         counts |= {topic: len(found) for topic, found in published.items() if topic in bounds}
-        letters = self._letters(due, rows.topics, chain.from_iterable(published.values()))
+        valid_letters = {topic: ValidRecords(self._invalid(topic)) for topic in published}
+        letters = self._letters(
+            due, rows.topics, chain.from_iterable(valid_letters[t].of(found) for t, found in published.items())
+        )
         for topic, count in counts.items():
             changed = moved(config, topic, bounds[topic])
             if changed is not None:
@@ -150,8 +164,9 @@ class LiveJudge:
             refuse_unseen(config, topic, bounds[topic], count)
         read = tuple(PlaceRead(where=f"kafka:{t}", logs=len(bounds[t]), rows=n) for t, n in counts.items())
         return LiveVerdict(
-            results=replace(results, counts=replace(results.counts, inputs=inputs), read=read), letters=letters
-        )
+            results=replace(results, counts=replace(results.counts, inputs=inputs), read=read), letters=letters,
+            invalid=valid.found, invalid_letters=merged([each.found for each in valid_letters.values()]),
+        )  # fmt: skip
 
     def _path(self, sink: Output) -> list[Region]:
         """Return the regions from the sources to a sink, without those that only copy a log.
@@ -169,10 +184,12 @@ class LiveJudge:
             raise not_checkable(sink, "its source takes requests, which are deleted after a while")
         return [each for each in found if not (isinstance(each.node, SourceNode) and each.node.is_hop)]
 
-    def _results(self, region: Region, due: RegionRows, rows: RegionEvaluation, sink: Output) -> Verdict:
+    def _results(
+        self, region: Region, due: RegionRows, rows: RegionEvaluation, sink: Output, valid: ValidRecords
+    ) -> Verdict:
         node, good = region.node, replace(due.frame, data=due.frame.data.where(frames.is_good()))
         config = self._connection.client_options()
-        compared = _Compared(sink=sink, sources=rows.topics, config=config, space=self._space)
+        compared = _Compared(sink=sink, sources=rows.topics, config=config, space=self._space, valid=valid)
         if isinstance(node, Step) and node.operation in AGGREGATIONS:
             if due.ordered_by != ():
                 raise not_checkable(sink, "it groups the results of a step with event time")
@@ -223,12 +240,16 @@ def _letter(record: TopicRecord) -> OutputRow | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """A sink's topic, compared with due rows. Args: sources: the topics by their numbers in stamps."""
+    """A sink's topic, compared with due rows.
+
+    Args: sources: the topics by their numbers in stamps. valid: omits the records that a rollback made invalid.
+    """
 
     sink: Output
     sources: Sequence[str]
     config: Mapping[str, Any]
     space: Space | None
+    valid: ValidRecords
 
     def rows(self, good: Frame, due: RegionRows) -> Verdict:
         """Return the verdict on rows that are due as they are."""
@@ -288,7 +309,8 @@ class _Compared:
 
     def _outputs(self, keys: tuple[str, ...], types: _Types) -> Iterator[OutputRow]:
         return outputs_of(
-            read_topic(self.config, self.sink.topic.topic), decode=lambda value: read_typed(value, types),
+            self.valid.of(read_topic(self.config, self.sink.topic.topic)),
+            decode=lambda value: read_typed(value, types),
             key=lambda record, values: _key(values, keys),
         )  # fmt: skip
 

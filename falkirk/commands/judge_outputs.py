@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
+from falkirk.commands.invalid_results import invalid_ranges
 from falkirk.commands.judge import PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.declare.application import Application
@@ -96,7 +97,10 @@ class OutputsJudge:
             return self._of_batch(what.sink, None)
         try:
             if self._live is None:
-                self._live = LiveJudge(self._app, self._connection, self._session, self._space)
+                self._live = LiveJudge(
+                    self._app, self._connection, self._session, self._space,
+                    invalid=invalid_ranges(self._app, self._home),
+                )  # fmt: skip
             verdict = self._live.judge_sink(what.sink)
         except DefinitionError as error:
             if error.condition != "NOT_CHECKABLE":
@@ -138,6 +142,9 @@ _LATER = "A result that is not published yet counts as lost. `falkirk run FILE -
 def render_live(verdict: LiveVerdict) -> RenderableType:
     """Return the verdict on a sink of a live region for a terminal."""
     parts = _parts(verdict)
+    for found, what in ((verdict.invalid, "results"), (verdict.invalid_letters, "dead letters")):
+        if found is not None:
+            parts.append(found.shown(what))
     if any(each is not None and each.counts.lost for each in (verdict.results, verdict.letters)):
         parts.append(Text(_LATER, style="yellow"))
     return Group(*parts)
@@ -155,4 +162,6 @@ def _parts(verdict: LiveVerdict) -> list[RenderableType]:
 
 def _as_dict(verdict: LiveVerdict) -> dict[str, object]:
     letters = None if verdict.letters is None else to_json(verdict.letters)
-    return {**to_json(verdict.results), "dead_letters": letters}
+    found = {"invalid_results": verdict.invalid, "invalid_dead_letters": verdict.invalid_letters}
+    invalid = {name: None if each is None else each.as_dict() for name, each in found.items()}
+    return {**to_json(verdict.results), "dead_letters": letters, **invalid}

@@ -15,7 +15,7 @@ from falkirk.commands.offline.targets import RollbackTarget, cut_text, rollback_
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.commands.running import of_application, offline
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED_COMMAND
-from falkirk.home.requests import PATIENCE_S, ask_for_rollback
+from falkirk.home.requests import PATIENCE_S, ask_for_rollback, fail_former, is_rolled_back
 from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
 from falkirk.system.times import when
@@ -23,6 +23,10 @@ from falkirk.system.times import when
 _out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
+_EARLIER = (
+    "Nothing was done: this rollback was carried out before, for a command that did not get the answer. Repeat the "
+    "command to roll back again."
+)
 _TO = """A time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a cut in `falkirk history`, or a checkpoint of
 one processor, region or batch."""
 
@@ -69,12 +73,16 @@ def rollback(
         _require_same(visit, preview, target)
         if not runs:
             held.take_charge()
+            fail_former(held.store)
+            if is_rolled_back(held.store, target.asked, force=force, to=to):
+                click.echo(_EARLIER, err=True)
+                return
             visit.roll_back(target.asked, force=force)
             click.echo("Done. The next start resumes from there.", err=True)
             return
         with Terminal(stderr=True).status("waiting for the application to roll back"):
-            ask_for_rollback(held.store, target.asked, force=force, timeout_s=PATIENCE_S)
-        click.echo("Done. The application resumes from there.", err=True)
+            done = ask_for_rollback(held.store, target.asked, force=force, timeout_s=PATIENCE_S, to=to)
+        click.echo(_EARLIER if done.is_earlier else "Done. The application resumes from there.", err=True)
 
 
 @click.command()

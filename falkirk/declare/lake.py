@@ -52,7 +52,8 @@ class Delta(_Lake):
     Args:
         path: the folder of the table, on a file system that all machines of the application share. A missing table is
             created.
-        partition_by: the column(s) by which the table is partitioned: texts, whole numbers, dates or booleans.
+        partition_by: the column(s) by which the table is partitioned: texts, whole numbers, dates or booleans. Delta
+            Lake has no empty texts there, so readers find null instead.
     """
 
     path: str

@@ -172,7 +172,7 @@ class LeaseKeeper:
             self._home.store.renew_lease()
         except FalkirkError as error:
             # An older store may let another process take over, which sees no renewal.
-            is_lost = guard.is_replaced(error) or error.condition == "STORE_FELL_BACK"
+            is_lost = guard.is_replaced(error) or error.condition in ("STORE_FELL_BACK", "STORE_REPLACED")
             if is_lost and not self._over.is_set():
                 self._end_with(error)
             return

@@ -1,8 +1,10 @@
 """Requests: how commands send requests to a running application, through the store of its home."""
 
+import contextlib
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
@@ -13,6 +15,9 @@ _POLL_S = 0.2
 #: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
 PATIENCE_S = 180.0
 _NOTHING = nullcontext()
+#: A repeated request to roll back has these arguments in common with the first one. The checkpoints that a time or the
+#: number of a cut stands for may differ, because the first request was carried out meanwhile.
+_SAME = ("to", "force")
 
 
 def require_charge_if_reachable(store: Store) -> None:
@@ -52,7 +57,7 @@ def fail_former(store: Store) -> None:
     Raises: StoreError.
     """
     for kind in ("stop", "rollback"):
-        reason = "the application ended before it answered; it may be done or not"
+        reason = "the application ended before it was done"
         store.fail_taken(kind, reason, also_open=True)
 
 
@@ -62,29 +67,58 @@ def ask_to_stop(store: Store) -> None:
         store.post_request("stop", {})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """A rollback that was carried out.
+
+    Args: goes: the chosen checkpoint of each region. is_earlier: an earlier command asked for it, and did not see its
+        answer. It was carried out before this command asked, so it was not carried out again.
+    """
+
+    goes: Mapping[str, PointNumber]
+    is_earlier: bool
+
+
 def ask_for_rollback(
     store: Store,
     asked: Mapping[str, PointNumber],
     *,
     force: bool,
     timeout_s: float,
+    to: str | None = None,
     using: AbstractContextManager[object] = _NOTHING,
-) -> Mapping[str, PointNumber]:
-    """Ask the running application to roll back, and wait for its answer; return the chosen checkpoint of each region.
+) -> RolledBack:
+    """Ask the running application to roll back, and wait for its answer.
 
-    Args: using: entered for each use of the store, and left while this waits.
+    If the same rollback was asked for before, and nobody has seen an answer, this waits for the answer to that request.
+    A lost answer of the store therefore never leads to a second rollback.
+
+    Args: to: the text that names the target, by which a repeated request is recognized; None: that of `asked`. using:
+        entered for each use of the store, and left while this waits.
     Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
     """
-    with using:
-        number = store.post_request("rollback", {"asked": dict(asked), "force": force})
+    arguments = _rollback(asked, force=force, to=to)
     deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
+    joined: tuple[int, bool] | None = None
+    has_tried = False
+    while joined is None:
+        try:
+            with using:
+                number, is_earlier = store.join_request("rollback", arguments, _SAME)
+            joined = number, is_earlier and not has_tried
+        except StoreError as error:
+            if error.certainty != "maybe" or time.monotonic() >= deadline:
+                raise
+            has_tried = True
+            time.sleep(_POLL_S)
+    number, is_earlier = joined
+    while is_earlier or time.monotonic() < deadline:
         with using:
             request = store.request(number)
         assert request is not None
-        if request.state == "done":
-            goes: Mapping[str, PointNumber] = request.answer["goes"]
-            return goes
+        if request.state in ("done", "seen"):
+            _see(store, number, using)
+            return RolledBack(goes=request.answer["goes"], is_earlier=is_earlier)
         if request.state == "failed":
             raise REQUEST_REFUSED.error(
                 condition_answered=request.answer.get("condition"),
@@ -92,3 +126,24 @@ def ask_for_rollback(
             )
         time.sleep(_POLL_S)
     raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)
+
+
+def is_rolled_back(store: Store, asked: Mapping[str, PointNumber], *, force: bool, to: str | None = None) -> bool:
+    """Return, once, whether an earlier command asked for this rollback, and did not see that it was carried out.
+
+    Args: as of `ask_for_rollback`.
+    """
+    number = store.unseen_request("rollback", _rollback(asked, force=force, to=to), _SAME)
+    if number is not None:
+        store.note_seen(number)
+    return number is not None
+
+
+def _rollback(asked: Mapping[str, PointNumber], *, force: bool, to: str | None) -> Mapping[str, object]:
+    text = ", ".join(f"{name}@{point}" for name, point in sorted(asked.items())) if to is None else to
+    return {"asked": dict(asked), "force": force, "to": text}
+
+
+def _see(store: Store, number: int, using: AbstractContextManager[object]) -> None:
+    with contextlib.suppress(StoreError), using:  # at worst, the next command says again that it is done
+        store.note_seen(number)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from falkirk.errors import FalkirkError, GuaranteeError, LogError, SparkError, StoreError, is_away
+from falkirk.errors import FalkirkError, LogError, SparkError, StoreError, is_away
 from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
@@ -24,6 +24,7 @@ from falkirk.host.flushing import succeed_within
 from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.host.once import Once, OnceStatus, begin_once
 from falkirk.host.recorded import RecordedRecovery, recorded
+from falkirk.host.rollback_requests import RollbackRequests
 from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
@@ -106,6 +107,7 @@ class Host:
         self._releases_failed = 0
         self._losses = Losses(context.session)
         self._foreign = ForeignWatch(context, judges_of(plan, context))
+        self._rollbacks = RollbackRequests(context.home.store, say)
         #: The processor that may start now, after the trial of another one. It counts no failure while it waits.
         self._admitted: str | None = None
 
@@ -129,9 +131,7 @@ class Host:
             self._recovery = self._new_protocol(shape)
             if waiting := self._failures.line_up([*self._units]):
                 self._say(f"executors died repeatedly, so these processors wait for the progress of others: {waiting}")
-            self._context.home.store.fail_taken(
-                "rollback", "the application ended before it was done; it may be done or not"
-            )
+            self._rollbacks.settle()
             if not self._answer_rollback(self._recovery.open):
                 self._recovery.open(force=force)
             self._refresh()
@@ -236,7 +236,7 @@ class Host:
                 self._recovery.keep_down(unit.name, error)
         if (name := self._failures.next_trial(self.down)) is not None:
             self._admitted = name
-        if self._context.home.store.is_asked("rollback"):
+        if self._rollbacks.are_there():
             self._roll_back(self._recovery)
         self._recovery.turn()
         self._update_views(self._recovery)
@@ -294,27 +294,16 @@ class Host:
     def _roll_back(self, recovery: RecoveryProtocol) -> None:
         if writes_elsewhere(self._context.session):
             raise SESSION_LOST_GO_BACK.error()
-        self._answer_rollback(lambda **asked: recovery.recover(frozenset(), "asked for", **asked))
+        self._answer_rollback(partial(recovery.recover, frozenset()))
 
     def _answer_rollback(self, recover: Callable[..., RollbackDecision]) -> bool:
         """Take the oldest request to roll back, if there is one; return whether it was carried out."""
-        store = self._context.home.store
-        request = store.take_request("rollback")
-        if request is None:
-            return False
-        self._failures.forget_all()
-        try:
-            decision = recover(asked=request.arguments["asked"], force=request.arguments["force"])
-        except FalkirkError as error:
-            answer = {"condition": error.condition, "text": str(error)}
-            store.answer_request(request.request, answer, failed=True)
-            if not isinstance(error, GuaranteeError):
-                raise
-            self._say(f"rollback refused: {error.message}")
-            return False
-        store.answer_request(request.request, {"goes": dict(decision.goes)})
-        self._say(f"rolled back on request: {', '.join(f'{n} to {p}' for n, p in sorted(decision.goes.items()))}")
-        return True
+
+        def with_all_tries(**asked: Any) -> RollbackDecision:
+            self._failures.forget_all()
+            return recover(**asked)
+
+        return self._rollbacks.answer(with_all_tries)
 
     def _wait_for(self, error: LogError | StoreError) -> None:
         """Show that the broker or the store is away. Work resumes once it is back."""

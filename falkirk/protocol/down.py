@@ -54,6 +54,7 @@ APPLICATION_CONDITIONS: Mapping[str, str] = {
     "FOREIGN_WRITER": "the home lacks a key that signed records name, so it may be an older copy",
     "HOME_TAKEN_OVER": "another process owns the home",
     "STORE_FELL_BACK": "the store is an older copy",
+    "STORE_REPLACED": "the store is another file now",
     "HOME_COPIED": "a copy of the home took over",
     "HOME_DAMAGED": "a disk lost data of the home, perhaps more than was found",
     "STATE_DAMAGED": "as for HOME_DAMAGED",

@@ -85,7 +85,9 @@ class RecoveryProtocol:
 
     # -- the turn -----------------------------------------------------------------------------------------------------
 
-    def open(self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False) -> RollbackDecision:
+    def open(
+        self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False, reason: str = "start"
+    ) -> RollbackDecision:
         """Take charge: finish an interrupted recovery, if there is one, and then restore every region.
 
         Args, raises: as `recover`.
@@ -93,7 +95,7 @@ class RecoveryProtocol:
         self._finish()
         for held in self.layout.held:
             self._released[held] = self.sinks.remains(held, self._released[held])
-        return self.recover(frozenset(self.layout.stages), "start", asked=asked, force=force)
+        return self.recover(frozenset(self.layout.stages), reason, asked=asked, force=force)
 
     def turn(self) -> None:
         """Take one turn; see the head of this file."""

@@ -20,6 +20,7 @@ from falkirk.kafka.ranges import Message
 from falkirk.kafka.reader import Reader, positions_at, read_until
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.kafka.topics import Topics
+from falkirk.push.answers_from import answers_from_of
 from falkirk.push.elapsed import Elapsed, elapsed_of
 from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, read_back
@@ -144,11 +145,11 @@ class KafkaBridge:
             return
         self._post(self._service.open, registry, elapsed)
         thread = threading.Thread(
-            target=self._send_all, args=(sender,), name=f"falkirk-send-{self._topic}", daemon=True
+            target=self._send_all, args=(sender, reader, earlier), name=f"falkirk-send-{self._topic}", daemon=True
         )
         thread.start()
         try:
-            self._follow(reader, earlier, elapsed)
+            self._follow(reader, elapsed)
         finally:
             self._over.set()
             if reader is not None:
@@ -171,40 +172,52 @@ class KafkaBridge:
             self._requests.on_foreign(foreign)
         return registry
 
-    def _known(self, m: Message, foreign: ForeignTally) -> tuple[str, bytes, int | None, int, int, Offset]:
+    def _known(
+        self, m: Message, foreign: ForeignTally
+    ) -> tuple[str, bytes, int | None, int, int, Offset, Offsets | None]:
         """Return a request as `read_back` takes it, and count it if no gateway of this home wrote it."""
-        at_ms = elapsed_of(m.headers(), self._requests.key, m.key(), m.value())
+        headers, key, value = m.headers(), m.key(), m.value()
+        at_ms = elapsed_of(headers, self._requests.key, key, value)
+        answers_from = answers_from_of(headers, self._requests.key, key, value)
         if at_ms is None:
             foreign.add(Foreign(partition=m.partition(), offset=m.offset(), reason=UNSIGNED_REQUEST))
-        request_id = (m.key() or b"").decode(errors="replace")
-        return request_id, m.value() or b"", at_ms, m.timestamp()[1], m.partition(), m.offset()
+        request_id = (key or b"").decode(errors="replace")
+        return request_id, value or b"", at_ms, m.timestamp()[1], m.partition(), m.offset(), answers_from
 
     def _read_answers(self, registry: RequestRegistry) -> tuple[Reader, Offsets]:
         """Return a reader of all answers that the requests in the registry can have, and the topic's present ends."""
         assert self._answers is not None
         ends = self._topics.readable_positions(self._answers.topic)
-        oldest_ms = registry.oldest_stamp_ms()
-        since_ms = int(time.time() * 1000) if oldest_ms is None else oldest_ms
-        first = positions_at(self._connection, self._answers.topic, since_ms - SKEW_MS, ends)
+        oldest_ms, known = registry.oldest_stamp_ms(), registry.answers_from()
+        # A partition that a request does not know was added later, so all its records are newer than the request.
+        first = {p: min(end, known.get(p, Offset(0))) for p, end in ends.items()} if known else ends
+        if oldest_ms is not None:
+            older = positions_at(self._connection, self._answers.topic, oldest_ms - SKEW_MS, ends)
+            first = {p: min(offset, older.get(p, offset)) for p, offset in first.items()}
         return Reader(self._connection, self._answers.topic, first), ends
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
-    def _send_all(self, sender: RequestSender) -> None:
+    def _send_all(self, sender: RequestSender, reader: Reader | None, earlier: Offsets) -> None:
+        """Send queued requests until the bridge ends. Args: earlier: the ends of the answers at the bridge's start."""
         queue = self._queue
         try:
             while not self._is_over():
                 batch = _taken(queue)
                 if batch:
+                    if reader is not None:  # earlier requests that are forgotten have their answers below these
+                        read = dict(reader.positions)
+                        answers_from = {p: max(end, read.get(p, end)) for p, end in earlier.items()}
+                        for entry, _ in batch:
+                            entry.answers_from = answers_from
                     self._post(self._service.sent, sender.send(batch))
         except Exception as error:
             self._failure = error
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    def _follow(self, reader: Reader | None, earlier: Offsets, elapsed: Elapsed) -> None:
+    def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
         posted: Offsets = {}
-        has_earlier = False
         claim: tuple[Offsets, Offsets] | None = None
         trimmed_s = time.monotonic()
         while not self._stopping.is_set():
@@ -212,9 +225,6 @@ class KafkaBridge:
                 raise self._failure
             if reader is not None:
                 self._tell(reader)
-                if not has_earlier and reader.is_at(earlier):
-                    self._post(self._service.note_earlier_answers)
-                    has_earlier = True
             else:
                 self._stopping.wait(_POLL_S)
             progress = self._progress
@@ -243,14 +253,15 @@ class KafkaBridge:
         messages = reader.poll(_POLL_S)
         if not messages:
             return
-        verifier, answers = self._answers.verifier(), list[tuple[str, bytes, int]]()
+        verifier, answers = self._answers.verifier(), list[tuple[str, bytes, int, tuple[int, Offset]]]()
         known = self._foreign.count
         for m in messages:
             found, key = verifier.verify_message(m), m.key()
             if isinstance(found, RejectedHeader):
                 self._foreign.add(Foreign(partition=m.partition(), offset=m.offset(), reason=found))
             elif key is not None:
-                answers.append((key.decode(errors="replace"), m.value() or b"null", m.timestamp()[1]))
+                place = m.partition(), m.offset()
+                answers.append((key.decode(errors="replace"), m.value() or b"null", m.timestamp()[1], place))
         if self._foreign.count > known:
             self._answers.on_foreign(self._foreign)
         if answers:

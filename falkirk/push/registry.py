@@ -14,8 +14,8 @@ from falkirk.theory.ids import Offset, Offsets
 
 #: The memory that a request uses in addition to its id and its answer.
 _WEIGHT_BYTES = 700
-#: The clock of a machine that writes answers may be behind by this much. An answer older than its request belongs to an
-#: earlier, forgotten request with the same id.
+#: Of a request without positions: the clock of a machine that writes answers may be behind by this much. An answer
+#: older than its request belongs to an earlier, forgotten request with the same id.
 SKEW_MS = 10_000
 
 
@@ -27,8 +27,8 @@ class RequestEntry:
         id: the request's id. digest: identifies the request's body.
         at_ms: when it was first posted, in the source's elapsed time (elapsed.py).
         stamped_ms: its record's timestamp, since 1970.
-        follows_answers: all answers to earlier requests were read before this one was posted. Of any other request,
-            the timestamp is compared with those of answers.
+        answers_from: the positions in the topic of answers below which no answer is its own. None: a gateway of an
+            earlier version of Falkirk, or nobody of this home, wrote it, so timestamps are compared instead.
         place: its partition and offset; None: it is not in the topic yet.
         answer: None: there is no answer yet.
         is_accepted: all its results are published. is_silent: all are published, and none of them is an answer.
@@ -41,7 +41,7 @@ class RequestEntry:
     digest: bytes
     at_ms: int
     stamped_ms: int
-    follows_answers: bool = False
+    answers_from: Offsets | None = None
     place: tuple[int, Offset] | None = None
     answer: bytes | None = None
     is_accepted: bool = False
@@ -84,7 +84,6 @@ class RequestRegistry:
         self._weights: Counter[str] = Counter()
         self._answered: dict[str, deque[RequestEntry]] = {}
         self.weight_bytes = 0
-        self._has_earlier_answers = False
 
     def weight_of(self, client: str) -> int:
         """Return how many bytes of memory the requests of a client use."""
@@ -122,10 +121,7 @@ class RequestRegistry:
 
     def add(self, request_id: str, value: bytes, *, at_ms: int, stamped_ms: int, client: str = "") -> RequestEntry:
         """Add a request that is about to be sent."""
-        entry = RequestEntry(
-            id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client,
-            follows_answers=self._has_earlier_answers,
-        )  # fmt: skip
+        entry = RequestEntry(id=request_id, digest=digest_of(value), at_ms=at_ms, stamped_ms=stamped_ms, client=client)
         self._entries[request_id] = entry
         self._sending[request_id] = (entry, len(value))
         self._weigh(entry, _weight(entry) + len(value))
@@ -145,24 +141,20 @@ class RequestRegistry:
         self._settle()
         return entry
 
-    def answered(self, request_id: str, answer: bytes, stamped_ms: int) -> RequestEntry | None:
-        """Record an answer. Return its request if the request is known and this is its first answer."""
+    def answered(
+        self, request_id: str, answer: bytes, stamped_ms: int, place: tuple[int, Offset]
+    ) -> RequestEntry | None:
+        """Record an answer. Return its request if the request is known and this is its first answer.
+
+        Args: place: the partition and the offset of the answer.
+        """
         entry = self._entries.get(request_id)
-        if entry is None or entry.is_answered:
-            return None
-        if not entry.follows_answers and stamped_ms < entry.stamped_ms - SKEW_MS:
+        if entry is None or entry.is_answered or not _can_answer(stamped_ms, place, entry):
             return None
         entry.answer = answer
         self._weigh(entry, len(answer))
         self._answered.setdefault(entry.client, deque()).append(entry)
         return entry
-
-    def note_earlier_answers(self) -> None:
-        """Record that all answers to requests before the next one were reported, or will never be written.
-
-        From now on, no timestamp is compared: a clock that was set back would make an answer older than its request.
-        """
-        self._has_earlier_answers = True
 
     def evict(self, client: str, upto_bytes: int) -> None:
         """Drop answers of a client from memory, oldest first, until its requests use at most `upto_bytes`.
@@ -221,9 +213,21 @@ class RequestRegistry:
         below = {p: min(offset, acknowledged.get(p, Offset(0))) for p, offset in self._forgotten.items()}
         return {p: offset for p, offset in below.items() if offset}
 
+    def answers_from(self) -> Offsets:
+        """Return, for each partition of the topic of answers, the lowest position of a request's answer.
+
+        A request without positions has none here: see `oldest_stamp_ms`.
+        """
+        lowest: Offsets = {}
+        for entry in self._entries.values():
+            for partition, offset in (entry.answers_from or {}).items():
+                lowest[partition] = min(offset, lowest.get(partition, offset))
+        return lowest
+
     def oldest_stamp_ms(self) -> int | None:
-        """Return the oldest timestamp of all requests; None: there are no requests."""
-        return min((entry.stamped_ms for entry in self._entries.values()), default=None)
+        """Return the oldest timestamp of the requests without `answers_from`; None: there are no such requests."""
+        stamps = (entry.stamped_ms for entry in self._entries.values() if entry.answers_from is None)
+        return min(stamps, default=None)
 
     def newest_ms(self) -> int | None:
         """Return when the newest request was posted; None: there are no requests.
@@ -240,9 +244,9 @@ def digest_of(value: bytes) -> bytes:
 
 
 def read_back(
-    records: Iterable[tuple[str, bytes, int | None, int, int, Offset]], now_ms: int = 1 << 62
+    records: Iterable[tuple[str, bytes, int | None, int, int, Offset, Offsets | None]], now_ms: int = 1 << 62
 ) -> RequestRegistry:
-    """Return the registry of a topic's records, given as (id, value, at_ms, stamped_ms, partition, offset).
+    """Return the registry of a topic's records: (id, value, at_ms, stamped_ms, partition, offset, answers_from).
 
     If an id was used again, the last use counts. A record without at_ms was not written by this home. It is as young as
     the newest request before it, and takes no id from a request of this home. Without such a request it goes by its
@@ -251,13 +255,13 @@ def read_back(
     Args: now_ms: no foreign record is younger.
     """
     registry, newest_ms = RequestRegistry(), None
-    for request_id, value, at_ms, stamped_ms, partition, offset in records:
+    for request_id, value, at_ms, stamped_ms, partition, offset, answers_from in records:
         if at_ms is not None:
             newest_ms = max(at_ms, newest_ms or 0)
         own = registry.own(request_id) if at_ms is None else None
         known_ms = min(stamped_ms, now_ms) if newest_ms is None else newest_ms
         entry = registry.add(request_id, value, at_ms=known_ms if at_ms is None else at_ms, stamped_ms=stamped_ms)
-        entry.is_foreign = at_ms is None
+        entry.is_foreign, entry.answers_from = at_ms is None, None if at_ms is None else answers_from
         registry.sent(request_id, partition, offset)
         if own is not None:
             registry.keep(own)
@@ -282,6 +286,15 @@ def _is_before(entry: RequestEntry, positions: Mapping[int, Offset]) -> bool:
     assert entry.place is not None
     partition, offset = entry.place
     return offset < positions.get(partition, 0)
+
+
+def _can_answer(stamped_ms: int, place: tuple[int, Offset], entry: RequestEntry) -> bool:
+    """Return whether an answer is one to this request, and not one to an earlier request with its id."""
+    if entry.answers_from is not None:
+        partition, offset = place
+        return offset >= entry.answers_from.get(partition, 0)
+    # A request without a place was not sent yet, so it has no answer.
+    return entry.place is not None and stamped_ms >= entry.stamped_ms - SKEW_MS
 
 
 def _weight(entry: RequestEntry) -> int:

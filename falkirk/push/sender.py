@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, fault, quiet_options
+from falkirk.push.answers_from import answers_header_of
 from falkirk.push.elapsed import header_of
 from falkirk.push.registry import RequestEntry
 from falkirk.theory.ids import Offset
@@ -58,10 +59,12 @@ class RequestSender:
             self._producer.begin_transaction()
             for entry, value in requests:
                 key = entry.id.encode()
+                headers: list[tuple[str, str | bytes | None]] = [header_of(entry.at_ms, self._key, key, value)]
+                if entry.answers_from is not None:
+                    headers.append(answers_header_of(entry.answers_from, self._key, key, value))
                 self._producer.produce(
-                    self._topic, key=key, value=value, headers=[header_of(entry.at_ms, self._key, key, value)],
-                    timestamp=entry.stamped_ms, on_delivery=note,
-                )  # fmt: skip
+                    self._topic, key=key, value=value, headers=headers, timestamp=entry.stamped_ms, on_delivery=note
+                )
         except KafkaException as error:
             raise self._fault("sending requests", error) from error
         self._try("sending requests", lambda: self._producer.commit_transaction(_TRY_S))

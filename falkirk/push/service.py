@@ -142,16 +142,11 @@ class RequestService:
             return
         self._tell([registry.sent(request_id, *place) for request_id, place in places.items()])
 
-    def answered(self, answers: list[tuple[str, bytes, int]]) -> None:
-        """Record answers, given as (id, value, timestamp)."""
+    def answered(self, answers: list[tuple[str, bytes, int, tuple[int, Offset]]]) -> None:
+        """Record answers, given as (id, value, timestamp, (partition, offset))."""
         if (registry := self._registry) is None:
             return
         self._tell([e for a in answers if (e := registry.answered(*a)) is not None])
-
-    def note_earlier_answers(self) -> None:
-        """Record that all answers from before the service was opened were reported."""
-        if self._registry is not None:
-            self._registry.note_earlier_answers()
 
     def accepted(self, upto: Mapping[int, Offset], *, is_silent: bool) -> None:
         """Record the positions below which all results of requests are published.

@@ -1,16 +1,21 @@
 """Requests: stores requests of commands to a running application, and its answers.
 
 Any process may post a request. The application takes each one once, in the order of posting. If it dies after it took
-a request, nobody knows if it was carried out. So its successor fails it (`fail_taken`), and the sender decides what to
-do. A new owner fails the others as well: a rollback that somebody asked for days ago would take back what was published
-since.
+a request, its successor settles it (`fail_taken`): a rollback was carried out if a recovery names it, and any other
+request failed. A new owner fails the others as well: a rollback that somebody asked for days ago would take back what
+was published since.
+
+A sender may lose the answer to its request, or the store's answer to its post. If it repeats the request, it joins the
+first one (`join_request`) until somebody has seen the answer.
 """
+
+from collections.abc import Collection, Mapping
 
 import sqlalchemy as sql
 
 from falkirk.errors.conditions.store import REQUEST_NOT_TAKEN
 from falkirk.store.part import Part
-from falkirk.store.tables import requests
+from falkirk.store.tables import recoveries, requests
 from falkirk.store.values import Request, RequestState, dump, load, printable
 
 
@@ -24,6 +29,32 @@ class RequestStore(Part):
             number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
             db.execute(requests.insert().values(request=number, kind=kind, arguments=text, state="open"))
         return number
+
+    def join_request(self, kind: str, arguments: Mapping[str, object], same: Collection[str]) -> tuple[int, bool]:
+        """Return the newest request with the same arguments that did not fail and whose answer nobody has seen.
+
+        If there is none, post one. Args: same: the names of the arguments to compare.
+        Returns: the request's number, and whether it was already done.
+        """
+        text = dump(dict(arguments))
+        with self._writing() as db:
+            if (known := _unseen(db, kind, arguments, same)) is not None:
+                return known.request, known.state == "done"
+            number = int(db.execute(sql.select(sql.func.max(requests.c.request))).scalar() or 0) + 1
+            db.execute(requests.insert().values(request=number, kind=kind, arguments=text, state="open"))
+        return number, False
+
+    def unseen_request(self, kind: str, arguments: Mapping[str, object], same: Collection[str]) -> int | None:
+        """Return the number of the request that was done and that `join_request` would return; None: there is none."""
+        with self._writing() as db:  # wait for its own commit, which may be late
+            known = _unseen(db, kind, arguments, same)
+        return known.request if known is not None and known.state == "done" else None
+
+    def note_seen(self, request: int) -> None:
+        """Record that the sender of a request has seen that it was done."""
+        with self._writing() as db:
+            mine = (requests.c.request == request, requests.c.state == "done")
+            db.execute(requests.update().where(*mine).values(state="seen"))
 
     def take_request(self, kind: str) -> Request | None:
         """Take the oldest open request of a kind, so that no other process gets it; return None if there is none."""
@@ -70,7 +101,9 @@ class RequestStore(Part):
     def fail_taken(self, kind: str, reason: str, *, also_open: bool = False) -> None:
         """Fail every taken request of a kind, with the answer `{"reason": …}`. Other kinds may still be in progress.
 
-        A host calls this before it takes its first request, because the process that took these is dead.
+        A host calls this before it takes its first request, because the process that took these is dead. A request
+        that a recovery names was carried out, or the host's start has finished it: it is done, with the checkpoints to
+        which the regions went as its answer, `{"goes": …}`.
 
         Args: also_open: fail those that nobody has taken as well. A new owner does: the application that was asked has
             ended, and nobody expects these requests any more.
@@ -78,7 +111,30 @@ class RequestStore(Part):
         states: tuple[RequestState, ...] = ("open", "taken") if also_open else ("taken",)
         answer, mine = dump({"reason": printable(reason)}), (requests.c.kind == kind, requests.c.state.in_(states))
         with self._writing() as db:
+            taken = (requests.c.kind == kind, requests.c.state == "taken")
+            for (number,) in db.execute(sql.select(requests.c.request).where(*taken)).all():
+                found = db.execute(sql.select(recoveries.c.decided).where(recoveries.c.reason == asked_by(number)))
+                if (decided := found.scalars().first()) is not None:
+                    goes = dump({"goes": {name: point for name, point in load(decided).items() if point is not None}})
+                    db.execute(requests.update().where(requests.c.request == number).values(state="done", answer=goes))
             db.execute(requests.update().where(*mine).values(state="failed", answer=answer))
+
+
+def asked_by(request: int) -> str:
+    """Return the reason of the recovery that carries out a request."""
+    return f"asked for by request {request}"
+
+
+def _unseen(
+    db: sql.Connection, kind: str, arguments: Mapping[str, object], same: Collection[str]
+) -> "sql.Row[tuple[object, ...]] | None":
+    """Return the newest request with these arguments that did not fail, and whose answer nobody has seen."""
+    wanted = (requests.c.kind == kind, requests.c.state.in_(("open", "taken", "done")))
+    for row in db.execute(sql.select(requests).where(*wanted).order_by(requests.c.request.desc())):
+        there = load(row.arguments)
+        if isinstance(there, dict) and all(name in there and there[name] == arguments[name] for name in same):
+            return row
+    return None
 
 
 def _request(row: "sql.Row[tuple[object, ...]]", *, state: str) -> Request:

@@ -3,10 +3,16 @@
 A new file is built under another name and renamed. So an existing file is a whole store or a torn one, and an empty
 file is never mistaken for a new store. With write-ahead logging, readers continue beside a writer. Every commit is on
 the disk (synchronous=FULL) before a method returns.
+
+An open file that somebody replaces by renaming another one has no name any more, and nobody would read its commits
+again. So each transaction compares the file at the path with the one that was opened, at its beginning and after its
+commit. The write-ahead log keeps its name, and SQLite would apply it to the new file. So a small file notes which log
+belongs to which file, and a start refuses the log of another one.
 """
 
 import contextlib
 import fcntl
+import json
 import os
 import sqlite3
 import threading
@@ -16,10 +22,12 @@ from urllib.parse import quote
 
 import sqlalchemy as sql
 
+from falkirk.errors.conditions.store import STORE_LOG_FOREIGN, STORE_REPLACED
 from falkirk.store.engine import Database
 from falkirk.system import private
 
 _PAGE_MIN = 512
+_Identity = tuple[int, int]
 #: The errors that pass: another writer, a full disk.
 _AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
@@ -35,6 +43,9 @@ class SqliteDatabase(Database):
         #: A connection that only looks for commits of others, and never writes.
         self._watching: sqlite3.Connection | None = None
         self._lock = threading.Lock()
+        #: The device and the number of the file, and of its write-ahead log, once they are known.
+        self._file: _Identity | None = None
+        self._log: _Identity | None = None
 
     @property
     def _advice(self) -> tuple[str, str]:
@@ -58,12 +69,15 @@ class SqliteDatabase(Database):
                     raise self.unreadable("the file is empty or truncated")
                 if found.st_mode & 0o077 and found.st_uid == os.geteuid():
                     self._path.chmod(0o600)
+                self._require_own_log()
+                self._file = _identity(self._path)
                 return
             if must_exist:
                 raise self.unreadable("there is no file")
             with _locked(self._path.parent):
                 if not self._path.exists():
                     self._make(build)
+            self._file = _identity(self._path)
         except OSError as error:
             raise self.unreadable(f"no file can be there: {error.strerror}") from error
 
@@ -114,11 +128,72 @@ class SqliteDatabase(Database):
                 self._watching.close()
                 self._watching = None
 
+    @contextlib.contextmanager
+    def transaction(self, *, writes: bool) -> Iterator[sql.Connection]:
+        """See Database. Raises, too: StoreError: `STORE_REPLACED`: the next start may not know what was written."""
+        self._require_same_file()
+        with super().transaction(writes=writes) as connection:
+            yield connection
+        if writes:
+            self._require_same_file()
+
+    def _require_same_file(self) -> None:
+        """Refuse a file that is not the opened one. Raises: StoreError: `STORE_REPLACED`."""
+        if self._file is not None and (present := _identity(self._path)) != self._file:
+            raise STORE_REPLACED.error(
+                where=self.where, how="deleted" if present is None else "replaced by another one"
+            )
+
+    def _require_own_log(self) -> None:
+        """Refuse the write-ahead log of another file. Raises: StoreError: `STORE_LOG_FOREIGN`."""
+        try:
+            noted = json.loads(self._note.read_text())
+            of_file, of_log = tuple(noted["file"]), tuple(noted["log"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return  # nothing was noted, or only half of it before a loss of power
+        log = self._beside("-wal")
+        if of_log == _identity(log) and of_file != _identity(self._path) and log.stat().st_size:
+            raise STORE_LOG_FOREIGN.error(where=self.where, log=log.name)
+
+    def _note_log(self) -> None:
+        """Note which file the write-ahead log belongs to, before anything is written to it."""
+        log = None if self._file is None else _identity(self._beside("-wal"))
+        if log is None or log == self._log:
+            return
+        fresh = self._note.with_name(f"{self._note.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):  # without the note, a start compares nothing
+            with open(fresh, "w", opener=_private) as file:
+                json.dump({"file": self._file, "log": log}, file)
+            os.replace(fresh, self._note)
+            self._log = log
+
+    @property
+    def _note(self) -> Path:
+        return self._beside("-log-of")
+
+    def _beside(self, ending: str) -> Path:
+        return self._path.with_name(f"{self._path.name}{ending}")
+
     def _begin(self, connection: sql.Connection, *, writes: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        if writes:
+            self._note_log()
 
     def _is_away(self, error: sql.exc.DBAPIError) -> bool:
         return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in _AWAY
+
+
+def _identity(path: Path) -> _Identity | None:
+    """Return the device and the number of a file; None: there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _uri(path: Path) -> str:

@@ -13,7 +13,7 @@ from falkirk.theory.offsets import positions_from_json, positions_to_json
 Marked = tuple[Positions, Positions]
 """How much of its inputs a region had read, and how much it had sent by then."""
 RecoveryState = Literal["decided", "restored", "done"]
-RequestState = Literal["open", "taken", "done", "failed"]
+RequestState = Literal["open", "taken", "done", "failed", "seen"]
 
 
 class DamagedValue(Exception):

@@ -56,16 +56,18 @@ class Gate:
         verifier = Verifier(self.answers, IDENTITY, KEY)
         return Answers(topic=self.answers, verifier=lambda: verifier, on_foreign=self.foreign.append)
 
-    def answer(self, request_id: str) -> None:
-        """Answer as the application does, in partition 0."""
+    def answer(self, request_id: str, *, at_ms: int = 0) -> None:
+        """Answer as the application does, in partition 0. Args: at_ms: by the clock of the answer's machine."""
         told, text = value(request_id), f"{IDENTITY}/1/0.0.7/0/".encode()
         tag = tag_of(KEY.of(self.answers, 1), text, 0, request_id.encode(), told)
         self.last_header = text + tag.encode()
-        self.put_answer(request_id, told, self.last_header)
+        self.put_answer(request_id, told, self.last_header, at_ms=at_ms)
 
-    def put_answer(self, request_id: str, told: bytes, header: bytes | None) -> None:
+    def put_answer(self, request_id: str, told: bytes, header: bytes | None, *, at_ms: int = 0) -> None:
         headers: list[tuple[str, str | bytes | None]] = [] if header is None else [("falkirk", header)]
-        self.wire.producer.produce(self.answers, told, request_id.encode(), partition=0, headers=headers)
+        self.wire.producer.produce(
+            self.answers, told, request_id.encode(), partition=0, headers=headers, timestamp=at_ms
+        )
         assert self.wire.producer.flush(30) == 0
 
     def progress(self, *, acknowledged: bool = False) -> None:

@@ -26,7 +26,7 @@ from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
-from falkirk.errors.conditions.commands import NEVER_RAN, ROLLBACK_NEEDS_COMMAND
+from falkirk.errors.conditions.commands import NEVER_RAN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.home.folder import Home, attach_home
 from falkirk.home.identity import identity_of
 from falkirk.home.requests import PATIENCE_S, ask_for_rollback
@@ -309,8 +309,13 @@ class DashboardWatch:
                 assert self._home is not None
                 store = self._home.store
             self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
-            goes = ask_for_rollback(store, target.asked, force=force, timeout_s=PATIENCE_S, using=self._lock)
-            return {"goes": dict(goes)}
+            done = ask_for_rollback(
+                store, target.asked, force=force, timeout_s=PATIENCE_S, to=f"cut {cut}", using=self._lock
+            )
+            if done.is_earlier:
+                reason = "it was carried out before, for a command or page that did not get the answer"
+                raise PREVIEW_OUTDATED.error(cut=cut, reason=reason)
+            return {"goes": dict(done.goes)}
         finally:
             self._asking.release()
 

@@ -131,7 +131,7 @@ REQUEST_UNANSWERED = Condition(
     "REQUEST_UNANSWERED",
     HomeError,
     "the application did not answer within {timeout_s:.0f} s.",
-    hint="It may still carry out the request: check with `falkirk status` and `falkirk history`.",
+    hint="It may still carry out the request. Repeat the command to wait for the answer: it rolls back only once.",
 )
 REQUEST_REFUSED = Condition(
     "REQUEST_REFUSED",

@@ -41,6 +41,19 @@ STORE_FELL_BACK = Condition(
     hint="Restore its newest copy, and start again. Replicas of the database must be synchronous. A start compares the "
     "store with the sinks, and refuses it if they have later results.",
 )
+STORE_REPLACED = Condition(
+    "STORE_REPLACED",
+    StoreError,
+    "the file of the store is not the one that this process has opened: it was {how}.",
+    hint="Stop the application before you replace or delete the file. Then start it again.",
+)
+STORE_LOG_FOREIGN = Condition(
+    "STORE_LOG_FOREIGN",
+    StoreError,
+    "the file of the store was replaced, and {log} is the write-ahead log of the former file.",
+    hint="SQLite would mix both. To use the present file, delete {log} and the file whose name ends with -shm instead. "
+    "To use the former one, restore it together with its log.",
+)
 RANGE_MALFORMED = Condition(
     "RANGE_MALFORMED",
     InternalError,

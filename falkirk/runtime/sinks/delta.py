@@ -152,7 +152,9 @@ class OpenedDelta:
         """See OpenedTable."""
         adds: list[AddAction | RemoveAction] = [
             AddAction(
-                path=file.name, size=file.size_bytes, partition_values=file.partition,
+                path=file.name, size=file.size_bytes,
+                # The protocol reads an empty text as null, and not every reader does.
+                partition_values={name: text or None for name, text in file.partition.items()},
                 modification_time=file.modified_ms, data_change=True, stats=json.dumps({"numRecords": file.rows}),
             )
             for file in files

@@ -32,6 +32,10 @@ _SINK, _EPOCH = "falkirk.sink", "falkirk.epoch"
 _FIRST = 1
 #: Set in a loaded table: Falkirk itself reads the table again before it repeats a commit.
 _REPEATS = "commit.retry.num-retries"
+#: The mode of the metrics of one column. pyiceberg takes the values of partitions from them.
+_METRICS, _ALL = "write.metadata.metrics.column.", "full"
+#: A Parquet file has no minimum and maximum of longer texts. So pyiceberg would take their partition for that of null.
+_TEXT_BYTES_MAX = 2_000
 #: Of a table that Falkirk creates. Many small commits would otherwise leave as many manifests and metadata files.
 _UPKEEP = {"commit.manifest-merge.enabled": "true", "write.metadata.delete-after-commit.enabled": "true"}
 
@@ -137,7 +141,9 @@ class OpenedIceberg:
         noted = {self._name("below"): upto, self._name("ever"): str(ever), _OWNER: self._application}
         if files:
             noted[self._name("rows")] = upto
-        self._table.metadata.properties[_REPEATS] = "0"
+        _refuse_long(files)
+        # These properties are those of this object alone. The table keeps its own.
+        self._table.metadata.properties.update({_REPEATS: "0", **{f"{_METRICS}{column}": _ALL for column in self._by}})
         transaction = self._table.transaction()
         if files:
             try:
@@ -159,6 +165,16 @@ class OpenedIceberg:
             new = [m.manifest_path for m in manifests if m.added_snapshot_id == snapshot.snapshot_id]
             written += [snapshot.manifest_list, *new]
         _keep(written)
+
+
+def _refuse_long(files: Sequence[DataFile]) -> None:
+    """Refuse a text whose partition would be that of null. Raises: TableUnfit."""
+    for file in files:
+        for column, text in file.partition.items():
+            size = 0 if text is None else len(text.encode())
+            if size > _TEXT_BYTES_MAX:
+                reason = f"column {column} has a text of {size} bytes, and a partition takes {_TEXT_BYTES_MAX}"
+                raise TableUnfit(reason)
 
 
 def _number(snapshot: Snapshot | None) -> int:

@@ -9,6 +9,7 @@ of the same epoch conflict, also if two processes make them. After a commit no o
 so only then are the folders of the others deleted.
 """
 
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType
 
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import FalkirkError
@@ -46,7 +47,11 @@ _EPOCHS_PER_FOLDER = 1_000
 _TIMES, _MICROSECONDS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 #: The beginning of the names of columns that are only in the names of folders.
 _HIDDEN = "__falkirk_partition_"
-_NULL, _VALUE = "n", "v"
+_NULL, _VALUE, _DIGEST = "n", "v", "h"
+#: A longer value is in the name as a digest, and is read from the file: a name has at most 255 bytes.
+_NAMED_BYTES_MAX = 100
+#: The dates that readers of tables can read.
+_DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
 _NONE = EpochNumber(0)
 
 
@@ -171,6 +176,7 @@ class LakeTarget:
                         raise EpochsMissing(f"it no longer has the epochs from {table.progress.below} on")
                     table.require_fit(schema)
                     attempt = self._written(epoch, rows, table.data, few=few)
+                    refuse_dates(schema, attempt.files)
                     table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
                 except CommitConflict as error:
                     conflict = error
@@ -230,20 +236,43 @@ class LakeTarget:
             raise RELEASE_FAILED_TARGET.error(topic=self._address, reason=reason) from error
 
 
+def refuse_dates(schema: StructType, files: Sequence[DataFile]) -> None:
+    """Refuse dates in partition columns that would make the whole table unreadable. Raises: TableUnfit."""
+    dates = {field.name for field in schema.fields if isinstance(field.dataType, DateType)}
+    for file in files:
+        for column, text in file.partition.items():
+            if column in dates and text is not None and not _DATE.fullmatch(text):
+                raise TableUnfit(f"column {column} has the date {text}, and partitions take the years 1 to 9999")
+
+
 def _in_a_name(column: str) -> Column:
-    """Return a value as a part of a folder's name, from which it can be read back, an empty text included."""
-    text = F.lower(F.hex(F.encode(F.col(f"`{column}`").cast("string"), "utf-8")))
-    return F.when(F.col(f"`{column}`").isNull(), F.lit(_NULL)).otherwise(F.concat(F.lit(_VALUE), text))
+    """Return a value as a part of a folder's name. It can be read back, an empty text included, unless it is long."""
+    value = F.encode(F.col(f"`{column}`").cast("string"), "utf-8")
+    named = F.concat(F.lit(_VALUE), F.lower(F.hex(value)))
+    long = F.octet_length(value) > _NAMED_BYTES_MAX
+    return (
+        F.when(F.col(f"`{column}`").isNull(), F.lit(_NULL))
+        .when(long, F.concat(F.lit(_DIGEST), F.sha2(value, 256)))
+        .otherwise(named)
+    )
 
 
 def _file(path: Path, data: Path, hidden: Mapping[str, str]) -> DataFile:
     named = dict(part.split("=", 1) for part in path.relative_to(data).parts if "=" in part)
-    values = {name: named[column] for column, name in hidden.items()}
+    values = {name: _from_name(named[column], path, name) for column, name in hidden.items()}
     found = path.stat()
     return DataFile(
         name=path.relative_to(data).as_posix(),
         rows=pq.read_metadata(path).num_rows,
         size_bytes=found.st_size,
         modified_ms=found.st_mtime_ns // 1_000_000,
-        partition={n: None if v == _NULL else bytes.fromhex(v[len(_VALUE) :]).decode() for n, v in values.items()},
+        partition=values,
     )
+
+
+def _from_name(named: str, path: Path, column: str) -> str | None:
+    """Return the value of a partition column. Args: named: its part of the folder's name. path: of a file in it."""
+    if named.startswith(_DIGEST):  # only a text is long
+        (text,) = next(pq.ParquetFile(path).iter_batches(batch_size=1, columns=[column])).column(0).to_pylist()
+        return str(text)
+    return None if named == _NULL else bytes.fromhex(named.removeprefix(_VALUE)).decode()

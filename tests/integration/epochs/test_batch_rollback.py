@@ -254,7 +254,7 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
                     looks.look(answer.done)
             print(f"commands beside the rollback: {dict(looks.found)}")
             assert {found for found in looks.found if not found.endswith(" fine")} <= MEANWHILE
-            goes = answer.result()
+            goes = answer.result().goes
             assert goes.keys() == {"weights", "totals", "answers"}
             last, there = live().last_commit, search.wire.count(counts)
             search.work(query, 1, void=1)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.check import Guarantee, Kind, Space
+from falkirk.commands.invalid_results import InvalidResults
 from falkirk.commands.judge import LiveJudge
 from falkirk.commands.kept_state import live_state
 from falkirk.commands.origins import Origins
@@ -28,6 +29,7 @@ from falkirk.runtime.context import Storage
 from falkirk.runtime.live.checkpoint import committed_batches
 from falkirk.system.terminal import Terminal
 from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.offsets import PartitionRange
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -275,6 +277,11 @@ def test_a_record_without_a_partner_may_be_there_before_it_must(
     has_left = judge.judge_sink(app.sinks["out"]).results
     assert has_left.guarantee is Guarantee.REPEATED_DELIVERY
     assert (has_left.counts.inputs, has_left.counts.expected_outputs, has_left.counts.duplicates) == (3, 2, 1)
+    again = PartitionRange(0, Offset(1), Offset(2))
+    judge_with_home = LiveJudge(app, connection, spark, invalid=lambda topic: (again,) if topic == out else ())
+    forced = judge_with_home.judge_sink(app.sinks["out"])
+    assert forced.results.guarantee is Guarantee.EXACTLY_ONCE, "a forced rollback made the first of the two invalid"
+    assert forced.invalid == InvalidResults(count=1, ranges=(again,))
     with pytest.raises(fk.DefinitionError) as caught:
         judge.judge_sink(app.sinks["counts"])
     assert "it groups the results of a step with event time" in caught.value.message

@@ -16,6 +16,7 @@ from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
 from falkirk.runtime.sinks.lake import LakeTarget
+from falkirk.theory.ids import EpochNumber
 from tests.integration.targets import LAKES, Place, cut_off, epoch
 from tests.integration.targets import ROWS as ROWS_OF_EPOCH
 
@@ -51,6 +52,30 @@ def test_values_and_partitions(kind: str, spark: "SparkSession", tmp_path: Path)
     assert row["local"].isoformat() == "2024-05-06T07:08:09.123456"
     assert (str(row["day"]), str(row["price"]), row["nested"]) == ("1969-12-31", "12.34", [{"b": "a"}])
     assert (dict(row["m"]), row["small"], row["bytes"]) == ({"k": 1}, 7, b"\x00\x01")
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_long_text_in_a_partition_column_does_not_stop_the_sink(
+    kind: str, spark: "SparkSession", tmp_path: Path
+) -> None:
+    """A text of more than 116 bytes made the name of a folder too long, so the epoch was tried for ever."""
+    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
+    texts = ["a" * 90, "ä" * 400, "ä" * 399 + "b", "", None]
+    if kind == "delta":
+        to = fk.Delta(str(tmp_path / "t"), partition_by="by")
+        target = LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
+    else:
+        other = fk.Iceberg("shop.t", "lake", properties, partition_by="by")
+        target = LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+    rows = spark.createDataFrame([(n, text, n) for n, text in enumerate(texts)], f"id INT, by STRING, `{ROW}` LONG")
+    target.deliver(EpochNumber(0), rows, few=True)
+    table = (
+        DeltaTable(tmp_path / "t").to_pyarrow_table()
+        if kind == "delta"
+        else load_catalog("lake", **properties).load_table("shop.t").scan().to_arrow()
+    )
+    found = [row["by"] for row in sorted(table.to_pylist(), key=lambda row: row["id"])]
+    assert found == [text or None if kind == "delta" else text for text in texts]
 
 
 @pytest.mark.parametrize("kind", LAKES)

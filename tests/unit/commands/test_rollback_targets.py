@@ -147,7 +147,8 @@ def test_without_any_cut_a_backup_is_advised(text: str, condition: str) -> None:
 def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: str) -> Result:
     @contextmanager
     def offline(*of: Any) -> Iterator[Any]:
-        yield visit, SimpleNamespace(take_charge=lambda: None), False
+        store = SimpleNamespace(fail_taken=lambda *_, **__: None, unseen_request=lambda *_: None)
+        yield visit, SimpleNamespace(take_charge=lambda: None, store=store), False
 
     monkeypatch.setattr(command, "offline", offline)
     monkeypatch.setattr(command, "_out", command.Terminal(width=200))

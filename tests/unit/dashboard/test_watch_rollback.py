@@ -49,11 +49,11 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
     asked: list[Any] = []
     outside["sales"] = 5
 
-    def ask(store: object, wanted: object, *, force: bool, **more: object) -> dict[str, int]:
+    def ask(store: object, wanted: object, *, force: bool, **more: object) -> SimpleNamespace:
         with pytest.raises(FalkirkError, match="another rollback is in progress"):
             looked.watch.roll_back("2", force=True, shown=agreed())
         asked.append((wanted, force))
-        return {"sales": 1}
+        return SimpleNamespace(goes={"sales": 1}, is_earlier=False)
 
     monkeypatch.setattr(module, "ask_for_rollback", ask)
     with pytest.raises(FalkirkError) as refused:
@@ -63,6 +63,18 @@ def test_one_rollback_at_a_time_and_published_results_need_consent(
     outside.clear()
     assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
     assert asked == [({"sales": 1}, True), ({"sales": 1}, False)]
+
+
+def test_a_rollback_that_was_carried_out_before_is_not_taken_for_a_new_one(
+    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A former page asked for it, and lost the answer. The preview is that of the state since."""
+    earlier = SimpleNamespace(goes={"sales": 1}, is_earlier=True)
+    monkeypatch.setattr(module, "ask_for_rollback", lambda *_, **__: earlier)
+    with pytest.raises(FalkirkError) as refused:
+        looked.watch.roll_back("1", force=False, shown=agreed())
+    assert refused.value.condition == "PREVIEW_OUTDATED"
+    assert "it was carried out before" in refused.value.message
 
 
 def test_a_consent_is_to_what_was_shown(
@@ -95,9 +107,12 @@ class LockedStore:
         thread.join()
         return found[0]
 
-    def post_request(self, kind: str, content: object) -> int:
+    def join_request(self, kind: str, content: object, same: object) -> tuple[int, bool]:
         self.uses.append(self.is_held())
-        return 1
+        return 1, False
+
+    def note_seen(self, number: int) -> None:
+        self.uses.append(self.is_held())
 
     def request(self, number: int) -> Any:
         self.uses.append(self.is_held())
@@ -118,5 +133,5 @@ def test_the_home_is_only_used_under_the_lock_and_waits_do_not_hold_it(
     assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
     looked.watch._next_look_s = 0.0
     looked.watch.turn()
-    assert store.uses == [True] * 4
+    assert store.uses == [True] * 5
     assert waits == [False]

@@ -112,7 +112,7 @@ def test_a_watch_judges_any_record(m: Any) -> None:
 @quick
 @given(st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3), st.none() | times, times), max_size=8), times)
 def test_any_requests_can_be_read_back(found: list[tuple[str, bytes, int | None, int]], before_ms: int) -> None:
-    book = read_back(((*each, 0, offset) for offset, each in enumerate(found)), OURS_MS)
+    book = read_back(((*each, 0, offset, None) for offset, each in enumerate(found)), OURS_MS)
     assert isinstance(book, RequestRegistry)
     book.accept({0: len(found)})
     book.silence({0: len(found)})

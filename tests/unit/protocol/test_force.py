@@ -77,12 +77,13 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host._units, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
     host._executors = SimpleNamespace(record=lambda complete=False: None)
     host._foreign = SimpleNamespace(start=lambda: None, stop=lambda: None)
+    host._rollbacks = SimpleNamespace(settle=lambda: None)
     host._failures, host._losses = Failures(), SimpleNamespace(any=lambda: False)
     host._plan, host._context = (
         None,
         SimpleNamespace(
             topics=None,
-            home=SimpleNamespace(path=None, is_shared=False, store=SimpleNamespace(fail_taken=lambda *what: None)),
+            home=SimpleNamespace(path=None, is_shared=False),
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)

@@ -31,7 +31,7 @@ class Topic:
 
     def read_back(self) -> RequestRegistry:
         at_ms = int(time.time() * 1000)
-        return read_back((each, b"v", at_ms, at_ms, 0, offset) for offset, each in enumerate(self.ids))
+        return read_back((each, b"v", at_ms, at_ms, 0, offset, None) for offset, each in enumerate(self.ids))
 
 
 class Sender:

@@ -11,10 +11,11 @@ import pytest
 
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
+from falkirk.push import registry as registry_module
 from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
-from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.push.service import RequestService
 from tests.support import wait_until
 
@@ -51,19 +52,23 @@ class AnswersReader:
     """A reader of answers: each request gets one, whose timestamp is the present time."""
 
     def __init__(self, topic: Topic) -> None:
-        self._topic, self._read = topic, 0
+        self._topic, self.positions = topic, {0: 0}
 
     def poll(self, timeout_s: float) -> list[Any]:
         threading.Event().wait(timeout_s)
-        ids, now_ms = self._topic.ids[self._read :], int(time.time() * 1000)
-        self._read += len(ids)
+        begin, now_ms = self.positions[0], int(time.time() * 1000)
+        ids = self._topic.ids[begin:]
+        self.positions[0] += len(ids)
         return [
-            SimpleNamespace(key=lambda e=e: e.encode(), value=lambda e=e: e.encode(), timestamp=lambda: (0, now_ms))
-            for e in ids
-        ]
+            SimpleNamespace(
+                key=lambda e=e: e.encode(), value=lambda e=e: e.encode(), timestamp=lambda: (0, now_ms),
+                partition=lambda: 0, offset=lambda i=i: begin + i,
+            )
+            for i, e in enumerate(ids)
+        ]  # fmt: skip
 
     def is_at(self, ends: Mapping[int, int]) -> bool:
-        return self._read >= ends.get(0, 0)
+        return self.positions[0] >= ends.get(0, 0)
 
     def close(self) -> None:
         """Do nothing."""
@@ -150,14 +155,18 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
     assert bool(topic.trimmed) is by_machine
 
 
-@pytest.mark.parametrize("remembers", [True, False])
+def by_timestamp(stamped_ms: int, place: object, entry: RequestEntry) -> bool:
+    return stamped_ms >= entry.stamped_ms - SKEW_MS
+
+
+@pytest.mark.parametrize("by_position", [True, False])
 def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
-    monkeypatch: pytest.MonkeyPatch, remembers: bool
+    monkeypatch: pytest.MonkeyPatch, by_position: bool
 ) -> None:
     """By its timestamp, the answer is older than its request, and might be that of an earlier request with its id."""
     topic, real, found = Topic(), time.time, list[str]()
-    if not remembers:
-        monkeypatch.setattr(RequestService, "note_earlier_answers", lambda self: None)
+    if not by_position:
+        monkeypatch.setattr(registry_module, "_can_answer", by_timestamp)
 
     async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
         found.append(await ask("a"))
@@ -174,7 +183,7 @@ def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
         found.append(await asked)
 
     play(topic, monkeypatch, story, answers=True)
-    assert found == (["a", "b"] if remembers else ["a", "done"])
+    assert found == (["a", "b"] if by_position else ["a", "done"])
 
 
 def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_was_set() -> None:
@@ -187,7 +196,7 @@ def test_the_next_gateway_goes_by_what_the_topic_says_and_not_by_a_clock_that_wa
     headers = {name: signed(name, at_ms) for name, at_ms in (("a", 10 * hour), ("b", 10 * hour + minute))}
     now = [0.0]
     registry = read_back(
-        (n, b"v", elapsed_of(headers[n], KEY, n.encode(), b"v"), stamped[n], 0, i) for i, n in enumerate("ab")
+        (n, b"v", elapsed_of(headers[n], KEY, n.encode(), b"v"), stamped[n], 0, i, None) for i, n in enumerate("ab")
     )
     newest_ms = registry.newest_ms()
     assert newest_ms is not None
@@ -219,14 +228,14 @@ def test_the_time_of_a_request_is_believed_if_its_gateway_has_signed_it() -> Non
 
 
 def test_requests_of_an_older_falkirk_go_by_their_timestamps() -> None:
-    book = read_back([("a", b"v", None, 5, 0, 0), ("b", b"v", None, 1 << 60, 0, 1)], now_ms=9)
+    book = read_back([("a", b"v", None, 5, 0, 0, None), ("b", b"v", None, 1 << 60, 0, 1, None)], now_ms=9)
     assert (book.newest_ms(), [book.find(n, digest_of(b"v")).at_ms for n in "ab"]) == (9, [5, 9])  # type: ignore[union-attr]
 
 
 def test_a_time_that_nobody_checks_makes_requests_old() -> None:
     """Without the tag of a time, a record of another writer in the topic decides what is forgotten."""
     hour = 3_600_000
-    book = read_back([("a", b"v", 10 * hour, 10 * hour, 0, 0), ("x", b"v", 20 * hour, 20 * hour, 0, 1)])
+    book = read_back([("a", b"v", 10 * hour, 10 * hour, 0, 0, None), ("x", b"v", 20 * hour, 20 * hour, 0, 1, None)])
     known = _resumed(None, book)
     book.accept({0: 9})
     book.silence({0: 9})
@@ -242,7 +251,7 @@ def test_a_forged_time_makes_no_request_old(forged_ms: int) -> None:
     theirs = [("a", [forged], 1), ("x", [forged], 1), ("y", None, 1)]
     for records in ([*theirs, *ours], [*ours, *theirs], [ours[0], *theirs, ours[1]]):
         book = read_back(
-            (n, b"v", elapsed_of(headers, KEY, n.encode(), b"v"), forged_ms, partition, i)
+            (n, b"v", elapsed_of(headers, KEY, n.encode(), b"v"), forged_ms, partition, i, None)
             for i, (n, headers, partition) in enumerate(records)
         )
         known = _resumed(None, book)
@@ -258,7 +267,7 @@ def test_a_forged_time_makes_no_request_old(forged_ms: int) -> None:
 
 def test_a_line_that_begins_again_forgets_no_time_that_has_passed() -> None:
     """Otherwise a bridge that fails from time to time would remember requests forever."""
-    registry = read_back([("a", b"v", 1_000, 1_000, 0, 0)])
+    registry = read_back([("a", b"v", 1_000, 1_000, 0, 0, None)])
     now = [0.0]
     known = Elapsed(5_000, lambda: now[0])
     assert _resumed(known, registry) is known

@@ -53,7 +53,7 @@ class Crowd:
         return "answered"
 
     def answer(self, request_id: str, size: int = 1) -> None:
-        self.service.answered([(request_id, b"1" * size, int(time.time() * 1000))])
+        self.service.answered([(request_id, b"1" * size, int(time.time() * 1000), (0, 0))])
 
 
 def test_one_that_fills_the_memory_keeps_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +120,9 @@ def test_what_is_evicted_is_over_and_forgotten_in_its_time() -> None:
     registry = RequestRegistry()
     registry.add("a", BODY, at_ms=1_000, stamped_ms=1_000, client="ann")
     registry.sent("a", 0, 0)
-    registry.answered("a", b"1" * 1_000, 1_000)
+    registry.answered("a", b"1" * 1_000, 1_000, (0, 0))
     registry.evict("ann", 0)
-    assert registry.answered("a", b"another", 1_000) is None, "the first answer stays"
+    assert registry.answered("a", b"another", 1_000, (0, 1)) is None, "the first answer stays"
     registry.accept({0: 1})
     assert registry.silence({0: 1}) == []
     registry.forget(9_000)

@@ -40,7 +40,7 @@ class Log:
             self.service.sent({entry.id: (0, len(self.sent) - 1)})
 
     def answer(self, request_id: str, value: bytes = b'{"n":1}') -> None:
-        self.service.answered([(request_id, value, int(time.time() * 1000))])
+        self.service.answered([(request_id, value, int(time.time() * 1000), (0, 0))])
 
 
 class Client:
@@ -270,7 +270,7 @@ def test_nobody_waits_at_a_desk_that_closes_and_it_opens_with_what_is_known() ->
         client.log.answer("a")
         client.log.service.accepted({0: 1}, is_silent=True)
         assert client.log.service.forget(9_000_000, {0: 1}) == {}
-        client.log.service.open(read_back([("a", b'{"id":"a"}', 1_000, 1_000, 0, 0)]), client.log.elapsed)
+        client.log.service.open(read_back([("a", b'{"id":"a"}', 1_000, 1_000, 0, 0, None)]), client.log.elapsed)
         (again,) = await client.waiting()
         client.log.answer("a")
         assert (await again).status == 200

@@ -2,8 +2,10 @@
 
 import pytest
 
+from falkirk.push.answers_from import answers_from_of, answers_header_of
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.theory.ids import Offset
 
 BODY = b'{"id":"a"}'
 
@@ -58,9 +60,9 @@ def test_a_frontier_that_is_known_before_the_place_counts_for_it() -> None:
 def test_the_first_answer_holds_and_silence_is_for_those_without() -> None:
     registry = RequestRegistry()
     a, b = sent(registry, "a", 0), sent(registry, "b", 1)
-    assert registry.answered("a", b"1", 2_000) is a
-    assert registry.answered("a", b"2", 2_000) is None
-    assert registry.answered("nobody", b"2", 2_000) is None
+    assert registry.answered("a", b"1", 2_000, (0, Offset(0))) is a
+    assert registry.answered("a", b"2", 2_000, (0, Offset(0))) is None
+    assert registry.answered("nobody", b"2", 2_000, (0, Offset(0))) is None
     assert registry.silence({0: 2}) == [b]
     assert (a.answer, a.is_silent, b.is_silent) == (b"1", False, True)
     assert b.is_done(wants_answer=True)
@@ -69,9 +71,34 @@ def test_the_first_answer_holds_and_silence_is_for_those_without() -> None:
 def test_an_answer_that_is_older_than_its_request_is_anothers() -> None:
     registry = RequestRegistry()
     entry = sent(registry, "a", 0, at_ms=100_000)
-    assert registry.answered("a", b"stale", 100_000 - SKEW_MS - 1) is None
-    assert registry.answered("a", b"mine", 100_000 - SKEW_MS) is entry
+    assert registry.answered("a", b"stale", 100_000 - SKEW_MS - 1, (0, Offset(0))) is None
+    assert registry.answered("a", b"mine", 100_000 - SKEW_MS, (0, Offset(0))) is entry
     assert entry.answer == b"mine"
+
+
+def test_an_answer_belongs_to_a_request_by_its_position_and_not_by_its_time() -> None:
+    registry = RequestRegistry()
+    entry = registry.add("a", BODY, at_ms=100_000, stamped_ms=100_000)
+    assert registry.answered("a", b"another's", 200_000, (0, Offset(9))) is None, "it was not sent yet"
+    entry.answers_from = {0: Offset(7), 1: Offset(3)}
+    assert registry.answered("a", b"another's", 200_000, (0, Offset(6))) is None
+    assert registry.answers_from() == {0: 7, 1: 3}
+    assert registry.oldest_stamp_ms() is None
+    assert registry.answered("a", b"mine", 0, (0, Offset(7))) is entry
+
+
+def test_an_answer_in_a_new_partition_is_newer_than_the_request() -> None:
+    registry = RequestRegistry()
+    entry = registry.add("a", BODY, at_ms=100_000, stamped_ms=100_000)
+    entry.answers_from = {0: Offset(7)}
+    assert registry.answered("a", b"mine", 0, (1, Offset(0))) is entry
+
+
+@pytest.mark.parametrize(("key", "value", "known"), [(b"k", b"v", True), (b"l", b"v", False), (b"k", b"w", False)])
+def test_positions_of_answers_are_believed_if_a_gateway_signed_them(key: bytes, value: bytes, known: bool) -> None:
+    header = answers_header_of({0: Offset(7), 2: Offset(3)}, key, b"a", value)
+    found = answers_from_of([("other", None), header], b"k", b"a", b"v")
+    assert found == ({0: 7, 1: 0, 2: 3} if known else None)
 
 
 def test_only_what_is_old_and_over_is_forgotten() -> None:
@@ -86,7 +113,7 @@ def test_only_what_is_old_and_over_is_forgotten() -> None:
     assert registry.disposable({0: 9}) == {0: 3}, "requests in the window stay, and all later ones too"
     registry.forget(9_000)
     assert registry.disposable({0: 9}) == {0: 3}, "the next request may still get an answer"
-    registry.answered("r4", b"mine", 3_000)
+    registry.answered("r4", b"mine", 3_000, (0, Offset(0)))
     registry.forget(9_000)
     assert registry.disposable({0: 9}) == {0: 5}, "the last request is not accepted"
     assert registry.disposable({0: 1}) == {0: 1}, "a reader may still read the others again"
@@ -109,7 +136,7 @@ def test_what_is_remembered_does_not_wait_for_a_reader_that_seldom_saves() -> No
 def test_what_is_forgotten_is_a_new_request_and_weighs_nothing() -> None:
     registry = RequestRegistry()
     sent(registry, "a", 0)
-    registry.answered("a", b"x" * 100, 1_000)
+    registry.answered("a", b"x" * 100, 1_000, (0, Offset(0)))
     kept = sent(registry, "b", 1)
     registry.accept({0: 1})
     registry.forget(9_000)
@@ -132,7 +159,7 @@ def test_what_is_on_its_way_weighs_what_is_sent() -> None:
 
 
 def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
-    registry = read_back([("a", b"old", 1_000, 1_000, 0, 0), ("a", BODY, 5_000, 5_000, 0, 1)])
+    registry = read_back([("a", b"old", 1_000, 1_000, 0, 0, None), ("a", BODY, 5_000, 5_000, 0, 1, None)])
     registry.accept({0: 1})
     registry.silence({0: 1})
     registry.forget(9_000)
@@ -140,7 +167,7 @@ def test_forgetting_a_former_use_of_an_id_keeps_the_present_one() -> None:
 
 
 def test_what_is_read_back_is_known_as_before() -> None:
-    registry = read_back([("a", BODY, 10, 2_000, 1, 7), ("b", BODY, 20, 1_000, 0, 3)])
+    registry = read_back([("a", BODY, 10, 2_000, 1, 7, None), ("b", BODY, 20, 1_000, 0, 3, None)])
     entry = registry.find("a", digest_of(BODY))
     assert entry is not None
     assert (entry.place, entry.at_ms, entry.stamped_ms) == ((1, 7), 10, 2_000)
