@@ -81,7 +81,7 @@ def _against_live(
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     sources = {name: source for name, source in app.sources.items() if name not in app.pushed}
     timed = event_time.timed_against_live(processor, every, sources if joins.is_join(every) else app.sources)
-    return timed or python_steps.python_against_live(processor, every, elsewhere=elsewhere)
+    return timed or python_steps.python_against_live(processor, every)
 
 
 def _steps(node: Node) -> list[Step]:

@@ -129,7 +129,7 @@ def test_a_declared_function_runs_live() -> None:
     assert "test_engines.py" in reason, "it names the line"
     assert _of_python(doubled, engine="live") == "", "the user accepts that results wait"
     assert _of_python(grouped) == "", "micro-batches have no groupBy()"
-    assert "driver's machine" in _of_python(declared, elsewhere=True)
+    assert _of_python(declared, elsewhere=True) == "", "executors get Falkirk's modules, too"
     assert "with a join()" in _of_python(joined)
     assert 'engine="micro-batch"' in _of_python(declared, engine="micro-batch")
 

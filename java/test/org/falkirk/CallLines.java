@@ -96,7 +96,7 @@ public final class CallLines {
     private CallLines(String folder, String id, List<String> words) throws IOException {
         command = new PythonCommand(
             id, List.copyOf(words.subList(4, words.size())), Map.of(), folder, Files.readAllBytes(Path.of(words.get(3))),
-            Long.parseLong(words.get(1)), Long.parseLong(words.get(2)));
+            Long.parseLong(words.get(1)), Long.parseLong(words.get(2)), null);
         calls = new PythonCalls(command);
     }
 

@@ -1,0 +1,48 @@
+"""Live regions that call Python on executors: rows with a UDF, and states. The environment names the topics."""
+
+import os
+import sys
+
+from pyspark.sql import functions as F
+
+import falkirk as fk
+
+app = fk.App("python", state_partitions=1)
+app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
+
+
+def place():
+    """Return the program of this process: for a worker of a live region, Falkirk's archive."""
+    return sys.argv[0]
+
+
+@fk.deterministic
+def doubled(row):
+    return {"word": row.word, "n": row.n, "double": 2 * row.n, "place": place()}
+
+
+@fk.deterministic
+def half(n):
+    return n / 2
+
+
+@fk.deterministic
+def summed(row, state):
+    total = row.n + (0 if state is None else state.total)
+    return {"word": row.word, "n": row.n, "total": total, "place": place()}, {"total": total}
+
+
+def called(events: fk.Stream) -> fk.Stream:
+    rows = events.map_rows(doubled, returns="word STRING, n INT, double BIGINT, place STRING")
+    return rows.withColumn("half", F.udf(half, "double", useArrow=False)("double"))
+
+
+def totals(events: fk.Stream) -> fk.Stream:
+    return events.stateful(
+        summed, key="word", state="total BIGINT", returns="word STRING, n INT, total BIGINT, place STRING"
+    )
+
+
+for processor in (called, totals):
+    name = processor.__name__
+    app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))
