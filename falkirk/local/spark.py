@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from falkirk.local.jars import s3_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
 from falkirk.local.module import application_jars, jar_key, module_jar
-from falkirk.local.submitted import PY_FILES, chooses_local_folders, merge_settings
+from falkirk.local.submitted import PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -157,7 +156,7 @@ def session(
     active = _present()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if active is None and not submitted:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        choose_python(conf or {})
     wanted = session_settings(buffer_timeout=buffer_timeout, state_partitions=state_partitions)
     if active is None:
         builder = SparkSession.builder.appName(application)

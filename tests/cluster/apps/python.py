@@ -1,8 +1,13 @@
-"""Live regions that call Python on executors: rows with a UDF, and states. The environment names the topics."""
+"""Live regions that call Python on executors: rows with a UDF, and states. The environment names the topics.
+
+Two modules come with --py-files.
+"""
 
 import os
 import sys
 
+import shop_numbers
+import shop_rates
 from pyspark.sql import functions as F
 
 import falkirk as fk
@@ -18,12 +23,7 @@ def place():
 
 @fk.deterministic
 def doubled(row):
-    return {"word": row.word, "n": row.n, "double": 2 * row.n, "place": place()}
-
-
-@fk.deterministic
-def half(n):
-    return n / 2
+    return {"word": row.word, "n": row.n, "double": shop_numbers.double(row.n), "place": place()}
 
 
 @fk.deterministic
@@ -34,7 +34,7 @@ def summed(row, state):
 
 def called(events: fk.Stream) -> fk.Stream:
     rows = events.map_rows(doubled, returns="word STRING, n INT, double BIGINT, place STRING")
-    return rows.withColumn("half", F.udf(half, "double", useArrow=False)("double"))
+    return rows.withColumn("half", F.udf(fk.deterministic(shop_rates.half), "double", useArrow=False)("double"))
 
 
 def totals(events: fk.Stream) -> fk.Stream:

@@ -15,7 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.host import prepared
 from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.local import spark as local_spark
-from falkirk.local.submitted import add_py_files, merge_settings, spark_conf
+from falkirk.local.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
 @pytest.fixture
@@ -110,6 +110,22 @@ def test_the_command_passes_them_to_the_host(
     assert HostSettings.of(host.to_json()) == host
     assert host.conf["spark.driver.memory"] == "2g"
     assert host.conf["spark.jars"] == str(files[0])
+
+
+@pytest.mark.parametrize(
+    ("conf", "before", "python"),
+    [
+        ({"spark.pyspark.python": "/opt/python"}, "/usr/python", "/opt/python"),
+        ({}, "/usr/python", "/usr/python"),
+        ({}, "", sys.executable),
+    ],
+)
+def test_the_python_of_executors(
+    conf: dict[str, str], before: str, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", before)
+    choose_python(conf)
+    assert os.environ["PYSPARK_PYTHON"] == python
 
 
 class Builder:
