@@ -1,8 +1,11 @@
 """Live regions that call Python on the executors of a cluster on this machine: one is killed, with its processes."""
 
+import contextlib
 import json
 import zipfile
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,37 +40,57 @@ def users_archive(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.soak
-def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path: Path, tag: str) -> None:
-    topics = {name: f"{name}-{tag}" for name in ("events", "called", "totals")}
-    log = Topics(Connection.of(broker.bootstrap))
-    for topic in topics.values():
-        log.create(topic, 2, {})
+@dataclass(frozen=True, kw_only=True)
+class Python:
+    """apps/python.py under test. Args: topics: of the events, and of each region."""
 
-    def results(name: str) -> list[dict[str, Any]]:
-        first, ends = log.first_positions(topics[name]), log.end_positions(topics[name])
-        records = read_range(Connection.of(broker.bootstrap), topics[name], first, ends, committed=True)
+    application: Application
+    broker: Broker
+    topics: Mapping[str, str]
+
+    def results(self, name: str) -> list[dict[str, Any]]:
+        """Return what a reader of committed records sees of the events, or of a region."""
+        log, topic = Topics(Connection.of(self.broker.bootstrap)), self.topics[name]
+        first, ends = log.first_positions(topic), log.end_positions(topic)
+        records = read_range(Connection.of(self.broker.bootstrap), topic, first, ends, committed=True)
         return [json.loads(record.value or b"{}") for record in records]
 
-    env = {name.upper(): topic for name, topic in topics.items()}
+    def wait_results(self, name: str, count: int) -> None:
+        """Wait until a region has this number of results."""
+        self.application.wait(lambda: len(self.results(name)) >= count, PATIENCE_S, f"{count} results of {name}")
+
+
+@contextlib.contextmanager
+def running(broker: Broker, home: Path, tmp_path: Path, tag: str, **env: str) -> Iterator[Python]:
+    """Run it until the end of the block."""
+    topics = {name: f"{name}-{tag}" for name in ("events", "called", "totals", "passed")}
+    for topic in topics.values():
+        Topics(Connection.of(broker.bootstrap)).create(topic, 2, {})
+    env |= {name.upper(): topic for name, topic in topics.items()}
     options = ("--master", MASTER, "--py-files", f"{users_file(tmp_path)},{users_archive(tmp_path)}")
-    with Application(APP, broker.bootstrap, home, env, *options) as run:
-        with Load(broker.bootstrap, topics["events"], rate=40) as load:
-            run.wait_committed(1)
-            run.wait(lambda: len(results("called")) > 100 and len(results("totals")) > 100, PATIENCE_S, "results")
-            killed = run.busy_executors(broker)[0]
-            called = pythons(killed)
-            assert len(called) > 1, "a fork server, and its workers: the regions are live"
-            folders = {Path(each.cmdline()[-1]) for each in called}
+    with Application(APP, broker.bootstrap, home, env, *options) as application:
+        yield Python(application=application, broker=broker, topics=topics)
+
+
+@pytest.mark.soak
+def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path: Path, tag: str) -> None:
+    with running(broker, home, tmp_path, tag) as run:
+        with Load(broker.bootstrap, run.topics["events"], rate=40) as load:
+            run.application.wait_committed(1)
+            for name in ("called", "totals"):
+                run.wait_results(name, 100)
+            killed = run.application.busy_executors(broker)[0]
+            workers = pythons(killed)
+            assert len(workers) > 1, "a fork server, and its workers: the regions are live"
+            folders = {Path(each.cmdline()[-1]) for each in workers}
             killed.kill()
-            wait_until(lambda: not any(map(is_alive, called)), 30, "the end of its Python processes")
-            known = len(results("called"))
-            run.wait(lambda: len(results("called")) > known + 100, PATIENCE_S, "further results")
+            wait_until(lambda: not any(map(is_alive, workers)), 30, "the end of its Python processes")
+            run.wait_results("called", len(run.results("called")) + 100)
         for name in ("called", "totals"):
-            run.wait(lambda name=name: len(results(name)) >= load.sent, PATIENCE_S, f"the results of {name}")
-        run.wait_next_commit()
-        events, called, totals = map(results, topics)
-        left = [each for executor in run.executors() for each in pythons(executor)]
+            run.wait_results(name, load.sent)
+        run.application.wait_next_commit()
+        events, called, totals = map(run.results, ("events", "called", "totals"))
+        left = [each for executor in run.application.executors() for each in pythons(executor)]
         assert left
         folders.update(Path(each.cmdline()[-1]) for each in left)
     wait_until(lambda: not any(map(is_alive, left)), 30, "the end of all Python processes")
@@ -83,3 +106,22 @@ def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path:
         sums[row["word"]] += row["n"]
         expected[row["word"], row["n"], sums[row["word"]]] += 1
     assert Counter((row["word"], row["n"], row["total"]) for row in totals) == expected
+
+
+@pytest.mark.soak
+def test_regions_stay_down_on_executors_without_python(broker: Broker, home: Path, tmp_path: Path, tag: str) -> None:
+    with running(broker, home, tmp_path, tag, PYSPARK_PYTHON="/no/python") as run:
+        with Load(broker.bootstrap, run.topics["events"], rate=10):
+            run.application.wait(lambda: down(run) == {"called", "totals"}, PATIENCE_S, "both regions to be down")
+            known = len(run.results("passed"))
+            run.wait_results("passed", known + 50)
+        (detail,) = {each["detail"] for each in run.application.status()["regions"] if each["name"] == "called"}
+        assert "/no/python" in detail
+        assert down(run) == {"called", "totals"}
+    assert not run.results("called")
+
+
+def down(run: Python) -> set[str]:
+    """Return the regions that are down because of the Python of executors."""
+    regions = run.application.status()["regions"]
+    return {each["name"] for each in regions if each.get("condition") == "PYTHON_UNSUITABLE"}

@@ -1,5 +1,6 @@
-"""Live regions that call Python on executors: rows with a UDF, and states. The environment names the topics.
+"""Live regions that call Python on executors (rows with a UDF, and states), and one that does not.
 
+The environment names the topics.
 Two modules come with --py-files.
 """
 
@@ -43,6 +44,10 @@ def totals(events: fk.Stream) -> fk.Stream:
     )
 
 
-for processor in (called, totals):
+def passed(events: fk.Stream) -> fk.Stream:
+    return events.select("word", "n")
+
+
+for processor in (called, totals, passed):
     name = processor.__name__
     app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))
