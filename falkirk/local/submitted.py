@@ -8,6 +8,8 @@ from pathlib import Path
 
 from falkirk.errors.conditions.local import SPARK_OPTION_INVALID
 
+#: The setting with the plugins of Spark.
+PLUGINS = "spark.plugins"
 #: The command of Python on executors. Only spark-submit reads this setting; PySpark reads the environment.
 PYTHON = "spark.pyspark.python"
 #: The settings with the user's files: jars, the coordinates of packages, and Python files.
@@ -18,6 +20,7 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.executor.extraClassPath": os.pathsep,
     "spark.driver.extraJavaOptions": " ",
+    PLUGINS: ",",
 }
 #: Settings that an option of `falkirk run` or the application decides.
 _ELSEWHERE = {
