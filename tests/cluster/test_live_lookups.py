@@ -31,7 +31,8 @@ def test_an_executor_with_views_is_killed(
 
         with Market(broker.bootstrap, topics["orders"], rate=40.0) as load:
             wait_results(100)
-            assert last_committed_batch(home / "regions" / "priced") >= 0, "it runs live"
+            live = home / "regions" / "priced"
+            application.wait(lambda: last_committed_batch(live) >= 0, PATIENCE_S, "a checkpoint of a live region")
             killed, host = application.busy_executors(broker)[0], application.host().pid
             killed.kill()
             application.wait(lambda: application.status()["pid"] != host, PATIENCE_S, "another Spark application")

@@ -6,7 +6,7 @@ import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.broadcast.Broadcast;
 
 /**
- * Fetches the epochs of views into the JVM of an executor, from the driver's {@link ViewSender}.
+ * The copies of views on an executor: fetches epochs from the driver's ViewSender.
  *
  * <p>Each task asks once before its first lookup: after a rollback of a view, its regions start again, and must not read what
  * became void. A thread asks again and again meanwhile. An executor that the driver does not answer reads an older epoch

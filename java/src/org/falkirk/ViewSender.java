@@ -22,7 +22,7 @@ public final class ViewSender {
 
   private ViewSender() {}
 
-  /** An epoch. Its number may come again after a rollback, with other rows: then `load` is another one. */
+  /** An epoch. After a rollback, other rows may have the same number. Each load has another number. */
   private record Loaded(long load, Broadcast<ViewEpoch> data) {}
 
   /** The epochs of one view. */

@@ -6,7 +6,7 @@ import org.apache.spark.api.plugin.ExecutorPlugin;
 import org.apache.spark.api.plugin.PluginContext;
 import org.apache.spark.api.plugin.SparkPlugin;
 
-/** The way between {@link ViewSender} and {@link ViewReceiver}: a plugin of Spark, for clusters. */
+/** A plugin of Spark, for clusters: the way between ViewSender and ViewReceiver. */
 public final class ViewsPlugin implements SparkPlugin {
   @Override
   public DriverPlugin driverPlugin() {
