@@ -35,7 +35,9 @@ def test_an_executor_with_views_is_killed(
             application.wait(lambda: last_committed_batch(live) >= 0, PATIENCE_S, "a checkpoint of a live region")
             killed, host = application.busy_executors(broker)[0], application.host().pid
             killed.kill()
-            application.wait(lambda: application.status().get("pid", host) != host, PATIENCE_S, "another Spark application")
+            application.wait(
+                lambda: application.status().get("pid", host) != host, PATIENCE_S, "another Spark application"
+            )
             wait_results(len(regions.results("priced")) + 200)
         wait_results(load.sent)
         application.wait_next_commit()

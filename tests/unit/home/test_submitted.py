@@ -15,6 +15,7 @@ from falkirk.errors import DefinitionError
 from falkirk.host import prepared
 from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.local import spark as local_spark
+from falkirk.local.held_views import VIEWS_PLUGIN, holds_views
 from falkirk.local.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
@@ -126,6 +127,25 @@ def test_the_python_of_executors(
     monkeypatch.setenv("PYSPARK_PYTHON", before)
     choose_python(conf)
     assert os.environ["PYSPARK_PYTHON"] == python
+
+
+@pytest.mark.parametrize(
+    ("master", "plugins", "holds"),
+    [
+        ("local[4]", None, True),
+        ("spark://there:7077", None, False),
+        ("spark://there:7077", "com.shop.Meter, org.falkirk.ViewsPlugin", True),
+    ],
+)
+def test_which_tasks_can_look_views_up(master: str, plugins: str | None, holds: bool) -> None:
+    conf = {} if plugins is None else {"spark.plugins": plugins}
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
+    assert holds_views(session) is holds
+
+
+def test_the_users_plugins_stay_beside_ours() -> None:
+    both = merge_settings({"spark.plugins": VIEWS_PLUGIN}, {"spark.plugins": "com.shop.Meter"})
+    assert both["spark.plugins"] == "org.falkirk.ViewsPlugin,com.shop.Meter"
 
 
 class Builder:
