@@ -6,14 +6,10 @@ in the test kit, a DataFrame is not a stream. Then a UDF answers with the same b
 the inference sees a Python function.
 """
 
-import hashlib
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyspark.cloudpickle as cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +23,7 @@ from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key
 from falkirk.frames.event_time import column_names as time_names
 from falkirk.frames.names import BAD, STAMP, TIME
-from falkirk.system import private
+from falkirk.frames.python_command import command
 
 if TYPE_CHECKING:
     from falkirk.frames.row_calls import StateCalls
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 _CALL, _ANSWER, _PLACE, _RESULT = "__falkirk_call", "__falkirk_answer", "__falkirk_place", "__falkirk_result"
 #: The request of a late record; the place of a call among those that a source record causes, if there are timers.
 _LATE, _TURN = "__falkirk_late", "__falkirk_turn"
-#: How long a worker may take to import what the function needs.
-START_S = 60
 
 
 def schema_of(ddl: str, option: str, where: object) -> StructType:
@@ -181,23 +175,6 @@ def check_types(schema: StructType) -> None:
     from falkirk.frames.row_codec import RowCodec
 
     RowCodec(schema)
-
-
-def command(session: Any, calls: Callable[[bytes], bytes], timeout_s: float) -> Any:
-    """Return for the Java module how to start a process that answers requests. Args: timeout_s: of a request."""
-    setup = cloudpickle.dumps(calls)  # type: ignore[no-untyped-call]
-    words = [session.sparkContext.pythonExec, "-m", "falkirk.frames.row_worker"]
-    environment = {
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),  # as Spark's own workers
-        "OMP_NUM_THREADS": "1",  # it answers one row after the other
-    }
-    known = hashlib.sha256(setup)
-    known.update(repr((words, sorted(environment.items()), timeout_s)).encode())
-    return session._jvm.org.falkirk.PythonCommand(
-        known.hexdigest(), words, environment, str(private.temporary_folder()), setup, START_S * 1000,
-        max(1, round(timeout_s * 1000)),
-    )  # fmt: skip
 
 
 def letter(answered: DataFrame, reason: Column, value: Column, traceback: Column) -> Column:

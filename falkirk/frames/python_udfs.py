@@ -16,7 +16,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType, _parse_datatype_json_string
 
 from falkirk.frames.names import BAD, TIME
-from falkirk.frames.python_steps import command, letter
+from falkirk.frames.python_command import command
+from falkirk.frames.python_steps import letter
 
 _ANSWER = "__falkirk_udf"
 #: How long a call may take.

@@ -10,7 +10,8 @@ soon as no request waits, so a single row does not wait for others, and many row
 system.
 
 Before an answer, a byte says what it is: ANSWER; REFUSAL: the function must not be called again, and the text says why;
-LAST_ANSWER: the process has grown and ends, so the next request needs another one.
+LAST_ANSWER: the process has grown and ends, so the next request needs another one; UNSUITABLE: the Python of this
+machine can't run the function, and the text says why.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from pyspark import cloudpickle
 from falkirk.frames.row_calls import RefusedRow
 from falkirk.frames.user_function import traceback_text
 
-ANSWER, REFUSAL, LAST_ANSWER = b"\0", b"\1", b"\2"
+ANSWER, REFUSAL, LAST_ANSWER, UNSUITABLE = b"\0", b"\1", b"\2", b"\3"
 _SIZE, _PID = struct.Struct(">i"), struct.Struct(">q")
 #: The size of a read, and of the answers that wait while requests do.
 _READ_BYTES, _WAITING_BYTES = 1 << 16, 1 << 16
@@ -43,8 +44,8 @@ GROWN_BYTES_MAX = 1 << 30
 _PARENT_S = 1.0
 
 
-def serve(connection: socket.socket) -> None:
-    """Answer requests until the socket is closed."""
+def serve(connection: socket.socket, *, missing: bytes = REFUSAL) -> None:
+    """Answer requests until the socket is closed. Args: missing: the answer if a module of the function is missing."""
     waiting, out = _Messages(connection), bytearray()
     messages = iter(waiting)
     setup = next(messages, None)
@@ -52,8 +53,9 @@ def serve(connection: socket.socket) -> None:
         return
     try:
         calls: Callable[[bytes], bytes] = cloudpickle.loads(setup)
-    except Exception:
-        _send(connection, out, REFUSAL, f"the function can't be loaded\n{traceback_text()}".encode())
+    except Exception as error:
+        kind = missing if isinstance(error, ModuleNotFoundError) else REFUSAL
+        _send(connection, out, kind, f"the function can't be loaded\n{traceback_text()}".encode())
         return
     gc.collect()
     gc.freeze()

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ from falkirk.kafka.signing import KEY_PATTERN
 from falkirk.local import exposure, objects
 from falkirk.local.archive import driver_class_path, options
 from falkirk.local.garbage import collect_in_batches
+from falkirk.local.held_views import VIEWS_PLUGIN
 from falkirk.local.jars import s3_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
 from falkirk.local.module import application_jars, jar_key, module_jar
-from falkirk.local.submitted import PY_FILES, chooses_local_folders, merge_settings
+from falkirk.local.submitted import PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -157,7 +157,7 @@ def session(
     active = _present()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if active is None and not submitted:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        choose_python(conf or {})
     wanted = session_settings(buffer_timeout=buffer_timeout, state_partitions=state_partitions)
     if active is None:
         builder = SparkSession.builder.appName(application)
@@ -269,6 +269,7 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
         jars = [str(path) for path in (*application_jars(), *more)]
         settings |= {
             "spark.jars": ",".join(jars),
+            PLUGINS: VIEWS_PLUGIN,
             "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
         }
     if exposure.is_on_this_machine(master):

@@ -8,6 +8,10 @@ from pathlib import Path
 
 from falkirk.errors.conditions.local import SPARK_OPTION_INVALID
 
+#: The setting with the plugins of Spark.
+PLUGINS = "spark.plugins"
+#: The command of Python on executors. Only spark-submit reads this setting; PySpark reads the environment.
+PYTHON = "spark.pyspark.python"
 #: The settings with the user's files: jars, the coordinates of packages, and Python files.
 JARS, PACKAGES, PY_FILES = "spark.jars", "spark.jars.packages", "spark.submit.pyFiles"
 #: The settings that Falkirk sets too, and the separators of their parts. The user's parts come after Falkirk's.
@@ -16,6 +20,7 @@ _JOINED = {
     "spark.driver.extraClassPath": os.pathsep,
     "spark.executor.extraClassPath": os.pathsep,
     "spark.driver.extraJavaOptions": " ",
+    PLUGINS: ",",
 }
 #: Settings that an option of `falkirk run` or the application decides.
 _ELSEWHERE = {
@@ -86,6 +91,11 @@ def merge_settings(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[st
         if parts:
             found[name] = separator.join(parts)
     return found
+
+
+def choose_python(conf: Mapping[str, str]) -> None:
+    """Name the command of Python on executors, as spark-submit does: the setting, the environment, or this Python."""
+    os.environ["PYSPARK_PYTHON"] = conf.get(PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def add_py_files(conf: Mapping[str, str]) -> None:

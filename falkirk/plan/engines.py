@@ -20,6 +20,7 @@ from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
 from falkirk.frames.names import STAMP
+from falkirk.local.held_views import VIEWS_PLUGIN
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
 
@@ -32,10 +33,10 @@ _NOT_LIVE = {
 }
 
 
-def in_engines(app: Application, recordings: Recordings | None = None, *, elsewhere: bool = False) -> Application:
+def in_engines(app: Application, recordings: Recordings | None = None, *, holds_views: bool = True) -> Application:
     """Return the application. Its live processors that can't run live are micro-batches in it.
 
-    Args: recordings: receives the result of each stream's function. elsewhere: tasks run on other machines.
+    Args: recordings: receives the result of each stream's function. holds_views: tasks can look views up.
     Raises: DefinitionError: `ENGINE_UNSUITABLE`: a processor with engine="live" can't run live, or one in micro-batches
         has a step that only runs live. Errors of a processor's function.
     """
@@ -46,23 +47,23 @@ def in_engines(app: Application, recordings: Recordings | None = None, *, elsewh
     while changed:  # a reader of a processor in micro-batches runs in micro-batches too
         changed = False
         for name, processor in chosen.processors.items():
-            reason = None if processor.cut is not None else _reason(processor, chosen, recordings, elsewhere)
+            reason = None if processor.cut is not None else _reason(processor, chosen, recordings, holds_views)
             if reason is not None:
                 chosen.processors[name] = _in_micro_batches(processor, reason, chosen, recordings)
                 changed = True
     return chosen
 
 
-def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordings, elsewhere: bool) -> str | None:
+def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordings, holds_views: bool) -> str | None:
     """Return why a processor does not run live, or None when it does."""
-    found = _against_live(processor, app, recordings, elsewhere)
+    found = _against_live(processor, app, recordings, holds_views)
     if processor.engine == "live" and found is not None:
         raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
     return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
 
 
 def _against_live(
-    processor: DeclaredProcessor, app: Application, recordings: Recordings, elsewhere: bool
+    processor: DeclaredProcessor, app: Application, recordings: Recordings, holds_views: bool
 ) -> str | None:
     every = _steps(node_of(recordings.first(processor)))
     event_time.check_expiry(processor, every, app.sources)
@@ -74,14 +75,14 @@ def _against_live(
     if united is not None:
         return united
     looking = next((step for step in every if step.operation == LOOKUP), None)
-    if looking is not None and elsewhere:
-        return f"lookup() needs the views in the memory of the driver's machine ({looking.where})"
+    if looking is not None and not holds_views:
+        return f"lookup() needs spark.plugins={VIEWS_PLUGIN} on a cluster ({looking.where})"
     steps = [step for step in every if step.operation in _NOT_LIVE]
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     sources = {name: source for name, source in app.sources.items() if name not in app.pushed}
     timed = event_time.timed_against_live(processor, every, sources if joins.is_join(every) else app.sources)
-    return timed or python_steps.python_against_live(processor, every, elsewhere=elsewhere)
+    return timed or python_steps.python_against_live(processor, every)
 
 
 def _steps(node: Node) -> list[Step]:

@@ -47,7 +47,7 @@ from falkirk.frames.empty import no_rows
 from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka.internal import internal_topic
-from falkirk.local.spark import writes_elsewhere
+from falkirk.local.held_views import holds_views
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
@@ -73,7 +73,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
     app = bound(app, identity)
     check_declared(app)
     recordings = Recordings()
-    app = in_engines(app, recordings, elsewhere=writes_elsewhere(session))
+    app = in_engines(app, recordings, holds_views=holds_views(session))
     planner = _Planner(app=app, session=session, identity=identity, recordings=recordings)
     for sink in app.sinks.values():
         planner.add_sink(sink)

@@ -21,10 +21,10 @@ from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.frames.python_steps import START_S, check_types, schema_of
+from falkirk.frames.python_command import START_S
+from falkirk.frames.python_steps import check_types, schema_of
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.frames.stamped import Frame
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.event_time import JOIN
 
 #: The steps that call a function of rows.
@@ -36,11 +36,8 @@ _BROADCASTS = "uses a broadcast variable, or is larger than 1 MB"
 _LEGACY = "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled"
 
 
-def python_against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, elsewhere: bool) -> str | None:
-    """Return why a processor's Python function can't run live, or None.
-
-    Args: steps: upstream first. elsewhere: the tasks run on other machines.
-    """
+def python_against_live(processor: DeclaredProcessor, steps: Sequence[Step]) -> str | None:
+    """Return why a processor's Python function can't run live, or None. Args: steps: upstream first."""
     calls = [(step, udfs.of_values(step.arguments)) for step in steps]
     calling = [(step, known) for step, known in calls if step.operation in PYTHON_STEPS or known]
     if not calling:
@@ -48,9 +45,7 @@ def python_against_live(processor: DeclaredProcessor, steps: Sequence[Step], *, 
     (step, _), operations = calling[0], {each.operation for each in steps}
     odd = next(((each, udf) for each, known in calling for udf in known if udf.kind not in ONE_BY_ONE), None)
     reason, undeclared = None, _undeclared(processor, calling)
-    if elsewhere:
-        reason = "and live regions call it on the driver's machine only"
-    elif JOIN in operations:
+    if JOIN in operations:
         reason = "and does not run live in a processor with a join()"
     elif odd is not None:
         step, reason = odd[0], f"and {odd[1].name}() takes more than one row at a time"
@@ -156,8 +151,6 @@ def udfs_of(
             what = f"{udf.name}() takes more than one row at a time, and a live region calls it with one"
         elif udf.needs_broadcasts:
             what = f"{udf.name}() {_BROADCASTS}"
-        elif writes_elsewhere(session):
-            what = f"{udf.name}() is Python, and live regions call it on the driver's machine only"
         elif is_join:
             what = f"{udf.name}() is Python, which does not run live in a processor with a join()"
         elif udf.kind == ARROW and session.conf.get(_LEGACY, "false") == "true":

@@ -22,6 +22,7 @@ PROCESSOR_CONDITIONS: Mapping[str, str] = {
     "EXPRESSION_FAILED": "an expression of the user's fails on a value that somebody wrote into its input",
     "EPOCH_KEEPS_FAILING": "an epoch fails at each try, on what it reads or in the user's function",
     "FUNCTION_FAILED": "a Python function of the user's fails on a row",
+    "PYTHON_UNSUITABLE": "the Python of an executor can't run a function of the user's, and others need none",
     "NUMBER_TOO_LARGE": "the rows of its input add up to more than a number holds",
     "REGION_KEEPS_FAILING": "its query fails at each start, while the other queries of the session run",
     "QUERY_NOT_STARTED": "Spark refuses its query",

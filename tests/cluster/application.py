@@ -25,7 +25,7 @@ from tests.support import wait_until
 APPS = Path(__file__).parent / "apps"
 WAITS_S = 240.0
 #: The regions and the batch of apps/several.py.
-OUTPUTS, BATCH = ("passed", "counts", "drawn", "epochs"), "epochs"
+OUTPUTS, BATCH = ("passed", "called", "counts", "drawn", "epochs"), "epochs"
 
 
 class Counting:
@@ -190,6 +190,7 @@ def verdicts(run: Remote) -> dict[str, Verdict]:
         ]
     judges = {
         "passed": lambda: check_stateless(once, _outputs(run, "passed")),
+        "called": lambda: check_stateless(once, _outputs(run, "called")),
         "counts": lambda: judge_counts(run.bootstrap, run.topics["events"], run.topics["counts"]),
         "drawn": lambda: check_stateless(twice, _outputs(run, "drawn")),
         "epochs": lambda: check_stateless(once, _outputs(run, "epochs")),

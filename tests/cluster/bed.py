@@ -93,6 +93,16 @@ def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remot
         run.stop()
 
 
+def pythons(executor: psutil.Process) -> list[psutil.Process]:
+    """Return the Python processes of an executor that answer live regions: a fork server, and its workers."""
+    found = []
+    for process in executor.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(word.endswith(".zip") for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
 def assert_exactly_once(run: Remote, sent: int) -> None:
     """Wait for all results, and let the checker judge the records that a reader of committed records sees."""
     run.wait_released(sent)

@@ -17,7 +17,7 @@ from falkirk.check import Guarantee
 from falkirk.home.executors import EXIT_S
 from tests.chaos.harness import Load
 from tests.cluster.application import Remote, repeated, verdicts
-from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, running
+from tests.cluster.bed import PATIENCE_S, Bed, assert_exactly_once, pythons, running
 from tests.cluster.net import refused
 from tests.support import is_alive, suspend, wait_until
 
@@ -42,7 +42,7 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path, *, keyed: bool) -> No
     it again. Without one, the refusal of second attempts has to. test_kills.py and test_submit.py lose the executors of
     a keyed region, too.
     """
-    regions = ("passed", *(("counts",) if keyed else ()), "drawn", "epochs")
+    regions = ("passed", "called", *(("counts",) if keyed else ()), "drawn", "epochs")
     faults = [cut_off_broker_and_database, cut_off_a_worker, go_down_unheard]
     faults[:0] = [] if keyed else [lose_a_worker]
     with running(bed, tmp_path, *regions, FENCED="jobs") as run:
@@ -58,17 +58,20 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path, *, keyed: bool) -> No
 
 
 def lose_a_worker(bed: Bed, run: Remote) -> None:
-    """kill -9 of a worker's JVM, and its executor goes with it. Spark runs the tasks that were there again, and does
-    not count that as a failure. The executor that is left stands still until their batch is over, so that these second
-    attempts read nothing."""
+    """kill -9 of a worker's JVM, and its executor goes with it, and then its Python processes. Spark runs the tasks
+    that were there again, and does not count that as a failure. The executor that is left stands still until their
+    batch is over, so that these second attempts read nothing."""
 
     def kill() -> None:
-        (left,) = bed.cluster.workers["worker2"].executors()
+        (left,), (lost,) = (bed.cluster.workers[name].executors() for name in ("worker2", "worker1"))
+        called = pythons(lost)
+        assert called, "a region calls Python live"
         suspend(left)
         bed.cluster.kill_worker("worker1")
         killed_s = time.monotonic()
         wait_until(lambda: time.monotonic() > killed_s + INTERVAL_S + 1, PATIENCE_S, "the batch to be over")
         left.resume()
+        wait_until(lambda: not any(map(is_alive, called)), PATIENCE_S, "the Python processes of the executor to end")
 
     kill_until_a_task_is_run_again(bed, run, kill)
 

@@ -43,6 +43,13 @@ FUNCTION_FAILED_LIVE = Condition(
     "a Python function of region {region!r} failed on a record: {poison}",
     hint='Correct the function and run again, or set poison="dead-letter" to make such records dead letters.',
 )
+PYTHON_UNSUITABLE = Condition(
+    "PYTHON_UNSUITABLE",
+    SparkError,
+    "Python can't run a function of region {region!r}: {reason}.",
+    hint="Give each executor the driver's version of Python, with pyspark, pyarrow and what the function imports; "
+    "PYSPARK_PYTHON names the command there, and --py-files takes your own modules.",
+)
 NUMBER_TOO_LARGE = Condition(
     "NUMBER_TOO_LARGE",
     SparkError,

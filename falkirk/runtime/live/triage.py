@@ -9,6 +9,7 @@ from falkirk.errors.conditions.plan import INPUT_EXPIRED
 from falkirk.errors.conditions.runtime import (
     EXPRESSION_FAILED,
     FUNCTION_FAILED_LIVE,
+    PYTHON_UNSUITABLE,
     QUERY_NOT_STARTED_SPARK,
     TOPIC_MISSING_DELETED,
 )
@@ -27,6 +28,8 @@ _QUOTED = re.compile(r"== SQL \(line \d+, position \d+\) ==\n(?:\.\.\.)?([^\n]+?
 #: A Python function must not be called again (PythonCalls.java). Its text has the record, and the traceback.
 _REFUSED_CALL = re.compile(r"FALKIRK_PYTHON_REFUSED\|(.*)", re.DOTALL)
 _POISON_MAX = 2_000
+#: The Python of an executor can't run the function (on_executor.py). A restart would begin it there again.
+_UNSUITABLE_PYTHON = re.compile(r"FALKIRK_PYTHON_UNSUITABLE\|(.*)", re.DOTALL)
 #: Spark refused the query when it planned the first batch, and would refuse it after each restart.
 _REFUSED_QUERY = re.compile(
     r"\[(STREAMING_REAL_TIME_MODE\.\w+|AGGREGATE_FUNCTION_WITH_NONDETERMINISTIC_EXPRESSION|"
@@ -172,6 +175,9 @@ def fatal_of(error: Exception, live: LiveRegion, context: Context) -> FalkirkErr
         return _replaced(region, context) or INPUT_EXPIRED.error(where=named.where, topic=named.topic)
     if refusal := _REFUSED_CALL.search(text):
         return FUNCTION_FAILED_LIVE.error(where=_of_python(region), region=region.name, poison=_poison(refusal[1]))
+    if unsuitable := _UNSUITABLE_PYTHON.search(text):
+        reason = _poison(unsuitable[1]).rstrip(".")
+        return PYTHON_UNSUITABLE.error(where=_of_python(region), region=region.name, reason=reason)
     if failed := FAILED_EXPRESSION.search(text):
         return EXPRESSION_FAILED.error(
             where=_place_of(text, region), region=region.name, spark_condition=failed[1], failed=failed[0]

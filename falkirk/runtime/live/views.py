@@ -1,4 +1,4 @@
-"""Views in memory: the epochs that live regions look up, in the JVM of a session."""
+"""Views in memory: the epochs that live regions look up, in the JVM of a session, or in those of its executors."""
 
 import logging
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.frames.lookups import PlannedView, lookups_of
+from falkirk.local.spark import writes_elsewhere
 from falkirk.operators.in_epoch import empty
 from falkirk.plan.region import Region
 from falkirk.theory.ids import EpochNumber, LogId
@@ -55,4 +56,5 @@ def forget(session: SparkSession, view: PlannedView) -> None:
 
 
 def _java(session: SparkSession) -> Any:
-    return session._jvm.org.falkirk.Views  # type: ignore[union-attr]
+    java: Any = session._jvm.org.falkirk  # type: ignore[union-attr]
+    return java.ViewSender if writes_elsewhere(session) else java.Views

@@ -1,4 +1,6 @@
-"""A stateless region, a keyed one, one with held results, and a batch. The test's environment names the topics.
+"""A stateless region, one that calls Python, a keyed one, one with held results, and a batch.
+
+The test's environment names the topics.
 
 With ATTEMPTS=any, no attempt of a task is refused. FENCED says whose writers the broker fences: `yes` all, `jobs` those
 of copies and epochs, else none. With GATE, the first release of an epoch waits for a line in the pipe of this folder.
@@ -35,6 +37,16 @@ def passed(events: fk.Stream) -> fk.Stream:
     return events.select("word", "n")
 
 
+@fk.deterministic
+def halved(row):  # type: ignore[no-untyped-def]
+    return {"word": row.word, "half": row.n / 2}
+
+
+def called(events: fk.Stream) -> fk.Stream:
+    doubled = F.udf(fk.deterministic(lambda half: int(2 * half)), "int", useArrow=False)
+    return events.map_rows(halved, returns="word STRING, half DOUBLE").select("word", doubled("half").alias("n"))
+
+
 def counts(events: fk.Stream) -> fk.Stream:
     return events.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
@@ -51,6 +63,7 @@ def epochs(events: DataFrame) -> DataFrame:
 
 for processor, declared in (
     (passed, app.stream(fk.Lazy("3 seconds"))),
+    (called, app.stream(fk.Lazy("3 seconds"))),
     (counts, app.stream(fk.Lazy("3 seconds"))),
     (drawn, app.stream(fk.Lazy("3 seconds"))),
     (epochs, app.batch(every="4 seconds")),

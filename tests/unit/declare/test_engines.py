@@ -100,10 +100,10 @@ def test_what_only_live_regions_do_is_refused_in_micro_batches() -> None:
     assert "groupBy" in str(caught.value.where)
 
 
-def _of_python(body: Any, *, elsewhere: bool = False, **options: Any) -> str:
+def _of_python(body: Any, **options: Any) -> str:
     """Return why a processor that calls Python does not run live; "" if it does."""
     app = shop(body, **options)
-    return str(in_engines(app, elsewhere=elsewhere).processors[body.__name__].engine_reason)
+    return str(in_engines(app).processors[body.__name__].engine_reason)
 
 
 def test_a_declared_function_runs_live() -> None:
@@ -129,7 +129,6 @@ def test_a_declared_function_runs_live() -> None:
     assert "test_engines.py" in reason, "it names the line"
     assert _of_python(doubled, engine="live") == "", "the user accepts that results wait"
     assert _of_python(grouped) == "", "micro-batches have no groupBy()"
-    assert "driver's machine" in _of_python(declared, elsewhere=True)
     assert "with a join()" in _of_python(joined)
     assert 'engine="micro-batch"' in _of_python(declared, engine="micro-batch")
 
@@ -239,3 +238,20 @@ def test_an_event_time_that_no_step_uses_is_an_error() -> None:
     with pytest.raises(DefinitionError) as caught:
         _of_first(lambda s: s.withWatermark("at", "1 day").where("n > 1"))
     assert caught.value.condition == "WATERMARK_UNUSED"
+
+
+def test_a_lookup_runs_live_where_tasks_have_the_views() -> None:
+    app = fk.App("shop")
+    app.source("orders", fk.Kafka("orders", schema="id STRING, product STRING"))
+
+    @app.batch(every="1 second")
+    def prices(orders: Any) -> Any:
+        return orders
+
+    @app.stream()
+    def priced(orders: fk.Stream, prices: fk.View) -> fk.Stream:
+        return orders.lookup(prices, "product", "found")
+
+    assert in_engines(app).processors["priced"].engine_reason == ""
+    reason = in_engines(app, holds_views=False).processors["priced"].engine_reason
+    assert "spark.plugins=org.falkirk.ViewsPlugin" in reason

@@ -15,7 +15,8 @@ from falkirk.errors import DefinitionError
 from falkirk.host import prepared
 from falkirk.host.settings import HostSettings, RunSettings
 from falkirk.local import spark as local_spark
-from falkirk.local.submitted import add_py_files, merge_settings, spark_conf
+from falkirk.local.held_views import VIEWS_PLUGIN, holds_views
+from falkirk.local.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
 @pytest.fixture
@@ -110,6 +111,41 @@ def test_the_command_passes_them_to_the_host(
     assert HostSettings.of(host.to_json()) == host
     assert host.conf["spark.driver.memory"] == "2g"
     assert host.conf["spark.jars"] == str(files[0])
+
+
+@pytest.mark.parametrize(
+    ("conf", "before", "python"),
+    [
+        ({"spark.pyspark.python": "/opt/python"}, "/usr/python", "/opt/python"),
+        ({}, "/usr/python", "/usr/python"),
+        ({}, "", sys.executable),
+    ],
+)
+def test_the_python_of_executors(
+    conf: dict[str, str], before: str, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", before)
+    choose_python(conf)
+    assert os.environ["PYSPARK_PYTHON"] == python
+
+
+@pytest.mark.parametrize(
+    ("master", "plugins", "holds"),
+    [
+        ("local[4]", None, True),
+        ("spark://there:7077", None, False),
+        ("spark://there:7077", "com.shop.Meter, org.falkirk.ViewsPlugin", True),
+    ],
+)
+def test_which_tasks_can_look_views_up(master: str, plugins: str | None, holds: bool) -> None:
+    conf = {} if plugins is None else {"spark.plugins": plugins}
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, getConf=lambda: conf))
+    assert holds_views(session) is holds
+
+
+def test_the_users_plugins_stay_beside_ours() -> None:
+    both = merge_settings({"spark.plugins": VIEWS_PLUGIN}, {"spark.plugins": "com.shop.Meter"})
+    assert both["spark.plugins"] == "org.falkirk.ViewsPlugin,com.shop.Meter"
 
 
 class Builder:

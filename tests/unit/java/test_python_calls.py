@@ -14,6 +14,7 @@ import psutil
 import pytest
 from pyspark import cloudpickle
 
+from falkirk.frames import on_executor
 from falkirk.frames.row_calls import RefusedRow
 from falkirk.system import private
 from tests.support import is_alive, wait_until
@@ -267,6 +268,18 @@ def test_each_key_has_a_state_outside_of_the_process(calling: Begin) -> None:
 def test_a_function_that_can_not_be_loaded_is_refused(calling: Begin) -> None:
     with calling(b"no pickle") as caller:
         assert caller.error(b"abc").startswith("FALKIRK_PYTHON_REFUSED|the function can't be loaded")
+
+
+def test_a_machine_whose_python_can_not_run_the_function(calling: Begin, sockets: Path) -> None:
+    """The program of executors. The driver has another version here, or there is no such command."""
+    program = ["-c", "from falkirk.frames import on_executor; on_executor.main()", str(sockets / "executor")]
+    with calling(b"x" * 3_000_000, ["env", f"{on_executor.DRIVER}=3.7", sys.executable, *program]) as caller:
+        for _ in range(2):
+            error = caller.error(b"abc")
+            assert error.startswith("FALKIRK_PYTHON_UNSUITABLE|")
+            assert error.endswith("and the driver has Python 3.7")
+    error = caller.line("\t".join(["begin", "1", "1", str(Path(__file__)), "/no/python"]))
+    assert error.startswith("FALKIRK_PYTHON_UNSUITABLE|Cannot run program")
 
 
 def test_a_process_that_does_not_start_fails_the_task(calling: Begin) -> None:

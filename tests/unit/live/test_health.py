@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.frames.python_steps import START_S
+from falkirk.frames.python_command import START_S
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
 from falkirk.protocol.ports import Point

@@ -90,3 +90,13 @@ def test_a_split_key_says_whether_results_may_contradict_each_other(released: in
     assert (error.condition, error.where) == ("NOT_CO_PARTITIONED", "shop.py:5")
     assert ("No wrong result was published" in str(error)) is not bool(released)
     assert ("results that no checkpoint covered (7)" in str(error)) is bool(released)
+
+
+def test_a_machine_whose_python_can_not_run_the_function() -> None:
+    step = SimpleNamespace(operation="map_rows", where="shop.py:9")
+    region = SimpleNamespace(name="out", where="shop.py:7", steps=lambda: [step])
+    text = "FALKIRK_PYTHON_UNSUITABLE|python3 is Python 3.7, and the driver has Python 3.11\n\tat org.falkirk…\n\tat x"
+    error = fatal_of(RuntimeError(text), cast("Any", SimpleNamespace(region=region)), cast("Any", None))
+    assert error is not None
+    assert (error.condition, error.where) == ("PYTHON_UNSUITABLE", "shop.py:9")
+    assert error.parameters["reason"] == "python3 is Python 3.7, and the driver has Python 3.11"

@@ -7,6 +7,7 @@ import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /**
  * A Python process that has imported what workers need, and forks one for each address that it gets:
@@ -18,18 +19,27 @@ import java.util.Map;
 final class ForkServer {
   private static final Map<List<Object>, ForkServer> SERVERS = new HashMap<>();
 
+  /** The errors of a command that the system can't find, or must not run: ENOENT and EACCES. */
+  private static final Pattern NOT_THERE = Pattern.compile("error=(2|13),");
+
   private final Process process;
 
   private ForkServer(PythonCommand command) throws IOException {
     ProcessBuilder builder = new ProcessBuilder(command.words());
     builder.environment().putAll(command.environment());
     builder.redirectOutput(ProcessBuilder.Redirect.DISCARD).redirectError(ProcessBuilder.Redirect.INHERIT);
-    process = builder.start();
+    try {
+      process = builder.start();
+    } catch (IOException error) {
+      if (NOT_THERE.matcher(error.getMessage()).find()) throw new PythonWorker.Refused(error.getMessage(), true);
+      throw error;
+    }
   }
 
   /**
    * Ask for a worker that connects to an address, and return the server that was asked. It may have died meanwhile.
    *
+   * @throws PythonWorker.Refused if this machine does not have the command.
    * @throws IOException if no process can be started.
    */
   static ForkServer fork(PythonCommand command, Path address) throws IOException {

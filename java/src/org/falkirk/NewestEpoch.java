@@ -15,6 +15,7 @@ public final class NewestEpoch implements Serializable {
 
   private final String view;
   private final String name;
+  private transient boolean isFresh;
 
   private NewestEpoch(String view, String name) {
     this.view = view;
@@ -35,6 +36,10 @@ public final class NewestEpoch implements Serializable {
 
   /** Return the number. */
   public long number() {
+    if (!isFresh) { // the first row of a task
+      ViewReceiver.refresh();
+      isFresh = true;
+    }
     return Views.newest(view);
   }
 

@@ -21,6 +21,8 @@ import org.apache.spark.util.TaskCompletionListener;
 final class PythonCalls {
   /** The text of the task's error if the function must not be called again. The text of the function follows. */
   static final String REFUSED = "FALKIRK_PYTHON_REFUSED";
+  /** The text of the task's error if the Python of this machine can't run the function. The reason follows. */
+  static final String UNSUITABLE = "FALKIRK_PYTHON_UNSUITABLE";
   /** The text of the task's error if two processes failed on one request. */
   static final String FAILED = "FALKIRK_PYTHON_FAILED";
 
@@ -36,11 +38,13 @@ final class PythonCalls {
 
   /** Take a process, which gets ready before the first call. The end of the task gives it back. */
   PythonCalls(PythonCommand command) {
-    this.command = command;
     TaskContext task = TaskContext.get();
     if (task != null) task.addTaskCompletionListener((TaskCompletionListener) ended -> end());
     try {
-      worker = PythonWorkers.take(command);
+      this.command = command.here();
+      worker = PythonWorkers.take(this.command);
+    } catch (PythonWorker.Refused refused) {
+      throw refusal(refused);
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
@@ -128,11 +132,12 @@ final class PythonCalls {
   }
 
   private static IllegalStateException refusal(PythonWorker.Refused refused) {
-    return new IllegalStateException(REFUSED + "|" + refused.getMessage());
+    return new IllegalStateException((refused.isMachine ? UNSUITABLE : REFUSED) + "|" + refused.getMessage());
   }
 
   /** Give the process back. One that is in a call can't be used again. */
   void end() {
+    if (worker == null) return; // there is none
     if (!underWay.isEmpty()) worker.close();
     PythonWorkers.give(command, worker);
   }

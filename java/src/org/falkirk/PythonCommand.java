@@ -1,5 +1,6 @@
 package org.falkirk;
 
+import java.io.IOException;
 import java.io.Serializable;
 import java.util.List;
 import java.util.Map;
@@ -14,10 +15,21 @@ import java.util.Map;
  * @param setup the pickled function that answers requests.
  * @param startMs a process that is not ready by then is replaced.
  * @param callMs a process whose answer takes longer is replaced.
+ * @param shipped null: tasks run on the driver's machine. Else the names of files that Spark brings to executors: Falkirk's
+ *     archive, and the user's. Then {@link ExecutorPython} completes the command there.
  */
 public record PythonCommand(
     String id, List<String> words, Map<String, String> environment, String folder, byte[] setup, long startMs,
-    long callMs) implements Serializable {
+    long callMs, List<String> shipped) implements Serializable {
+  /**
+   * Return the command as it runs in this JVM, which has the task.
+   *
+   * @throws IOException if an executor can't make a folder.
+   */
+  PythonCommand here() throws IOException {
+    return shipped == null ? this : ExecutorPython.command(this);
+  }
+
   @Override
   public boolean equals(Object other) {
     return other instanceof PythonCommand command && command.id.equals(id);

@@ -35,13 +35,17 @@ final class PythonWorker implements Closeable {
   private static final byte ANSWER = 0;
   private static final byte REFUSAL = 1;
   private static final byte LAST_ANSWER = 2;
+  private static final byte UNSUITABLE = 3;
 
   /** The function must not be called again: the text says why. */
   static final class Refused extends RuntimeException {
     private static final long serialVersionUID = 1L;
+    /** The Python of this machine is the reason, and no request. */
+    final boolean isMachine;
 
-    Refused(String text) {
+    Refused(String text, boolean isMachine) {
       super(text);
+      this.isMachine = isMachine;
     }
   }
 
@@ -66,7 +70,7 @@ final class PythonWorker implements Closeable {
       server.bind(UnixDomainSocketAddress.of(address));
       server.configureBlocking(false);
       forks = ForkServer.fork(command, address);
-    } catch (IOException error) {
+    } catch (IOException | Refused error) {
       server.close();
       Files.deleteIfExists(address);
       throw error;
@@ -176,7 +180,9 @@ final class PythonWorker implements Closeable {
     byte kind = arrived.get();
     byte[] answer = new byte[size - 1];
     arrived.get(answer);
-    if (kind == REFUSAL) throw new Refused(new String(answer, StandardCharsets.UTF_8));
+    if (kind == REFUSAL || kind == UNSUITABLE) {
+      throw new Refused(new String(answer, StandardCharsets.UTF_8), kind == UNSUITABLE);
+    }
     if (kind != ANSWER && kind != LAST_ANSWER) throw new IOException("it wrote an answer of kind " + kind);
     ends = kind == LAST_ANSWER;
     return answer;

@@ -30,6 +30,7 @@ public final class ViewRows implements Serializable {
   private final boolean several;
   private final DataType[] types;
   private final int[] places;
+  private transient boolean isFresh;
 
   private ViewRows(String view, String name, int place, List<Integer> key, boolean several, StructType schema) {
     this.view = view;
@@ -67,6 +68,10 @@ public final class ViewRows implements Serializable {
 
   /** Return the rows for the key of a row. A key with a null has none. */
   public ArrayData rows(InternalRow epochs, InternalRow keys) {
+    if (!isFresh) { // the first row of a task: the epoch may have other rows than before a rollback
+      ViewReceiver.refresh();
+      isFresh = true;
+    }
     Map<Object, Object[]> known = Views.rows(view, epochs.getLong(place), key);
     if (!several) {
       Object asked = Views.key(keys, places, types);

@@ -5,14 +5,17 @@ import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The rows of views that live regions look up, in the memory of this JVM.
+ * The rows of views that live regions look up, in the memory of this JVM. An executor of a cluster gets them from the driver
+ * ({@link ViewReceiver}).
  *
  * <p>An epoch is loaded first, and published later: between the two, the host records that regions may read it. A task
  * notes the epoch of a row ({@link NewestEpoch}) and then asks for its rows ({@link ViewRows}). So a former epoch stays for
@@ -20,7 +23,7 @@ import org.apache.spark.sql.types.StructType;
  */
 public final class Views {
   /** How long a former epoch stays. A row reads an epoch at once, unless a Python function answers in between. */
-  private static final long KEPT_NS = 10_000_000_000L;
+  static final long KEPT_NS = 10_000_000_000L;
 
   private static final Map<String, Versions> VIEWS = new ConcurrentHashMap<>();
 
@@ -30,6 +33,7 @@ public final class Views {
   private static final class Versions {
     private final Map<Long, Rows> rows = new ConcurrentHashMap<>();
     private final Map<Long, Long> replacedAtNs = new HashMap<>();
+    private final Map<Long, Long> loads = new HashMap<>();
     private volatile long newest = Long.MIN_VALUE;
   }
 
@@ -47,10 +51,37 @@ public final class Views {
    */
   public static int load(String view, long epoch, Dataset<?> data, List<List<Integer>> keys) {
     InternalRow[] rows = data.queryExecution().executedPlan().executeCollect();
-    Rows loaded = new Rows();
-    for (List<Integer> key : keys) loaded.byKey.put(List.copyOf(key), indexed(rows, key, data.schema()));
-    VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded);
+    VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded(rows, keys, data.schema()));
     return rows.length;
+  }
+
+  private static Rows loaded(InternalRow[] rows, List<List<Integer>> keys, StructType schema) {
+    Rows loaded = new Rows();
+    for (List<Integer> key : keys) loaded.byKey.put(List.copyOf(key), indexed(rows, key, schema));
+    return loaded;
+  }
+
+  /** Load an epoch on an executor, unless it is there. Args: load: tells epochs with one number apart. */
+  static void receive(String view, long epoch, long load, Supplier<ViewEpoch> sent) {
+    Versions versions = VIEWS.computeIfAbsent(view, name -> new Versions());
+    if (Long.valueOf(load).equals(versions.loads.get(epoch))) return;
+    ViewEpoch found = sent.get();
+    StructType schema = (StructType) DataType.fromJson(found.schema());
+    versions.rows.put(epoch, loaded(found.rows(), found.keys(), schema));
+    versions.loads.put(epoch, load);
+  }
+
+  /** Read the newest epoch of the driver on an executor, and forget the epochs that the driver has forgotten. */
+  static void replace(String view, long newest, List<Long> published) {
+    Versions versions = VIEWS.get(view);
+    versions.newest = newest;
+    versions.rows.keySet().retainAll(published);
+    versions.loads.keySet().retainAll(published);
+  }
+
+  /** Forget all other views on an executor. */
+  static void keep(Set<String> views) {
+    VIEWS.keySet().retainAll(views);
   }
 
   private static Map<Object, Object[]> indexed(InternalRow[] rows, List<Integer> key, StructType schema) {
@@ -114,10 +145,16 @@ public final class Views {
 
   /** Return the rows of an epoch by a key. */
   static Map<Object, Object[]> rows(String view, long epoch, List<Integer> key) {
-    Versions versions = VIEWS.get(view);
-    Rows rows = versions == null ? null : versions.rows.get(epoch);
-    Map<Object, Object[]> found = rows == null ? null : rows.byKey.get(key);
+    Map<Object, Object[]> found = known(view, epoch, key);
+    // A row may come from an executor that learned of its epoch first.
+    if (found == null && ViewReceiver.refresh()) found = known(view, epoch, key);
     if (found == null) throw new IllegalStateException("epoch " + epoch + " of " + view + " is not in this JVM any more");
     return found;
+  }
+
+  private static Map<Object, Object[]> known(String view, long epoch, List<Integer> key) {
+    Versions versions = VIEWS.get(view);
+    Rows rows = versions == null ? null : versions.rows.get(epoch);
+    return rows == null ? null : rows.byKey.get(key);
   }
 }

@@ -19,7 +19,7 @@ import org.apache.spark.sql.types.StructType;
 /**
  * Calls Python for `tests/unit/java/test_python_calls.py`.
  *
- * <p>A line {@code begin} starts a command, whose words follow tabs, and {@code end} ends it. Another line is a request as
+ * <p>A line {@code begin} starts a command, whose words follow tabs, or gives the error of its start. {@code end} ends it. Another line is a request as
  * hexadecimal digits, or {@code task}: the task ends, and another one begins, or {@code spare}: another task calls once
  * and ends. Or it is a record of a step with a state: a key, a partition and a
  * request. Or it is {@code rows} and requests, {@code null} for a row without one, {@code fail} for an error of the
@@ -75,8 +75,13 @@ public final class CallLines {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             if (line.startsWith("begin\t")) {
                 if (of != null) of.end();
-                of = new CallLines(arguments[0], "command " + commands++, List.of(line.split("\t")));
-                answers.println("begun");
+                of = null;
+                try {
+                    of = new CallLines(arguments[0], "command " + commands++, List.of(line.split("\t")));
+                    answers.println("begun");
+                } catch (IllegalStateException error) {
+                    answers.println(error.getMessage());
+                }
             } else if (line.equals("end")) {
                 of.end();
                 of = null;
@@ -96,7 +101,7 @@ public final class CallLines {
     private CallLines(String folder, String id, List<String> words) throws IOException {
         command = new PythonCommand(
             id, List.copyOf(words.subList(4, words.size())), Map.of(), folder, Files.readAllBytes(Path.of(words.get(3))),
-            Long.parseLong(words.get(1)), Long.parseLong(words.get(2)));
+            Long.parseLong(words.get(1)), Long.parseLong(words.get(2)), null);
         calls = new PythonCalls(command);
     }
 
