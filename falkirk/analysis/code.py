@@ -12,10 +12,9 @@ import copyreg
 import functools
 import json
 import linecache
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
 from hashlib import sha256
 from types import (
@@ -44,8 +43,6 @@ _OF_CLASSES = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__annotate__",
     "__annotations_cache__", "__annotate_func__", "__firstlineno__", "__static_attributes__", "_abc_impl",
 }  # fmt: skip
-#: The size of the stack on which digests are computed, and the number of nested calls for which it has room.
-_STACK_BYTES, _FRAMES = 512 * 2**20, 50_000
 _METHODS = (FunctionType, property, staticmethod, classmethod)
 
 
@@ -54,35 +51,10 @@ def function_digest(function: Any) -> str:
 
     Raises: DefinitionError: `FUNCTION_UNREADABLE`: it uses a value that can't be compared at the next start.
     """
-    reader = _Reader()
     try:
-        return _deep(lambda: _digest([PYTHON_VERSION, reader.digest(function), *reader.modules()]))
+        return _Reader().whole(function)
     except _Unreadable as error:
         raise _refused(error, function) from error.__cause__
-    except RecursionError as error:
-        raise _refused(_Unreadable("a value that is nested too deeply"), function) from error
-
-
-def _deep(compute: Callable[[], str]) -> str:
-    """Call a function with room for deep recursion, because functions that use each other may form a long chain."""
-    found: Future[str] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(compute())
-        except BaseException as error:  # `found.result()` raises it again
-            found.set_exception(error)
-
-    size, limit = threading.stack_size(_STACK_BYTES), sys.getrecursionlimit()
-    try:
-        sys.setrecursionlimit(max(limit, _FRAMES))
-        thread = threading.Thread(target=run, name="falkirk-digest")
-        thread.start()
-        thread.join()
-    finally:
-        sys.setrecursionlimit(limit)
-        threading.stack_size(size)
-    return found.result()
 
 
 class _Unreadable(Exception):
@@ -105,8 +77,32 @@ def _refused(error: _Unreadable, function: Any) -> DefinitionError:
     return FUNCTION_UNREADABLE_VALUE.error(where=where, function=name, name=used, kind=error.kind)
 
 
+@dataclass(frozen=True, slots=True)
+class _Of:
+    """Asks for the digest of a value, which is sent to the generator that asks."""
+
+    value: Any
+
+
+_Parts = Generator[str | _Of, Any, None]
+"""The texts of which a digest is made."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A digest that is being computed. Args: value: None: of no single value. texts: the parts so far."""
+
+    value: Any
+    parts: _Parts
+    texts: list[str] = field(default_factory=list)
+
+
 class _Reader:
-    """Computes digests of values. A digest depends only on the value, not on whether equal values are shared."""
+    """Computes digests of values. A digest depends only on the value, not on whether equal values are shared.
+
+    Values are visited without recursion, because functions that use each other may form a chain of any length, and
+    Python limits calls within calls.
+    """
 
     def __init__(self) -> None:
         #: The digests by identity, with the values, because Python reuses the identity of a deleted object.
@@ -115,8 +111,40 @@ class _Reader:
         self._mentions = MentionedNames()
         self._modules: dict[str, ModuleType] = {}
 
-    def digest(self, value: Any) -> str:
-        """Return the digest of a value. Raises: _Unreadable."""
+    def whole(self, function: Any) -> str:
+        """Return the digest of a function and of everything that it uses. Raises: _Unreadable."""
+
+        def parts() -> _Parts:
+            yield PYTHON_VERSION
+            yield from _each([function])
+            yield from self._used_of_modules()
+
+        frames = [_Frame(None, parts())]
+        sent: str | None = None
+        error: _Unreadable | None = None
+        while True:
+            frame = frames[-1]
+            try:
+                asked = frame.parts.send(sent) if error is None else frame.parts.throw(error)
+            except StopIteration:
+                sent, error = self._end(frames.pop()), None
+                if not frames:
+                    return sent
+                continue
+            except _Unreadable as raised:  # those who asked may note where
+                sent, error = None, raised
+                frames.pop()
+                if not frames:
+                    raise
+                continue
+            sent = error = None
+            if isinstance(asked, str):
+                frame.texts.append(asked)
+            elif (sent := self._known(asked.value)) is None:
+                frames.append(self._begin(asked.value))
+
+    def _known(self, value: Any) -> str | None:
+        """Return the digest of a value that has no parts, or whose parts were visited before."""
         kind = type(value)
         if kind in _PLAIN:
             return _digest([kind.__name__, repr(value)])
@@ -128,15 +156,19 @@ class _Reader:
             return self._done[id(value)][0]
         if id(value) in self._open:  # it contains itself
             return f"up {len(self._open) - self._open[id(value)]}"
+        return None
+
+    def _begin(self, value: Any) -> _Frame:
         self._open[id(value)] = len(self._open)
-        try:
-            found = _digest(self._parts(value))
-        finally:
-            del self._open[id(value)]
-        self._done[id(value)] = found, value
+        return _Frame(value, self._parts(value))
+
+    def _end(self, frame: _Frame) -> str:
+        found = _digest(frame.texts)
+        self._open.pop(id(frame.value), None)
+        self._done[id(frame.value)] = found, frame.value
         return found
 
-    def modules(self) -> Iterator[str]:
+    def _used_of_modules(self) -> _Parts:
         """Yield the used content of the user's modules that were reached.
 
         From each module, this is every value whose name some code mentions. If code computes names, it is the whole
@@ -155,26 +187,17 @@ class _Reader:
             for module, name in sorted(todo - done):
                 holder = self._modules[module]
                 yield from (module, name)
-                yield from self._named({name: vars(holder)[name]}) if name else self._source(holder)
+                yield from _named({name: vars(holder)[name]}) if name else self._source(holder)
             done |= todo
 
-    def _source(self, module: ModuleType) -> Iterator[str]:
+    def _source(self, module: ModuleType) -> _Parts:
         source = module_code(module)
         if source is None:
-            yield from self._named({n: v for n, v in vars(module).items() if not n.startswith("__")})
+            yield from _named({n: v for n, v in vars(module).items() if not n.startswith("__")})
         else:
-            yield self.digest(source)
+            yield from _each([source])
 
-    def _named(self, values: Mapping[str, Any]) -> Iterator[str]:
-        for name in sorted(values):
-            yield name
-            try:
-                yield self.digest(values[name])
-            except _Unreadable as error:
-                error.path.insert(0, name)
-                raise
-
-    def _parts(self, value: Any) -> Iterator[str]:
+    def _parts(self, value: Any) -> _Parts:
         kind = type(value)
         if isinstance(value, ModuleType):
             yield from self._module(value)
@@ -187,18 +210,26 @@ class _Reader:
         elif isinstance(value, type):
             yield from self._class(value)
         elif isinstance(value, Enum):
-            yield from ("member", str(value._name_), self.digest(kind), self.digest(value._value_))
+            yield from ("member", str(value._name_))
+            yield from _each([kind, value._value_])
         elif kind in (tuple, list):
-            yield from (kind.__name__, *map(self.digest, value))
+            yield kind.__name__
+            yield from _each(value)
         elif isinstance(value, set | frozenset):  # its order differs per process
-            yield from ("set", self.digest(kind), *sorted(map(self.digest, value)))
-            yield from self._named(getattr(value, "__dict__", {}))
+            yield "set"
+            yield from _each([kind])
+            digests = list[str]()
+            for part in value:
+                digests.append((yield _Of(part)))
+            yield from sorted(digests)
+            yield from _named(getattr(value, "__dict__", {}))
         elif kind in (dict, MappingProxyType):
-            yield from ("dict", *(self.digest(part) for pair in value.items() for part in pair))
+            yield "dict"
+            yield from _each(part for pair in value.items() for part in pair)
         else:
             yield from self._wrapper(value)
 
-    def _wrapper(self, value: Any) -> Iterator[str]:
+    def _wrapper(self, value: Any) -> _Parts:
         """Yield the parts of a value that wraps others, or that has any other type."""
         inner: tuple[Any, ...]
         if isinstance(value, MethodType):
@@ -222,9 +253,10 @@ class _Reader:
         else:
             yield from self._object(value)
             return
-        yield from (type(value).__name__, *map(self.digest, inner))
+        yield type(value).__name__
+        yield from _each(inner)
 
-    def _module(self, module: ModuleType) -> Iterator[str]:
+    def _module(self, module: ModuleType) -> _Parts:
         version = installed(module.__name__)
         yield from ("module", module.__name__, version or "")
         if version is None:
@@ -232,45 +264,50 @@ class _Reader:
             if isinstance(compiled := module_code(module), str):
                 yield compiled
 
-    def _code(self, code: CodeType) -> Iterator[str]:
+    def _code(self, code: CodeType) -> _Parts:
         self._mentions.add(code)
         counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
         yield from ("code", code.co_code.hex(), code.co_exceptiontable.hex(), repr(counts))
         yield repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars))
-        yield self.digest(code.co_consts)
+        yield from _each([code.co_consts])
 
-    def _function(self, function: FunctionType) -> Iterator[str]:
+    def _function(self, function: FunctionType) -> _Parts:
         code, space = function.__code__, function.__globals__
         module = str(space.get("__name__"))
         attributes = {name: value for name, value in vars(function).items() if name != ASSERTION_ATTRIBUTE}
         try:
             if module == "functools" and "registry" in attributes:  # its closure has caches
-                yield from ("dispatch", self.digest(attributes["registry"]))
+                yield "dispatch"
+                yield from _each([attributes["registry"]])
                 return
-            yield from ("function", *map(self.digest, (code, function.__defaults__, function.__kwdefaults__)))
+            yield "function"
+            yield from _each([code, function.__defaults__, function.__kwdefaults__])
             cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
-            yield from self._named({name: cell.cell_contents for name, cell in cells if _is_filled(cell)})
-            yield from self._named(attributes)
+            yield from _named({name: cell.cell_contents for name, cell in cells if _is_filled(cell)})
+            yield from _named(attributes)
             if (version := installed(module)) is not None:  # a library made it; its version stands for its names
                 yield from (module, version)
                 return
-            yield from self._named({name: space[name] for name in globals_of(code) if name in space})
+            yield from _named({name: space[name] for name in globals_of(code) if name in space})
             for name, imported in sorted(imports_of(code, space).items()):
-                yield from (name, "missing" if imported is None else self.digest(imported))
+                yield from _named({name: imported}) if imported is not None else (name, "missing")
         except _Unreadable as error:
             error.codes.append(code)
             raise
 
-    def _class(self, kind: type) -> Iterator[str]:
-        yield from ("class", kind.__name__, self.digest(type(kind)), *map(self.digest, kind.__bases__))
+    def _class(self, kind: type) -> _Parts:
+        yield from ("class", kind.__name__)
+        yield from _each([type(kind), *kind.__bases__])
         held = {name: value for name, value in vars(kind).items() if name not in _OF_CLASSES}
         if isinstance(kind, EnumMeta):
             members: Mapping[str, Any] = kind.__members__
-            yield from (part for name, member in members.items() for part in (name, self.digest(member._value_)))
+            for name, member in members.items():
+                yield name
+                yield from _each([member._value_])
             held = {name: value for name, value in held.items() if isinstance(value, _METHODS)}
-        yield from self._named(held)
+        yield from _named(held)
 
-    def _object(self, value: Any) -> Iterator[str]:
+    def _object(self, value: Any) -> _Parts:
         """Yield the parts from which `pickle` would restore the value."""
         reduce = copyreg.dispatch_table.get(type(value))
         try:
@@ -282,20 +319,38 @@ class _Reader:
             yield from ("named", module, found, installed(module) or "")
             return
         make, arguments, state, items, pairs = [*found, None, None, None][:5]
-        yield from ("object", self.digest(make), self.digest(arguments))
+        yield "object"
+        yield from _each([make, arguments])
         yield from self._state(state)
-        yield from map(self.digest, items or ())
-        yield from (self.digest(part) for pair in pairs or () for part in pair)
+        yield from _each(items or ())
+        yield from _each(part for pair in pairs or () for part in pair)
 
-    def _state(self, state: Any) -> Iterator[str]:
+    def _state(self, state: Any) -> _Parts:
         """Yield the parts of an object's state. Its attributes have no order."""
         if type(state) is dict and all(type(name) is str for name in state):
-            yield from self._named(state)
+            yield from _named(state)
         elif type(state) is tuple and all(isinstance(part, dict | None) for part in state):
             for part in state:
                 yield from self._state(part)
         else:
-            yield self.digest(state)
+            yield from _each([state])
+
+
+def _each(values: Iterable[Any]) -> _Parts:
+    """Yield the digests of values."""
+    for value in values:
+        yield (yield _Of(value))
+
+
+def _named(values: Mapping[str, Any]) -> _Parts:
+    """Yield names, each with the digest of its value. The order does not matter."""
+    for name in sorted(values):
+        yield name
+        try:
+            yield (yield _Of(values[name]))
+        except _Unreadable as error:
+            error.path.insert(0, name)
+            raise
 
 
 def _digest(parts: Iterable[str]) -> str:

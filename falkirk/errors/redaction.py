@@ -68,7 +68,7 @@ def redact(line: str) -> str:
                 calls.pop()
             is_name = token.type == tokenize.NAME and not keyword.iskeyword(token.string)
             name = token.string if is_name else ""
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, UnicodeError):  # Python 3.12 can't decode some lines
         pass
     rest = line[column:]
     quote = _QUOTE.search(rest)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from demo.visitor import Visitor
@@ -68,6 +68,7 @@ def test_names_and_what_is_no_secret_are_shown(line: str, shown: str) -> None:
 
 
 @given(st.text(max_size=60))
+@example("\r\x80")
 def test_any_line_can_be_redacted(line: str) -> None:
     redact(line)
 
