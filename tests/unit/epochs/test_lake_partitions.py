@@ -79,7 +79,10 @@ def test_a_reader_of_one_partition_finds_its_rows_whatever_metrics_the_table_kee
     with table.transaction() as transaction:
         transaction.set_properties({"write.metadata.metrics.default": mode})
     commit(iceberg.table, ["x", "y" * 300, None])
-    assert [texts_of(iceberg.read(row_filter=EqualTo("by", text))) for text in ("x", "y" * 300)] == [["x"], ["y" * 300]]
+    assert [texts_of(iceberg.read(row_filter=EqualTo("by", value=text))) for text in ("x", "y" * 300)] == [
+        ["x"],
+        ["y" * 300],
+    ]
     kept = load_catalog("lake", **iceberg.properties).load_table("shop.t").properties
     assert {name: value for name, value in kept.items() if "metrics" in name} == {
         "write.metadata.metrics.default": mode
