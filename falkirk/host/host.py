@@ -21,6 +21,7 @@ from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.host.failures import Failures
 from falkirk.host.flushing import succeed_within
+from falkirk.host.live_first import LiveFirst
 from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.host.once import Once, OnceStatus, begin_once
 from falkirk.host.recorded import RecordedRecovery, recorded
@@ -81,7 +82,11 @@ class Host:
         #: Batches that have completed an epoch since the last poll.
         self._completed: queue.SimpleQueue[str] = queue.SimpleQueue()
         watch = Supervision(context=context, failures=self._failures, say=say, launch=launch)
-        self._batches = batches_of(plan.batches, context, partial(writing.settle, context), self._completed.put)
+        self._live_first = LiveFirst()
+        self._batches = batches_of(
+            plan.batches, context, partial(writing.settle, context), self._completed.put,
+            self._live_first.batches_may_work,
+        )  # fmt: skip
         epochs = {each.epochs.name: each.epochs for each in self._batches.regions.values()}
         self._views = HeldViews(plan.regions, context, epochs, self._completed.put)
         self._regions = {
@@ -120,6 +125,8 @@ class Host:
         """
         self._on_progress = on_progress
         try:
+            if self._regions:
+                self._live_first.begin()
             self._executors.record()
             self._batches.prepare()
             for unit in self._units.values():
@@ -325,6 +332,7 @@ class Host:
     def _refresh(self) -> None:
         for unit in self._units.values():
             unit.refresh()
+        self._live_first.look(unit.begins() for name, unit in self._regions.items() if name not in self.down)
 
     def status(self) -> tuple[RegionStatus, ...]:
         """Return the status of each region and batch, upstream first."""

@@ -69,6 +69,10 @@ class SupervisedRegion(Supervised):
         self._waits = self.waits_for_views()
         return not self._waits and super().before_start()
 
+    def begins(self) -> bool:
+        """Return whether its query is about to start for the first time."""
+        return self.live.query is None and self.status.state == "starting"
+
     def waits_for_views(self) -> bool:
         """Return whether a view that it looks up has no epoch yet, and show which one."""
         missing = self._missing(self.live.region)

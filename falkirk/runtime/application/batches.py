@@ -39,11 +39,13 @@ def batches_of(
     context: Context,
     settle: Callable[[str], Offsets],
     on_complete: Callable[[str], None],
+    may_work: Callable[[], bool],
 ) -> Batches:
     """Return the batches of a plan.
 
     Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there. on_complete:
-        called with the name of a batch that has recorded an epoch.
+        called with the name of a batch that has recorded an epoch. may_work: returns whether batches may compute
+        epochs now.
     """
     logs = {batch.log: epoch_log_of(batch.logs(), context) for batch in batches}
     folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
@@ -61,7 +63,7 @@ def batches_of(
         for batch in batches
         if batch.is_held
     }
-    shared = Shared(logs=logs, files=files, on_complete=on_complete)
+    shared = Shared(logs=logs, files=files, on_complete=on_complete, may_work=may_work)
     regions = {batch.name: BatchRegion(batch, context, shared, releasers.get(batch.log)) for batch in batches}
     return Batches(
         regions=regions, logs=EpochLogs(logs, releasers, observing(context.session)), files=(*files.values(),),

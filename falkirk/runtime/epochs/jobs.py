@@ -42,12 +42,13 @@ class Shared:
     """The parts that the batches of an application share.
 
     Args: logs: the epochs of all batches, by log. files: the files of all folder sources, by log. on_complete: called
-        with the name of a batch that has recorded an epoch.
+        with the name of a batch that has recorded an epoch. may_work: returns whether batches may compute epochs now.
     """
 
     logs: Mapping[LogId, EpochLog]
     files: Mapping[LogId, FileLog]
     on_complete: Callable[[str], None]
+    may_work: Callable[[], bool] = lambda: True
 
 
 class EpochJobs:
@@ -65,6 +66,7 @@ class EpochJobs:
         self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
         self.recorder = context.recorder
         self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
+        self.may_work = shared.may_work
         self._releaser, epochs = releaser, self.epochs
         self.session: SparkSession = observing(context.session)
         self.session.conf.set("spark.sql.adaptive.enabled", "true")

@@ -24,6 +24,8 @@ log = logging.getLogger("falkirk")
 
 #: The time between two checks for new input.
 _POLL_S = 0.1
+#: Why no epoch is computed.
+LIVE_FIRST = "waits until the live regions have started"
 #: How many epochs run at the same time, if they do not depend on each other.
 _EPOCHS_AT_ONCE = 2
 #: The time between two checks whether a lost file is back.
@@ -113,6 +115,9 @@ class Run:
     def _work(self) -> None:
         try:
             while not self._wait():
+                if not self._jobs.may_work():
+                    self._jobs.detail = LIVE_FIRST
+                    continue
                 try:
                     if not self._runner.is_restored and not self._running:
                         pause = self._runner.restore()

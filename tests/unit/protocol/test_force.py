@@ -14,6 +14,7 @@ from falkirk.home.folder import open_home
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host as RealHost
+from falkirk.host.live_first import LiveFirst
 from falkirk.host.settings import HostSettings, RunSettings
 
 
@@ -75,6 +76,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     recovery = SimpleNamespace(open=lambda force=False: opened.append(force))
     host = cast(Any, RealHost.__new__(RealHost))
     host._units, host._batches = {}, SimpleNamespace(prepare=lambda: None, stop=lambda: None)
+    host._regions, host._live_first = {}, LiveFirst()
     host._executors = SimpleNamespace(record=lambda complete=False: None)
     host._foreign = SimpleNamespace(start=lambda: None, stop=lambda: None)
     host._rollbacks = SimpleNamespace(settle=lambda: None)
