@@ -1,7 +1,7 @@
 """Live first: after a start, batches compute no epoch before the queries of live regions have started.
 
-A start of these queries takes seconds of processor time, and so do the epochs that a failure has interrupted. Results of
-live regions are due within milliseconds, and those of epochs within seconds. So epochs wait.
+A start of these queries takes seconds of processor time, and so do the epochs that a failure has interrupted. Results
+of live regions are due within milliseconds, and those of epochs within seconds. So epochs wait.
 """
 
 import time
