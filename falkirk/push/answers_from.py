@@ -8,16 +8,15 @@ below the positions that it has read when it sends a request, and the answer to 
 The positions are signed with the request. A forged one would hide an answer.
 """
 
-import hmac
 from collections.abc import Mapping, Sequence
 
-from falkirk.kafka.signing import tag_of
+from falkirk.push.signed_headers import header_with, signed_text
 from falkirk.theory.ids import Offset, Offsets
 
 #: The header of a request with the position in each partition of the topic of answers, and a tag.
 ANSWERS_HEADER = "falkirk-answers-from"
-#: A tag covers this instead of a partition, which is not known when a request is signed.
-_ANY_PARTITION = -1
+#: The tag covers the header's name, too, because that of the elapsed time covers a number as well.
+_COVERED = ANSWERS_HEADER.encode() + b"/"
 _DIGITS_MAX = 19
 
 
@@ -28,15 +27,11 @@ def answers_from_of(
 
     Args: key: for the requests of the topic, as of `SigningKey.of`.
     """
-    for name, header in headers or ():
-        text, _, tag = (header or b"").rpartition(b"/")
-        if name != ANSWERS_HEADER:
-            continue
-        if hmac.compare_digest(_tag(key, text, request_id, value), tag):
-            numbers = text.split(b",")
-            if all(n.isdigit() and len(n) <= _DIGITS_MAX for n in numbers):
-                return {partition: Offset(int(n)) for partition, n in enumerate(numbers)}
-    return None
+    text = signed_text(headers, ANSWERS_HEADER, _COVERED, key, request_id, value)
+    numbers = [] if text is None else text.split(b",")
+    if not numbers or not all(n.isdigit() and len(n) <= _DIGITS_MAX for n in numbers):
+        return None
+    return {partition: Offset(int(n)) for partition, n in enumerate(numbers)}
 
 
 def answers_header_of(
@@ -44,8 +39,4 @@ def answers_header_of(
 ) -> tuple[str, bytes]:
     """Return the header with a request's positions. Args: as of `answers_from_of`."""
     text = b",".join(b"%d" % positions.get(p, 0) for p in range(max(positions, default=0) + 1))
-    return ANSWERS_HEADER, text + b"/" + _tag(key, text, request_id, value)
-
-
-def _tag(key: bytes, text: bytes, request_id: bytes | None, value: bytes | None) -> bytes:
-    return tag_of(key, ANSWERS_HEADER.encode() + b"/" + text + b"/", _ANY_PARTITION, request_id, value).encode()
+    return header_with(text, ANSWERS_HEADER, _COVERED, key, request_id, value)

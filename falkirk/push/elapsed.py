@@ -8,16 +8,13 @@ A program that may write the topic may write any time. One forged time in the fu
 time is signed, together with the request.
 """
 
-import hmac
 import time
 from collections.abc import Callable, Sequence
 
-from falkirk.kafka.signing import tag_of
+from falkirk.push.signed_headers import header_with, signed_text
 
 #: The header of a request that holds its elapsed time, in milliseconds, and the tag of the request.
 ELAPSED_HEADER = "falkirk-elapsed-ms"
-#: A tag covers this instead of a partition, which is not known when a request is signed.
-_ANY_PARTITION = -1
 #: Milliseconds since 1970 have at most this many digits for thousands of years.
 _DIGITS_MAX = 15
 
@@ -43,16 +40,10 @@ def elapsed_of(
 
     Args: key: for the requests of the topic, as of `SigningKey.of`.
     """
-    for name, header in headers or ():
-        digits, _, tag = (header or b"").partition(b"/")
-        if name != ELAPSED_HEADER or not digits.isdigit() or len(digits) > _DIGITS_MAX:
-            continue
-        if hmac.compare_digest(tag_of(key, digits + b"/", _ANY_PARTITION, request_id, value).encode(), tag):
-            return int(digits)
-    return None
+    digits = signed_text(headers, ELAPSED_HEADER, b"", key, request_id, value)
+    return int(digits) if digits is not None and digits.isdigit() and len(digits) <= _DIGITS_MAX else None
 
 
 def header_of(elapsed_ms: int, key: bytes, request_id: bytes, value: bytes) -> tuple[str, bytes]:
     """Return the header for a request's elapsed time. Args: as of `elapsed_of`."""
-    text = f"{elapsed_ms}/"
-    return ELAPSED_HEADER, (text + tag_of(key, text.encode(), _ANY_PARTITION, request_id, value)).encode()
+    return header_with(b"%d" % elapsed_ms, ELAPSED_HEADER, b"", key, request_id, value)

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
@@ -28,23 +28,36 @@ ROWS = f"""SELECT id, timestamp'2024-05-06 07:08:09.123456Z' at, timestamp_ntz'2
     CAST(7 AS SMALLINT) small, X'0001' bytes, if(id = 0, NULL, 'ä/=' || id) by, id AS `{ROW}` FROM range(3)"""
 
 
+def properties_of(folder: Path) -> dict[str, str]:
+    """Return the properties of Iceberg's catalog."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": str(folder)}
+
+
+def made(kind: str, folder: Path) -> LakeTarget:
+    """Return a sink to a table that is partitioned by a text."""
+    if kind == "delta":
+        to = fk.Delta(str(folder / "t"), partition_by="by")
+        return LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
+    other = fk.Iceberg("shop.t", "lake", properties_of(folder), partition_by="by")
+    return LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+
+
+def rows_of(kind: str, folder: Path) -> list[dict[str, Any]]:
+    """Return the rows that the format's own reader finds, in order of their ids."""
+    if kind == "delta":
+        table = DeltaTable(folder / "t").to_pyarrow_table()
+    else:
+        table = load_catalog("lake", **properties_of(folder)).load_table("shop.t").scan().to_arrow()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_values_and_partitions(kind: str, spark: "SparkSession", tmp_path: Path) -> None:
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
-    if kind == "delta":
-        to = fk.Delta(str(tmp_path / "t"), partition_by="by")
-        target = LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
-    else:
-        other = fk.Iceberg("shop.t", "lake", properties, partition_by="by")
-        target = LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+    target = made(kind, tmp_path)
     for few in (True, False):
         target.deliver(int(not few), spark.sql(ROWS), few=few)  # type: ignore[arg-type]  # an epoch's number
-    table = (
-        DeltaTable(tmp_path / "t").to_pyarrow_table()
-        if kind == "delta"
-        else load_catalog("lake", **properties).load_table("shop.t").scan().to_arrow()
-    )
-    rows = sorted(table.to_pylist(), key=lambda row: row["id"])
+    rows = rows_of(kind, tmp_path)
     assert [row["id"] for row in rows] == [0, 0, 1, 1, 2, 2]
     assert [row["by"] for row in rows[::2]] == [None, "ä/=1", "ä/=2"]
     row = rows[0]
@@ -59,22 +72,11 @@ def test_a_long_text_in_a_partition_column_does_not_stop_the_sink(
     kind: str, spark: "SparkSession", tmp_path: Path
 ) -> None:
     """A text of more than 116 bytes made the name of a folder too long, so the epoch was tried for ever."""
-    properties = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path)}
     texts = ["a" * 90, "ä" * 400, "ä" * 399 + "b", "", None]
-    if kind == "delta":
-        to = fk.Delta(str(tmp_path / "t"), partition_by="by")
-        target = LakeTarget(to, lambda: DeltaLakeTable(to, "home", "out"), "out", "home/out")
-    else:
-        other = fk.Iceberg("shop.t", "lake", properties, partition_by="by")
-        target = LakeTarget(other, lambda: IcebergTable(other, "home", "out"), "out", "home/out")
+    target = made(kind, tmp_path)
     rows = spark.createDataFrame([(n, text, n) for n, text in enumerate(texts)], f"id INT, by STRING, `{ROW}` LONG")
     target.deliver(EpochNumber(0), rows, few=True)
-    table = (
-        DeltaTable(tmp_path / "t").to_pyarrow_table()
-        if kind == "delta"
-        else load_catalog("lake", **properties).load_table("shop.t").scan().to_arrow()
-    )
-    found = [row["by"] for row in sorted(table.to_pylist(), key=lambda row: row["id"])]
+    found = [row["by"] for row in rows_of(kind, tmp_path)]
     assert found == [text or None if kind == "delta" else text for text in texts]
 
 
