@@ -18,7 +18,7 @@ def signed_text(
 ) -> bytes | None:  # fmt: skip
     """Return the text in a request's header; None: no gateway of this home wrote it.
 
-    Args: covered: a prefix of the text, of which the tag is made. key: for the requests of the topic, as of `SigningKey.of`.
+    Args: covered: a prefix of the text, of which the tag is made. key: of the topic, as of `SigningKey.of`.
     """
     for each, header in headers or ():
         text, _, tag = (header or b"").partition(b"/")
