@@ -3,7 +3,6 @@
 A processor is a function whose parameters name what it reads. Its body runs when the application is planned.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from falkirk.declare.checks import (
     check_fenced,
     check_history,
     check_name,
+    parameters_of,
     policy_misplaced,
 )
 from falkirk.declare.cut import ByTime, Cut, OnArrival
@@ -170,7 +170,7 @@ class Application:
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
-            views, reads, where = views_of_stream(body), tuple(inspect.signature(body).parameters), body_location(body)
+            views, reads, where = views_of_stream(body), tuple(parameters_of(body)), body_location(body)
             if reads and views == {*reads}:
                 raise UPSTREAM_MISSING_EPOCHS.error(where=where, processor=body.__name__)
             self.add_processor(
@@ -273,7 +273,7 @@ class Application:
     ) -> Callable[[Body], Body]:
         def declare(body: Body) -> Body:
             name, where = body.__name__, body_location(body)
-            parameters = inspect.signature(body).parameters
+            parameters = parameters_of(body)
             if (state is not None) != (name in parameters):
                 raise STATE_UNDECLARED.error(
                     where=where,

@@ -3,6 +3,8 @@
 import inspect
 import math
 import re
+import sys
+from collections.abc import Mapping
 from datetime import timedelta
 
 from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
@@ -58,9 +60,24 @@ def by_time(
     return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
 
+def parameters_of(body: Body) -> Mapping[str, inspect.Parameter]:
+    """Return a function's parameters. Annotations are texts if their names can't be evaluated.
+
+    Python 3.14 evaluates annotations only now, while older versions did at the definition.
+    """
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        try:
+            return inspect.signature(body).parameters
+        except Exception:  # names that only type checkers know, or anything that the user's names raise
+            return inspect.signature(body, annotation_format=Format.STRING).parameters
+    return inspect.signature(body).parameters
+
+
 def body_location(body: Body) -> SourceLocation:
     code = body.__code__
-    text = f"def {body.__name__}({', '.join(inspect.signature(body).parameters)})"
+    text = f"def {body.__name__}({', '.join(parameters_of(body))})"
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
 
 
