@@ -111,7 +111,7 @@ def _evaluated(node: ast.expr, scope: dict[str, Any]) -> object:
         case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=ast.Tuple(elts=parts)) if (
             name == "Annotated"
         ):
-            return operator.getitem(Annotated, tuple(_evaluated(part, scope) for part in parts))  # type: ignore[call-overload]
+            return operator.getitem(Annotated, tuple(_evaluated(part, scope) for part in parts))
         case ast.Attribute(value=ast.Name(id=package), attr=name):
             module = scope.get(package, sys.modules["falkirk"] if package in _PACKAGE else None)
             if isinstance(module, ModuleType) and module.__name__.partition(".")[0] == "falkirk":
