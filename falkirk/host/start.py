@@ -76,7 +76,7 @@ def prepare_host(
         about each topic whose clock differs.
     """
     context = Context(
-        session=session, connection=connection, home=home, state_partitions=app.state_partitions, fenced=plan.fenced,
+        session=session, connection=connection, home=home, state_partitions=app.state_partitions, transactional=plan.transactional,
         recorder=recorder,
     )  # fmt: skip
     with step("topics"):

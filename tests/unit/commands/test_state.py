@@ -94,7 +94,7 @@ def test_the_command_says_of_which_epoch_the_state_is(shop: Shop, tmp_path: Path
     assert "\x1b" not in told.output
     told = CliRunner().invoke(main, ["state", str(file), "report", "--key", "jam", "--json"], catch_exceptions=False)
     (found,) = json.loads(told.output)
-    assert (found["point"], found["rows"]) == (0, [{"item": "jam", "n": 1}])
+    assert (found["checkpoint"], found["rows"]) == (0, [{"item": "jam", "n": 1}])
     for name, condition in (("weights", "STATE_MISSING"), ("nobody", "REGION_UNKNOWN")):
         told = CliRunner().invoke(main, ["state", str(file), name])
         assert told.exit_code == 1, condition
