@@ -32,9 +32,10 @@ class App(Application):
         spare_checkpoints: how many of the newest checkpoints of a non-deterministic live region may be damaged without
             a recovery losing published results. Results that wait for a checkpoint wait for this many more; 0 or 1
             is usual.
-        transactional: live regions write their sinks in transactions of a few milliseconds, with which the broker refuses
-            the records of former writers, even of executors that nobody can reach. Readers must then use
-            ``isolation.level=read_committed``. By default on a cluster and with ``falkirk run --wait``, and else not.
+        transactional: live regions write their sinks in transactions of a few milliseconds, with which the broker
+            refuses the records of former writers, even of executors that nobody can reach. Readers must then use
+            ``isolation.level=read_committed``. The default is True on a cluster and with ``falkirk run --wait``, and
+            False otherwise.
         http: the address, ``"host:port"``, at which the application accepts requests for `Http` sources. Port 0 means
             any free port, which later starts keep.
         http_tls: the certificate, as `Tls`, with which the application accepts requests over https.

@@ -45,7 +45,8 @@ class KeptState:
     """A saved state, or a part of it.
 
     Args:
-        unit. what: the name of the part, if a batch has several. checkpoint: its number, for a batch that of the epoch. made_at_s: its time.
+        unit. what: the name of the part, if a batch has several. checkpoint: its number; for a batch, that of
+            the epoch. made_at_s: its time.
         columns: of `rows`. keys: so many of them are the key. count: the number of all rows that fit, shown or not.
         covers: by topic and partition, the end of the input that the state has seen; only for live regions.
         note: the parts of the state that can't be shown.
@@ -122,8 +123,8 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
                 continue
             raise damaged(f"Spark can't read the state of {region.name!r}: {first_line(error)}.", folder) from error
         return KeptState(
-            unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows, count=count,
-            covers=covers,
+            unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
+            count=count, covers=covers,
         )  # fmt: skip
     raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
 

@@ -19,9 +19,9 @@ from falkirk.declare.checks import (
     by_time,
     check_counts,
     check_engine,
-    check_transactional,
     check_history,
     check_name,
+    check_transactional,
     parameters_of,
     policy_misplaced,
 )

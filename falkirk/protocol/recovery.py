@@ -202,8 +202,8 @@ class RecoveryProtocol:
 
         Args: force: continue even if published results would be contradicted.
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would make published results invalid;
-            `CHECKPOINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on damaged
-            checkpoints. In this case the regions are fenced, and nothing else has happened.
+            `CHECKPOINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on
+            damaged checkpoints. In this case the regions are fenced, and nothing else has happened.
         """
         fenced: set[str] = set()
         left: dict[str, FalkirkError] = {}

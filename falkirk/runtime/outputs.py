@@ -12,11 +12,11 @@ from functools import partial
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import (
     BROKER_AWAY_REPLICAS_LAG,
+    SINK_AHEAD,
     SINK_EXPIRED,
     SINK_TRUNCATED,
     SINK_UNSETTLED_ARRIVING,
     SINK_UNSETTLED_TRANSACTION,
-    SINK_AHEAD,
 )
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range

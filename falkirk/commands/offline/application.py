@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from falkirk.commands.offline.unchanged import T, read_unchanged
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.commands import NEVER_RAN, CHECKPOINT_INVALID, CHECKPOINT_UNKNOWN
+from falkirk.errors.conditions.commands import CHECKPOINT_INVALID, CHECKPOINT_UNKNOWN, NEVER_RAN
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape

@@ -7,7 +7,7 @@ from datetime import datetime
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, CHECKPOINT_INVALID_STATE
+from falkirk.errors.conditions.commands import CHECKPOINT_INVALID_STATE, CUT_TOO_OLD, CUT_UNKNOWN
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, cut_numbered
 from falkirk.system.times import when
 from falkirk.theory.ids import PointNumber

@@ -109,7 +109,7 @@ def _output(promise: Promise) -> str:
 
 
 def _how(region: Region) -> str:
-    kind = f"live{', transactional' if region.fenced else ''}{', two queries' if region.twins else ''}"
+    kind = f"live{', transactional' if region.transactional else ''}{', two queries' if region.twins else ''}"
     return f"{kind}, checkpoint every {duration_text(region.interval_s)}"
 
 

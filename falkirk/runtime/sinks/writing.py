@@ -4,11 +4,11 @@ The tasks of a job are the writers. A failed job may leave one behind: it was ca
 can't be reached. So before Falkirk looks for the results in a topic, it opens a new incarnation of the topic's writers:
 
   - in this JVM, tasks of older incarnations get no lane, and Falkirk waits for those that have one;
-  - if the topic is transactional, the broker refuses all others. A job has one task per partition at most, so the number of
-    transactional ids is known.
+  - if the topic is transactional, the broker refuses all others. A job has one task per partition at most, so the
+    number of transactional ids is known.
 
-If the topic is not transactional, nothing stops a task on an executor that can't be reached. So on a cluster, a failed job
-ends the Spark application, and the next one waits until its executors have ended (home/executors.py).
+If the topic is not transactional, nothing stops a task on an executor that can't be reached. So on a cluster, a failed
+job ends the Spark application, and the next one waits until its executors have ended (home/executors.py).
 
 Jobs without an error share an incarnation. It is only a number in this process: nothing depends on it later.
 """

@@ -135,7 +135,7 @@ def test_a_task_that_resumes_after_its_successor(
             wait_until(lambda: len(_there(wire, out)) > ROWS, 30, "the first results of the task")
         releases.new(1)
     there = _there(wire, out)
-    print(f"{kind}, {fenced=} {ids}: {len(there) - len(set(there))} of {2 * ROWS} results twice")
+    print(f"{kind}, {transactional=} {ids}: {len(there) - len(set(there))} of {2 * ROWS} results twice")
     assert set(there) == set(range(2 * ROWS))
     if transactional and not ids:
         assert len(there) == 2 * ROWS

@@ -227,8 +227,8 @@ def filled(plan: dict[str, Any], look: Snapshot) -> Board:
     board.publish("look", {"at_s": NOW_S, "edges": edges})
     board.publish("failure", died(look, frozenset(look.layout.stages)))
     board.publish("history", [
-        {"cut": n, "since_cut": n, "made_at_s": NOW_S - 10 * (7 - n), "since_s": NOW_S - 10 * (7 - n), "checkpoints": {},
-         "input_read_again": 120 * (7 - n), "outside": {"sales": 470} if n <= 3 else {}}
+        {"cut": n, "since_cut": n, "made_at_s": NOW_S - 10 * (7 - n), "since_s": NOW_S - 10 * (7 - n),
+         "checkpoints": {}, "input_read_again": 120 * (7 - n), "outside": {"sales": 470} if n <= 3 else {}}
         for n in range(6, 0, -1)
     ])  # fmt: skip
     board.publish("events", [
