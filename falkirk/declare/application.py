@@ -19,9 +19,9 @@ from falkirk.declare.checks import (
     by_time,
     check_counts,
     check_engine,
-    check_fenced,
     check_history,
     check_name,
+    check_transactional,
     parameters_of,
     policy_misplaced,
 )
@@ -75,7 +75,7 @@ class Application:
         state_partitions: int = 2,
         history: int | str | timedelta = 10,
         spare_checkpoints: int = 0,
-        fenced: bool | None = None,
+        transactional: bool | None = None,
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
@@ -88,7 +88,7 @@ class Application:
             state_partitions=(state_partitions, 1, None),
             spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
         )
-        check_fenced(fenced, where)
+        check_transactional(transactional, where)
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
@@ -99,7 +99,7 @@ class Application:
         self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
         #: A former owner of a home in an object store may be suspended, and only the broker refuses what it then sends.
-        self.fenced = True if fenced is None and self.data is not None else fenced
+        self.transactional = True if transactional is None and self.data is not None else transactional
         self.store = store
         self.http = as_address(http, where)
         self.http_tls = http_tls

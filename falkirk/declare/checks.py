@@ -20,7 +20,7 @@ from falkirk.errors.conditions.declare import (
     OPTION_UNKNOWN,
     OPTION_UNKNOWN_COUNT,
     OPTION_UNKNOWN_ENGINE,
-    OPTION_UNKNOWN_FENCED,
+    OPTION_UNKNOWN_TRANSACTIONAL,
     POLICY_MISPLACED,
 )
 from falkirk.errors.location import SourceLocation, caller
@@ -121,10 +121,10 @@ def check_history(history: object, where: SourceLocation) -> History:
     return History(span_s=span_s)
 
 
-def check_fenced(fenced: object, where: SourceLocation) -> None:
+def check_transactional(transactional: object, where: SourceLocation) -> None:
     """Refuse a choice that is neither True, False nor None. Raises: DefinitionError: `OPTION_UNKNOWN`."""
-    if fenced is not None and not isinstance(fenced, bool):
-        raise OPTION_UNKNOWN_FENCED.error(where=where, option="fenced", value=fenced)
+    if transactional is not None and not isinstance(transactional, bool):
+        raise OPTION_UNKNOWN_TRANSACTIONAL.error(where=where, option="transactional", value=transactional)
 
 
 def check_engine(engine: object, where: SourceLocation) -> None:

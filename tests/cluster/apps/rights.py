@@ -22,7 +22,7 @@ broker = fk.Connection(
     ca_location=os.environ["CA"],
     key_location=None if by_token else os.environ["CLIENT"],
 )
-app = fk.App(f"rights-{tag}", kafka=broker, fenced=True)
+app = fk.App(f"rights-{tag}", kafka=broker, transactional=True)
 app.source("loose", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
 app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL"))
 app.source("queries", fk.Http("/queries", schema="id STRING NOT NULL, word STRING NOT NULL", answers="replies"))

@@ -21,7 +21,7 @@ final class FormerEpochs {
   static final long KEPT_NS = 10_000_000_000L;
   /** How long it stays if there is memory for it. By default a region hangs after 3.5 minutes at the latest. */
   static final long KEPT_LONG_NS = 600_000_000_000L;
-  /** What all former epochs of a JVM may use together. */
+  /** The memory that all former epochs of a JVM may use together. */
   static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 10;
   /** A row in a hash map, besides its values. */
   private static final long ROW_BYTES = 100;

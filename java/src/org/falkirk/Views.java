@@ -119,7 +119,7 @@ public final class Views {
     publish(view, epoch, System.nanoTime(), FormerEpochs.BYTES_MAX / Math.max(1, VIEWS.size()));
   }
 
-  /** As above, at a time. Args: bytesMax: what the former epochs of the view may use for longer. */
+  /** As above, at a time. Args: bytesMax: the memory that the view's former epochs may use for longer. */
   static synchronized void publish(String view, long epoch, long nowNs, long bytesMax) {
     Versions versions = VIEWS.get(view);
     if (versions == null || !versions.rows.containsKey(epoch)) {
