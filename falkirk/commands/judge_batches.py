@@ -92,10 +92,12 @@ class BatchJudge:
             known = None if forgotten.rows is None else forgotten.rows - old
             verdicts.insert(0, _of_forgotten(forgotten))
             forgotten = Forgotten(below=forgotten.below, rows=known)
+        #: A rollback with `--force` voids epochs that were published.
+        invalid = found.log.real.void_rows(EpochNumber(before[0]))
         if place.keys:
-            compared = compare_latest(due, place.found(), place.keys, forgotten)
+            compared = compare_latest(due, place.found(), place.keys, forgotten, invalid=invalid)
         else:
-            compared = compare_rows(due, place.found(), forgotten)
+            compared = compare_rows(due, place.found(), forgotten, invalid=invalid)
         if self._released(batch) != before:
             raise ROWS_CHANGED.error(changed=f"batch {batch.name!r} has published an epoch")
         return EpochsVerdict(place=place.name, judged=tuple(verdicts), compared=compared)
