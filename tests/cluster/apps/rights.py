@@ -28,18 +28,18 @@ app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG
 app.source("queries", fk.Http("/queries", schema="id STRING NOT NULL, word STRING NOT NULL", answers="replies"))
 
 
-@app.stream(fk.Lazy("2 seconds"))
+@app.stream(fk.Lazy("4 seconds"))
 def counts(loose):
     return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
-@app.batch(every="1 second", state="word STRING, total LONG")
+@app.batch(every="2 seconds", state="word STRING, total LONG")
 def totals(loose, totals):
     new = loose.groupBy("word").agg(F.count("*").alias("total"))
     return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
 
 
-@app.iterate(every="1 second")
+@app.iterate(every="2 seconds")
 def components(edges):
     return connected_components(edges)
 
