@@ -26,15 +26,16 @@ class App(Application):
             throughput, shorter less latency.
         state_partitions: the number of state partitions of each keyed step, and of partitions of the hops before them.
         history: which checkpoints of each region to keep beyond those that a failure may need: for rollbacks on
-            request, and in case newer ones are damaged. A number of points, at most 10,000, or a duration such as
+            request, and in case newer ones are damaged. A number of checkpoints, at most 10,000, or a duration such as
             ``"2 days"``: then the older the checkpoints are, the fewer are kept. Checkpoints with no input and no
             result in between count as one. Falkirk also keeps the records of hops and sources that they need.
         spare_checkpoints: how many of the newest checkpoints of a non-deterministic live region may be damaged without
             a recovery losing published results. Results that wait for a checkpoint wait for this many more; 0 or 1
             is usual.
-        fenced: live regions write their outputs in transactions of a few milliseconds, with which the broker refuses
-            the records of former writers, even of executors that nobody can reach. Readers must then use
-            ``isolation.level=read_committed``. By default on a cluster and with ``falkirk run --wait``, and else not.
+        transactional: live regions write their sinks in transactions of a few milliseconds, with which the broker
+            refuses the records of former writers, even of executors that nobody can reach. Readers must then use
+            ``isolation.level=read_committed``. The default is True on a cluster and with ``falkirk run --wait``, and
+            False otherwise.
         http: the address, ``"host:port"``, at which the application accepts requests for `Http` sources. Port 0 means
             any free port, which later starts keep.
         http_tls: the certificate, as `Tls`, with which the application accepts requests over https.

@@ -32,7 +32,7 @@ class WritableStream(Stream):
         interval: Duration = "10 seconds",
         buffer_timeout: Duration = "1 ms",
         state_partitions: int = 2,
-        fenced: bool | None = None,
+        transactional: bool | None = None,
         create_topics: bool = False,
         once: bool = False,
     ) -> "Query":
@@ -44,7 +44,7 @@ class WritableStream(Stream):
             home: folder for checkpoints and decisions; ``./.falkirk/<topic>`` by default.
             delivery: the promise to readers, see `Delivery`.
             interval: time between checkpoints.
-            buffer_timeout, state_partitions, fenced: as in `App`.
+            buffer_timeout, state_partitions, transactional: as in `App`.
             create_topics: create missing topics, for trials.
             once: process the present input; then the query ends by itself.
         Raises: DefinitionError, GuaranteeError, HomeError, LogError, SparkError: before anything runs.
@@ -55,7 +55,7 @@ class WritableStream(Stream):
         if kafka is None:
             raise BROKER_MISSING_WRITE.error(where=caller())
         settings = {"buffer_timeout": buffer_timeout, "state_partitions": state_partitions, "home": home}
-        settings |= {"fenced": fenced, "kafka": kafka}
+        settings |= {"transactional": transactional, "kafka": kafka}
         app = application_of(self, to, delivery=delivery, interval=interval, **settings)
         return start_application(app, kafka=None, create_topics=create_topics, once=once)
 

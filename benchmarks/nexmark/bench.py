@@ -161,9 +161,9 @@ def _tell(query: str, before: Any, after: Any, report: Report, say: Callable[[st
 
 
 def _counts(figures: Sequence[dict[str, Any]]) -> list[int]:
-    """Return the histogram of the only live output, over all of its regions."""
+    """Return the histogram of the only live sink, over all of its regions."""
     found = [0] * (len(LATENCY_BOUNDS_S) + 1)
     for region in figures:
-        for output in region.get("outputs", {}).values():
-            found = [a + b for a, b in zip(found, output.get("counts") or found, strict=True)]
+        for sink in region.get("sinks", {}).values():
+            found = [a + b for a, b in zip(found, sink.get("counts") or found, strict=True)]
     return found

@@ -84,11 +84,13 @@ class Fault:
 class Comparison:
     """The result of a comparison. `faults` are the first ones, `counts` counts the rows of all, by kind.
 
-    Attributes: due, found: the numbers of rows, without those that wait. notes: further facts about the rows.
+    Attributes: due, found: the numbers of rows, without those that wait. invalid: those of `found` that are taken for
+        rows of epochs that a rollback made invalid. notes: further facts about the rows.
     """
 
     due: int = 0
     found: int = 0
+    invalid: int = 0
     faults: list[Fault] = field(default_factory=list)
     counts: Counter[EpochFault] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -98,6 +100,15 @@ class Comparison:
         self.counts[fault.kind] += fault.rows
         if len(self.faults) < FAULTS_MAX:
             self.faults.append(fault)
+
+    def note_invalid(self, *, ordered: bool = False) -> None:
+        """Name the rows of invalid epochs, if there are any. Args: ordered: their place has an order."""
+        if self.invalid:
+            order = ". The order of the rows is not judged" if ordered else ""
+            self.notes.append(
+                f"{self.invalid:,} rows of epochs that a rollback made invalid are not judged. The home knows only the "
+                f"number of these rows, so any other row beyond those that are due may be one of them{order}"
+            )
 
     @property
     def guarantee(self) -> Guarantee:
@@ -110,14 +121,26 @@ class Comparison:
         return Guarantee.AT_MOST_ONCE if kinds == {EpochFault.MISSING} else Guarantee.BROKEN
 
 
-def compare_rows(due: Sequence[Due], found: Iterable[FoundRow], forgotten: Forgotten | None = None) -> Comparison:
-    """Compare a place that keeps every row with the rows that are due. Args: due: by number of epoch."""
-    return _Rows(due, forgotten).compare(found)
+def compare_rows(
+    due: Sequence[Due],
+    found: Iterable[FoundRow],
+    forgotten: Forgotten | None = None,
+    *,
+    invalid: Mapping[int, int] | None = None,
+) -> Comparison:
+    """Compare a place that keeps every row with the rows that are due.
+
+    Args: due: by number of epoch. invalid: the numbers of rows of epochs that may be there although a rollback made
+        them invalid, by number of epoch.
+    """
+    return _Rows(due, forgotten, invalid or {}).compare(found)
 
 
 class _Rows:
-    def __init__(self, due: Sequence[Due], forgotten: Forgotten | None) -> None:
+    def __init__(self, due: Sequence[Due], forgotten: Forgotten | None, invalid: Mapping[int, int]) -> None:
         self._due, self._forgotten = {d.epoch: d for d in due}, forgotten
+        #: For each invalid epoch, the number of rows that were not found.
+        self._invalid = Counter(invalid)
         #: For each content, the number of rows that each epoch still lacks, and at first the number that it has.
         self._left: dict[Hashable, dict[int, int]] = defaultdict(dict)
         self._values: dict[Hashable, Values] = {}
@@ -137,6 +160,10 @@ class _Rows:
         for row in found:
             names_epochs = names_epochs or row.epoch is not None
             self.result.found += 1
+            if row.epoch is not None and self._invalid[row.epoch]:
+                self._invalid[row.epoch] -= 1
+                self.result.invalid += 1
+                continue
             if row.epoch is not None and self._is_counted(row.epoch):
                 self._counted[row.epoch] += 1
                 continue
@@ -144,9 +171,12 @@ class _Rows:
             taken = self._take(of_row, row.epoch)
             if taken is None:
                 self._more.append((row, of_row))
-            elif row.partition is not None and len(self._left[of_row]) == 1:
+            elif row.partition is not None and len(self._left[of_row]) == 1 and not self._invalid:
                 self._see_order(row, row.partition, taken)
         missing = self._missing()
+        if not names_epochs:
+            self._set_invalid_aside()
+        self.result.note_invalid(ordered=any(row.partition is not None for row, _ in self._more) or bool(self._newest))
         self._report_counted() if names_epochs else self._explain_by_count()
         self._pair(missing)
         self._report_missing(missing)
@@ -207,6 +237,18 @@ class _Rows:
         kind = EpochFault.MISSING if found < due else EpochFault.DUPLICATE if found == 2 * due else EpochFault.FOREIGN
         text = f"epoch {epoch} has {found:,} rows there, and {due:,} by record"
         self.result.add(Fault(kind=kind, epoch=epoch, rows=abs(found - due), explanation=text))
+
+    def _set_invalid_aside(self) -> None:
+        """Take as many of the remaining rows as there were for those of invalid epochs, first those that equal others.
+
+        Rows that are only counted are due, and come before them.
+        """
+        counted = sum(d.count - d.refused for d in self._due.values() if d.rows is None and not d.waits)
+        if self._forgotten is not None:
+            counted += self._forgotten.rows or 0
+        self._more.sort(key=lambda each: each[1] not in self._left)
+        self.result.invalid = max(0, min(self._invalid.total(), len(self._more) - counted))
+        self._more = self._more[self.result.invalid :]
 
     def _explain_by_count(self) -> None:
         """Take the remaining rows for those of the epochs that are only counted, as far as their number allows it."""

@@ -98,7 +98,7 @@ def epochs_to_json(verdict: EpochsVerdict) -> dict[str, object]:
             {"how": each.how, "ranges": [list(r) for r in _ranges(each.epochs)], "reason": each.reason}
             for each in verdict.judged
         ],
-        "rows": {"due": compared.due, "found": compared.found},
+        "rows": {"due": compared.due, "found": compared.found, "invalid": compared.invalid},
         "counts": {str(kind): compared.counts[kind] for kind in EpochFault},
         "faults": [
             {

@@ -4,7 +4,7 @@ A row that an epoch has replaced is not there any more, so an epoch that was wri
 each key must be a row of the last epoch that has this key.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from falkirk.check.content import content, content_of
@@ -25,9 +25,18 @@ class _Last:
 
 
 def compare_latest(
-    due: Sequence[Due], found: Iterable[FoundRow], keys: Sequence[str], forgotten: Forgotten | None = None
+    due: Sequence[Due],
+    found: Iterable[FoundRow],
+    keys: Sequence[str],
+    forgotten: Forgotten | None = None,
+    *,
+    invalid: Mapping[int, int] | None = None,
 ) -> Comparison:
-    """Compare a place that keeps the last row of each key. Args: due: by number of epoch. keys: columns of the key."""
+    """Compare a place that keeps the last row of each key.
+
+    Args: due: by number of epoch. keys: columns of the key. invalid: as in `compare_rows`. A row of such an epoch may
+        stay if no epoch gives its key again.
+    """
     result, last = Comparison(), _last_rows(due, keys)
     #: The newest epoch whose rows are unknown; they may have replaced rows of earlier epochs.
     unknown = max((d.epoch for d in due if d.rows is None), default=-1 if forgotten is None else forgotten.below - 1)
@@ -42,6 +51,9 @@ def compare_latest(
                 if each is not None:
                     each.seen = True
                 continue
+            if result.invalid < sum((invalid or {}).values()):
+                result.invalid += 1
+                continue
             text = f"the row at {row.place} is foreign: no epoch gives its key"
             foreign = Fault(
                 kind=EpochFault.FOREIGN, epoch=None, found=row.values, places=(row.place,), explanation=text
@@ -53,6 +65,7 @@ def compare_latest(
         if each.required and not each.seen:
             text = f"a row of epoch {each.epoch} is missing: its key is not there"
             result.add(Fault(kind=EpochFault.MISSING, epoch=each.epoch, expected=each.row, explanation=text))
+    result.note_invalid()
     if unjudged:
         result.notes.append(f"{unjudged:,} rows may be of epochs that can't be computed again. They are not judged")
     return result

@@ -78,6 +78,10 @@ class BatchJudge:
             reason = f"epoch {open_[0]} was interrupted while it was published. Start the application, and let it end"
             raise NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
         refused = refused_rows(self._context.connection, batch, sink.to)
+        # A rollback with `--force` voids epochs that were published. One that began just now leaves them due.
+        still_due = {e.number for e in found.epochs}
+        void = found.log.real.void_rows(EpochNumber(before[0]))
+        invalid = {number: rows for number, rows in void.items() if number not in still_due}
         how, rows = read_kept(
             lambda: self._how(found),
             lambda how: self._rows(found, place, [n for n, text in how.items() if text != _COUNTED]),
@@ -92,10 +96,12 @@ class BatchJudge:
             known = None if forgotten.rows is None else forgotten.rows - old
             verdicts.insert(0, _of_forgotten(forgotten))
             forgotten = Forgotten(below=forgotten.below, rows=known)
+        if invalid:
+            verdicts.append(Judged(how="not judged: a rollback made them invalid", epochs=tuple(sorted(invalid))))
         if place.keys:
-            compared = compare_latest(due, place.found(), place.keys, forgotten)
+            compared = compare_latest(due, place.found(), place.keys, forgotten, invalid=invalid)
         else:
-            compared = compare_rows(due, place.found(), forgotten)
+            compared = compare_rows(due, place.found(), forgotten, invalid=invalid)
         if self._released(batch) != before:
             raise ROWS_CHANGED.error(changed=f"batch {batch.name!r} has published an epoch")
         return EpochsVerdict(place=place.name, judged=tuple(verdicts), compared=compared)

@@ -45,14 +45,15 @@ class KeptState:
     """A saved state, or a part of it.
 
     Args:
-        unit. what: the name of the part, if a batch has several. point: the checkpoint or epoch. made_at_s: its time.
+        unit. what: the name of the part, if a batch has several. checkpoint: its number; for a batch, that of
+            the epoch. made_at_s: its time.
         columns: of `rows`. keys: so many of them are the key. count: the number of all rows that fit, shown or not.
         covers: by topic and partition, the end of the input that the state has seen; only for live regions.
         note: the parts of the state that can't be shown.
     """
 
     unit: str
-    point: int
+    checkpoint: int
     made_at_s: float | None
     what: str = ""
     columns: tuple[str, ...] = ()
@@ -122,8 +123,8 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
                 continue
             raise damaged(f"Spark can't read the state of {region.name!r}: {first_line(error)}.", folder) from error
         return KeptState(
-            unit=region.name, point=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows, count=count,
-            covers=covers,
+            unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
+            count=count, covers=covers,
         )  # fmt: skip
     raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
 
@@ -208,7 +209,10 @@ def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -
 
 def _parts(batch: BatchLogs, epochs: EpochLog, newest: Epoch, key: Sequence[str], limit: int) -> Iterator[KeptState]:
     """Yield the parts of the state after an epoch. Raises: HomeError: `STATE_DAMAGED`."""
-    folder, about = epochs.state(newest), {"unit": batch.name, "point": newest.number, "made_at_s": newest.made_at_s}
+    folder, about = (
+        epochs.state(newest),
+        {"unit": batch.name, "checkpoint": newest.number, "made_at_s": newest.made_at_s},
+    )
     is_result = newest.state == newest.folder
     try:
         parts = [p for p in folder.children() if not p.name.endswith(".json")]

@@ -180,7 +180,7 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
     return {
         "region": past.region,
         "processors": list(visit.shape.processors[past.region]),
-        "point": past.point.number,
+        "checkpoint": past.point.number,
         "made_at_s": past.point.made_at_s,
         "since_s": past.first.made_at_s,
         "read": sum(int(n) for _, n in past.point.read.prefixes),

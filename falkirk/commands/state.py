@@ -77,10 +77,10 @@ def _live(region: RegionLogs, home: Home, application: str, key: tuple[str, ...]
 
 
 def _print(out: Terminal, found: KeptState, region: RegionLogs | None) -> None:
-    point = "epoch" if region is None else "checkpoint"
+    kind = "epoch" if region is None else "checkpoint"
     at = "" if found.made_at_s is None else f", made {when(found.made_at_s)}"
     what = f" ({found.what})" if found.what else ""
-    out.print(f"state of {found.unit}{what} at {point} {found.point}{at}")
+    out.print(f"state of {found.unit}{what} at {kind} {found.checkpoint}{at}")
     if found.note:
         out.print(found.note, soft_wrap=True)
         return

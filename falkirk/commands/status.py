@@ -202,7 +202,7 @@ def picture(seen: SeenStatus, now_s: float) -> RenderableType:
     for region in status["regions"]:
         age, found = region["checkpoint_age_s"], figures.get(region["name"], {})
         lag = _sum(source.get("lag") for source in (found.get("sources") or {}).values())
-        results = _sum(output.get("records") for output in (found.get("outputs") or {}).values())
+        results = _sum(sink.get("records") for sink in (found.get("sinks") or {}).values())
         state = Text(region["state"], style=_STATES.get(region["state"], "yellow"))
         detail = region.get("condition") or region["detail"] or _TWINS.get(region.get("twin"), "")
         table.add_row(

@@ -8,13 +8,14 @@ refused: the input would otherwise be read as if it had no mark.
 import ast
 import contextlib
 import inspect
+import operator
 import re
 import sys
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin
 
-from falkirk.declare.checks import body_location
+from falkirk.declare.checks import body_location, parameters_of
 from falkirk.declare.parts import Stamped
 from falkirk.declare.stream import Body, Stream
 from falkirk.declare.view import View
@@ -40,7 +41,7 @@ def marks_of(body: Body) -> dict[str, type]:
     Raises: DefinitionError: `ANNOTATION_UNKNOWN`: an annotation names something of Falkirk that is no mark.
     """
     found: dict[str, type] = {}
-    for name, parameter in inspect.signature(body).parameters.items():
+    for name, parameter in parameters_of(body).items():
         ours = _ours(_value(parameter.annotation, body))
         marks = [mark for mark in _MARKS.values() if any(each is mark for each in ours)]
         if len(ours) > 1 or len(ours) != len(marks):
@@ -110,7 +111,7 @@ def _evaluated(node: ast.expr, scope: dict[str, Any]) -> object:
         case ast.Subscript(value=ast.Name(id=name) | ast.Attribute(attr=name), slice=ast.Tuple(elts=parts)) if (
             name == "Annotated"
         ):
-            return Annotated.__class_getitem__(tuple(_evaluated(part, scope) for part in parts))  # type: ignore[attr-defined]
+            return operator.getitem(Annotated, tuple(_evaluated(part, scope) for part in parts))
         case ast.Attribute(value=ast.Name(id=package), attr=name):
             module = scope.get(package, sys.modules["falkirk"] if package in _PACKAGE else None)
             if isinstance(module, ModuleType) and module.__name__.partition(".")[0] == "falkirk":

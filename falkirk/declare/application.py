@@ -3,7 +3,6 @@
 A processor is a function whose parameters name what it reads. Its body runs when the application is planned.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -20,9 +19,10 @@ from falkirk.declare.checks import (
     by_time,
     check_counts,
     check_engine,
-    check_fenced,
     check_history,
     check_name,
+    check_transactional,
+    parameters_of,
     policy_misplaced,
 )
 from falkirk.declare.cut import ByTime, Cut, OnArrival
@@ -75,7 +75,7 @@ class Application:
         state_partitions: int = 2,
         history: int | str | timedelta = 10,
         spare_checkpoints: int = 0,
-        fenced: bool | None = None,
+        transactional: bool | None = None,
         store: str | None = None,
         http: str = DEFAULT,
         http_token: str | None = None,
@@ -88,7 +88,7 @@ class Application:
             state_partitions=(state_partitions, 1, None),
             spare_checkpoints=(spare_checkpoints, 0, HISTORY_MAX),
         )
-        check_fenced(fenced, where)
+        check_transactional(transactional, where)
         duration_s(buffer_timeout)
         self.name = name
         self.kafka = Connection.of(kafka) if kafka is not None else None
@@ -99,7 +99,7 @@ class Application:
         self.history = check_history(history, where)
         self.spare_checkpoints = spare_checkpoints
         #: A former owner of a home in an object store may be suspended, and only the broker refuses what it then sends.
-        self.fenced = True if fenced is None and self.data is not None else fenced
+        self.transactional = True if transactional is None and self.data is not None else transactional
         self.store = store
         self.http = as_address(http, where)
         self.http_tls = http_tls
@@ -170,7 +170,7 @@ class Application:
             raise policy_misplaced(policy, "a stream", "@app.batch()")
 
         def declare(body: Body) -> Body:
-            views, reads, where = views_of_stream(body), tuple(inspect.signature(body).parameters), body_location(body)
+            views, reads, where = views_of_stream(body), tuple(parameters_of(body)), body_location(body)
             if reads and views == {*reads}:
                 raise UPSTREAM_MISSING_EPOCHS.error(where=where, processor=body.__name__)
             self.add_processor(
@@ -273,7 +273,7 @@ class Application:
     ) -> Callable[[Body], Body]:
         def declare(body: Body) -> Body:
             name, where = body.__name__, body_location(body)
-            parameters = inspect.signature(body).parameters
+            parameters = parameters_of(body)
             if (state is not None) != (name in parameters):
                 raise STATE_UNDECLARED.error(
                     where=where,

@@ -3,6 +3,8 @@
 import inspect
 import math
 import re
+import sys
+from collections.abc import Mapping
 from datetime import timedelta
 
 from falkirk.declare.cut import AHEAD_S, SPAN_S_MAX, ByClock, ByRows, ByTime, Cut
@@ -18,7 +20,7 @@ from falkirk.errors.conditions.declare import (
     OPTION_UNKNOWN,
     OPTION_UNKNOWN_COUNT,
     OPTION_UNKNOWN_ENGINE,
-    OPTION_UNKNOWN_FENCED,
+    OPTION_UNKNOWN_TRANSACTIONAL,
     POLICY_MISPLACED,
 )
 from falkirk.errors.location import SourceLocation, caller
@@ -58,9 +60,24 @@ def by_time(
     return ByTime(column=by, every_us=every_us, late_us=late_us, over=over_us // every_us, ahead_us=ahead_us)
 
 
+def parameters_of(body: Body) -> Mapping[str, inspect.Parameter]:
+    """Return a function's parameters. Annotations are texts if their names can't be evaluated.
+
+    Python 3.14 evaluates annotations only now, while older versions did at the definition.
+    """
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        try:
+            return inspect.signature(body).parameters
+        except Exception:  # names that only type checkers know, or anything that the user's names raise
+            return inspect.signature(body, annotation_format=Format.STRING).parameters
+    return inspect.signature(body).parameters
+
+
 def body_location(body: Body) -> SourceLocation:
     code = body.__code__
-    text = f"def {body.__name__}({', '.join(inspect.signature(body).parameters)})"
+    text = f"def {body.__name__}({', '.join(parameters_of(body))})"
     return SourceLocation(file=code.co_filename, line=code.co_firstlineno, text=text)
 
 
@@ -104,10 +121,10 @@ def check_history(history: object, where: SourceLocation) -> History:
     return History(span_s=span_s)
 
 
-def check_fenced(fenced: object, where: SourceLocation) -> None:
+def check_transactional(transactional: object, where: SourceLocation) -> None:
     """Refuse a choice that is neither True, False nor None. Raises: DefinitionError: `OPTION_UNKNOWN`."""
-    if fenced is not None and not isinstance(fenced, bool):
-        raise OPTION_UNKNOWN_FENCED.error(where=where, option="fenced", value=fenced)
+    if transactional is not None and not isinstance(transactional, bool):
+        raise OPTION_UNKNOWN_TRANSACTIONAL.error(where=where, option="transactional", value=transactional)
 
 
 def check_engine(engine: object, where: SourceLocation) -> None:

@@ -16,7 +16,7 @@ def load_application(file: Path, *, leased: bool = False) -> Application:
     """Return the one application that a file declares at its top level.
 
     A former owner may be suspended on another machine when its lease is over, and only the broker refuses what it sends
-    when it resumes. So with a lease, outputs are fenced unless the application decides otherwise.
+    when it resumes. So with a lease, sinks are transactional unless the application decides otherwise.
 
     Raises: DefinitionError: `FILE_MISSING`, `APPLICATION_MISSING`, `APPLICATIONS_SEVERAL`; errors of the file itself.
     """
@@ -29,8 +29,8 @@ def load_application(file: Path, *, leased: bool = False) -> Application:
         raise APPLICATION_MISSING.error(where=file.name)
     if len(apps) > 1:
         raise APPLICATIONS_SEVERAL.error(where=file.name, count=len(apps), apps=", ".join(app.name for app in apps))
-    if leased and apps[0].fenced is None:
-        apps[0].fenced = True
+    if leased and apps[0].transactional is None:
+        apps[0].transactional = True
     return apps[0]
 
 

@@ -1,4 +1,4 @@
-"""Figures of a host: the numbers in its status about the input, the output and the epochs of each processor.
+"""Figures of a host: the numbers in its status about the input, the sinks and the epochs of each processor.
 
 Counters begin at 0 with each host, except those that are positions. The coordinator adds up the counts of its hosts
 (metrics.py).
@@ -43,8 +43,8 @@ class LiveFigures:
     def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
         """Return the figures as plain values. Args: released: of its held log, if it has one."""
         region = self._live.region
-        own, outputs = published.get(region.name, {}), dict[str, dict[str, Any]]()
-        outputs[region.output.topic] = dict(own.get(region.output.topic, {}))
+        own, sinks = published.get(region.name, {}), dict[str, dict[str, Any]]()
+        sinks[region.output.topic] = dict(own.get(region.output.topic, {}))
         if region.released_to is not None:
             topic, log = region.released_to.topic, region.output.log
             ends, upto = self._live.ends.get(log, {}), {}
@@ -52,11 +52,11 @@ class LiveFigures:
                 upto[partition] = released.length_of(log, partition)
             held = sum(max(0, int(end - upto[p])) for p, end in ends.items())
             records = published.get(lanes.of_jobs(topic), {}).get(topic, {}).get("records")
-            outputs[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
+            sinks[topic] = {"records": records, "held": held, "held_age_s": self._held.age_s(ends, upto)}
         return {
             "name": region.name,
             "sources": self._sources or {log: {"records": 0, "lag": None} for log in self._live.logs.sources},
-            "outputs": outputs,
+            "sinks": sinks,
             "state": self._state,
         }
 
@@ -118,7 +118,7 @@ class BatchFigures:
         return {
             "name": batch.name,
             "sources": self._sources(),
-            "outputs": {n: {"records": self._results, "held": held, "held_age_s": held_age_s} for n in names},
+            "sinks": {n: {"records": self._results, "held": held, "held_age_s": held_age_s} for n in names},
             "epochs": {
                 "rounds": self._rounds,
                 "duration": self._duration.describe(),

@@ -324,7 +324,7 @@ class Host:
         if error.condition == "WRITER_STILL_RUNNING":
             raise SparkError("SESSION_LOST", error.message, certainty="maybe", hint=error.hint) from error
         self._releases_failed += 1
-        elsewhere = writes_elsewhere(self._context.session) and not self._context.fenced
+        elsewhere = writes_elsewhere(self._context.session) and not self._context.transactional
         if error.condition != "RELEASE_FAILED" or elsewhere or self._releases_failed > FAILURES_MAX:
             raise error
         self._say(error.message)

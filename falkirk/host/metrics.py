@@ -22,7 +22,7 @@ from falkirk.system.terminal import one_line
 #: The states of a processor.
 STATES = ("starting", "running", "restarting", "waiting", "failed", "stopped")
 #: Labels that several metrics have.
-PROCESSOR, SOURCE, OUTPUT = ("processor",), ("processor", "source"), ("processor", "output")
+PROCESSOR, SOURCE, SINK = ("processor",), ("processor", "source"), ("processor", "sink")
 #: The metrics by name, each with its kind, its labels and its help. Counters end in `_total` when they are served.
 FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_info": ("gauge", ("application", "version"), "Always 1."),
@@ -39,10 +39,10 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_dead_letters": ("counter", PROCESSOR, "Dead letters since the home was made."),
     "falkirk_source_records": ("counter", SOURCE, "Records that checkpoints or epochs cover, since the home was made."),
     "falkirk_source_lag_records": ("gauge", SOURCE, "Records that were there and not read, at the last look."),
-    "falkirk_output_records": ("counter", OUTPUT, "Published results."),
-    "falkirk_output_latency_seconds": ("histogram", OUTPUT, "From the timestamp of the record read to its result."),
-    "falkirk_held_results": ("gauge", OUTPUT, "Results that wait for their release."),
-    "falkirk_held_oldest_age_seconds": ("gauge", OUTPUT, "Age of the oldest result that waits; 0: none waits."),
+    "falkirk_sink_records": ("counter", SINK, "Published results."),
+    "falkirk_sink_latency_seconds": ("histogram", SINK, "From the timestamp of the record read to its result."),
+    "falkirk_held_results": ("gauge", SINK, "Results that wait for their release."),
+    "falkirk_held_oldest_age_seconds": ("gauge", SINK, "Age of the oldest result that waits; 0: none waits."),
     "falkirk_epoch_duration_seconds": ("histogram", PROCESSOR, "From the decision of an epoch until it is complete."),
     "falkirk_epochs_waiting": ("gauge", PROCESSOR, "Complete epochs that wait for their sinks."),
     "falkirk_loop_rounds": ("counter", PROCESSOR, "Rounds of the loops of an iteration."),
@@ -124,9 +124,9 @@ class Metrics(Collector):
         name = _label(figures.get("name"))
         for source, found in _named(figures.get("sources")):
             self._position("falkirk_source_records", (name, source), found.get("records"))
-        for output, found in _named(figures.get("outputs")):
-            self._count("falkirk_output_records", (name, output), found.get("records"))
-            self._histogram("falkirk_output_latency_seconds", (name, output), found, LATENCY_BOUNDS_S)
+        for sink, found in _named(figures.get("sinks")):
+            self._count("falkirk_sink_records", (name, sink), found.get("records"))
+            self._histogram("falkirk_sink_latency_seconds", (name, sink), found, LATENCY_BOUNDS_S)
         epochs = figures.get("epochs")
         if isinstance(epochs, Mapping):
             self._count("falkirk_loop_rounds", (name,), epochs.get("rounds"))
@@ -182,9 +182,9 @@ class Metrics(Collector):
             name = _label(figures.get("name"))
             for source, found in _named(figures.get("sources")):
                 yield "falkirk_source_lag_records", (name, source), found.get("lag")
-            for output, found in _named(figures.get("outputs")):
-                yield "falkirk_held_results", (name, output), found.get("held")
-                yield "falkirk_held_oldest_age_seconds", (name, output), found.get("held_age_s")
+            for sink, found in _named(figures.get("sinks")):
+                yield "falkirk_held_results", (name, sink), found.get("held")
+                yield "falkirk_held_oldest_age_seconds", (name, sink), found.get("held_age_s")
             if isinstance(size := figures.get("state"), Mapping):
                 yield "falkirk_state_rows", (name,), size.get("rows")
                 yield "falkirk_state_memory_bytes", (name,), size.get("bytes")
@@ -239,7 +239,7 @@ def _family(name: str, samples: Mapping[Labels, Any]) -> Metric:
     kind, labels, text = FAMILIES[name]
     if kind == "histogram":
         histogram = HistogramMetricFamily(name, text, labels=labels)
-        bounds = LATENCY_BOUNDS_S if name == "falkirk_output_latency_seconds" else EPOCH_BOUNDS_S
+        bounds = LATENCY_BOUNDS_S if name == "falkirk_sink_latency_seconds" else EPOCH_BOUNDS_S
         for values, found in samples.items():
             below = accumulate(found.get(place, 0.0) for place in range(len(bounds) + 1))
             buckets = list(zip((*map(str, bounds), "+Inf"), below, strict=True))

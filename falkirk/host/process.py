@@ -198,7 +198,7 @@ def _run(
     host = new.host
     write_atomically(home_path / PLAN, json.dumps(plan_values(plan, new.slots, new.available), indent=1))
     write_status(home_path, host.status(), host.push())
-    claim.await_former(stopping.is_set, replaced=settings.replaced if plan.fenced else None)
+    claim.await_former(stopping.is_set, replaced=settings.replaced if plan.transactional else None)
     if stopping.is_set():
         session.stop()
         return 0

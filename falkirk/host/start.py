@@ -76,8 +76,8 @@ def prepare_host(
         about each topic whose clock differs.
     """
     context = Context(
-        session=session, connection=connection, home=home, state_partitions=app.state_partitions, fenced=plan.fenced,
-        recorder=recorder,
+        session=session, connection=connection, home=home, state_partitions=app.state_partitions,
+        transactional=plan.transactional, recorder=recorder,
     )  # fmt: skip
     with step("topics"):
         prepare_topics(plan, context.topics, create_missing=create_topics)

@@ -242,6 +242,10 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.rfile = whole
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer with a status, and with nothing from the request, which messages of the parser repeat."""
+        super().send_error(code)
+
     def do_GET(self) -> None:
         """Answer with the response of the first site that has the path."""
         try:

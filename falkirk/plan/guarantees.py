@@ -194,7 +194,10 @@ def _of_region(plan: Plan, layout: Layout, region: Region) -> Promise:
         held=None if region.released_to is None else region.output.topic,
         reasons=distinct_reasons(reasons),
         may_vary=region.delivery is Delivery.REPEATED and mechanisms.may_vary(region),
-        costs=(*common.costs, *_of_fence(plan, region.name, " They see a result about 5 ms later." * region.fenced)),
+        costs=(
+            *common.costs,
+            *_of_fence(plan, region.name, " They see a result about 5 ms later." * region.transactional),
+        ),
     )
 
 
@@ -251,7 +254,7 @@ def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> 
 
 
 def _of_fence(plan: Plan, sink: str, more: str = "") -> Iterator[str]:
-    if plan.fenced:
+    if plan.transactional:
         yield f"{sink} is written in transactions. Consumers must set isolation.level=read_committed.{more}"
 
 

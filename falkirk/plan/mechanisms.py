@@ -52,9 +52,9 @@ def governing(policies: Iterable[Policy]) -> Policy:
     return next((policy for policy in policies if not isinstance(policy, Ephemeral)), DEFAULT_POLICY)
 
 
-def fences_outputs(app: Application, session: SparkSession) -> bool:
-    """Return whether the broker refuses former writers of an application's outputs: by default, on a cluster."""
-    return writes_elsewhere(session) if app.fenced is None else app.fenced
+def has_transactional_sinks(app: Application, session: SparkSession) -> bool:
+    """Return whether the broker refuses former writers of an application's sinks: by default, on a cluster."""
+    return writes_elsewhere(session) if app.transactional is None else app.transactional
 
 
 def kept_promise(policy: Policy, delivery: Delivery) -> Delivery:

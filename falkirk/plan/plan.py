@@ -21,8 +21,8 @@ INTERVALS_LATE = 4
 class Plan:
     """The regions of an application, live ones and batches, each upstream first, and its sources of requests.
 
-    Args: properties: the inferred properties of each processor, by name. spare_checkpoints: see `App`. fenced: the
-        broker refuses former writers of topics of users.
+    Args: properties: the inferred properties of each processor, by name. spare_checkpoints: see `App`.
+        transactional: the broker refuses former writers of topics of users.
     """
 
     application: str
@@ -32,7 +32,7 @@ class Plan:
     properties: Mapping[str, Properties]
     state_partitions: int
     spare_checkpoints: int = 0
-    fenced: bool = False
+    transactional: bool = False
 
     @property
     def units(self) -> tuple[Unit, ...]:

@@ -90,7 +90,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         properties=planner.properties | {batch.name: batch.properties for batch in batches},
         state_partitions=app.state_partitions,
         spare_checkpoints=app.spare_checkpoints,
-        fenced=mechanisms.fences_outputs(app, session),
+        transactional=mechanisms.has_transactional_sinks(app, session),
     )
 
 
@@ -356,7 +356,7 @@ class _Planner:
         if not draft.frame.columns:
             raise COLUMN_MISSING_ALL.error(where=where, name=name)
         policy = mechanisms.governing(self.app.processors[p].policy for p in draft.processors)
-        is_fenced = mechanisms.fences_outputs(self.app, self.session)
+        is_transactional = mechanisms.has_transactional_sinks(self.app, self.session)
         is_internal = hop is not None or released_to is not None
         dead = dead_letter_topic(
             self.app, draft.source, released_to or output, self.dead_letter_topics,
@@ -381,8 +381,8 @@ class _Planner:
             policy=policy,
             repeated_by=draft.repeated_by,
             # Readers of internal logs skip late records (falkirk/kafka/void.py).
-            fenced=is_fenced and not is_internal,
-            fenced_letters=is_fenced and is_internal,
+            transactional=is_transactional and not is_internal,
+            transactional_letters=is_transactional and is_internal,
             stateful=draft.frame.keyed,
             where=where,
             dead_letter_topic=dead,

@@ -133,8 +133,8 @@ class Region:
         fingerprint: by name, the properties that must stay the same so that its checkpoint stays valid.
         policy: the policy of its processors. repeated_by: the acknowledged processor, here or upstream, that may repeat
             results.
-        fenced: it writes in short transactions, with which the broker refuses former writers. fenced_letters: only its
-            dead letters do.
+        transactional: it writes in short transactions, with which the broker refuses former writers.
+        transactional_letters: only its dead letters do.
         joined: the source of the right side of its join. Then `source` is that of the left side.
         others: the sources that its unions add, in the order of their numbers.
         keyed_by: the columns of its log by which its keyed step groups; None: unknown.
@@ -163,8 +163,8 @@ class Region:
     fingerprint: dict[str, str]
     policy: Policy = DEFAULT_POLICY
     repeated_by: str | None = None
-    fenced: bool = False
-    fenced_letters: bool = False
+    transactional: bool = False
+    transactional_letters: bool = False
     joined: SourceNode | None = None
     others: tuple[SourceNode, ...] = ()
     keyed_by: tuple[str, ...] | None = None

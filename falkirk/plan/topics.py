@@ -15,8 +15,8 @@ from falkirk.errors.conditions.plan import (
     INPUT_COMPACTED,
     INPUT_EXPIRED,
     INPUT_EXPIRES,
-    OUTPUT_COMPACTED,
     RANGE_NOT_THERE_INPUT,
+    SINK_COMPACTED,
     SINK_SHARED,
     TOPIC_SHARED,
     TOPIC_SHARED_SINKS,
@@ -90,7 +90,7 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     """Create hops, held logs and dead-letter topics; check, or with `create_missing` create, sources and sinks.
 
     Raises: LogError: `TOPIC_MISSING` with the user's line; `PARTITION_COUNT_DIFFERS` for a hop or a held log;
-        `OUTPUT_COMPACTED` for a sink with a held log; `BROKER_AWAY`.
+        `SINK_COMPACTED` for a sink with a held log; `BROKER_AWAY`.
     """
     for push in plan.push:
         topics.create(push.topic.topic, plan.state_partitions, KEEP)
@@ -162,10 +162,10 @@ def _note_on_clock(facts: TopicFacts, ahead_s: float) -> str:
 def refuse_compacted(facts: TopicFacts, where: object) -> None:
     """Check that an output topic keeps every record, because the stamps show which results are published.
 
-    Raises: LogError: `OUTPUT_COMPACTED`.
+    Raises: LogError: `SINK_COMPACTED`.
     """
     if "compact" in facts.cleanup_policy:
-        raise OUTPUT_COMPACTED.error(where=where, topic=facts.topic)
+        raise SINK_COMPACTED.error(where=where, topic=facts.topic)
 
 
 def refuse_forgetful(facts: TopicFacts, where: object, interval_s: float) -> None:

@@ -28,13 +28,13 @@ PROCESSOR_CONDITIONS: Mapping[str, str] = {
     "QUERY_NOT_STARTED": "Spark refuses its query",
     "NOT_CO_PARTITIONED": "somebody wrote a key into another partition of its input than before",
     "INPUT_EXPIRED": "records of its input expired; with a limit in bytes, a writer of many records causes that",
-    "OUTPUT_EXPIRED": "records of its output expired that say what is published; as for INPUT_EXPIRED",
+    "SINK_EXPIRED": "records of its output expired that say what is published; as for INPUT_EXPIRED",
     "EPOCH_OUT_IN_PART": "its program changed between two halves of an epoch",
-    "OUTPUT_UNSETTLED": "somebody keeps writing into its output, or has a transaction open there",
+    "SINK_UNSETTLED": "somebody keeps writing into its output, or has a transaction open there",
     "EPOCHS_NOT_KEPT": "its program reads epochs that were made before anything read them",
 }
 #: Those of them that may pass. The processor is tried again after a while.
-PASSING_CONDITIONS = frozenset(("OUTPUT_UNSETTLED",))
+PASSING_CONDITIONS = frozenset(("SINK_UNSETTLED",))
 RETRY_S = 15.0
 #: Conditions that a processor may fail with and that concern more than it: they end the application, or restart Spark.
 #: A condition that is in neither table has the same effect, because nobody has decided on it.
@@ -50,7 +50,7 @@ APPLICATION_CONDITIONS: Mapping[str, str] = {
     "TOPIC_MISSING": "as for TOPIC_REPLACED",
     "PARTITIONS_CHANGED": "as for TOPIC_REPLACED",
     "RANGE_NOT_THERE": "the broker lost records that it had acknowledged, perhaps of other topics too",
-    "OUTPUT_TRUNCATED": "as for RANGE_NOT_THERE",
+    "SINK_TRUNCATED": "as for RANGE_NOT_THERE",
     "SINK_AHEAD": "the home is an older copy",
     "FOREIGN_WRITER": "the home lacks a key that signed records name, so it may be an older copy",
     "HOME_TAKEN_OVER": "another process owns the home",

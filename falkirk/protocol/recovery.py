@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
 from falkirk.errors import FalkirkError, UnrecoverableError
-from falkirk.errors.conditions.protocol import POINT_TOO_OLD
+from falkirk.errors.conditions.protocol import CHECKPOINT_TOO_OLD
 from falkirk.protocol.down import Down, concerns_one, related
 from falkirk.protocol.kept import NO_HISTORY, KeptPoints
 from falkirk.protocol.layout import Layout, cut, source_name
@@ -202,8 +202,8 @@ class RecoveryProtocol:
 
         Args: force: continue even if published results would be contradicted.
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`: the requested rollback would make published results invalid;
-            `POINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on damaged
-            checkpoints. In this case the regions are fenced, and nothing else has happened.
+            `CHECKPOINT_TOO_OLD`. UnrecoverableError: as `decide`, and `CHECKPOINT_LOST`: published results depend on
+            damaged checkpoints. In this case the regions are fenced, and nothing else has happened.
         """
         fenced: set[str] = set()
         left: dict[str, FalkirkError] = {}
@@ -274,7 +274,7 @@ class RecoveryProtocol:
         except UnrecoverableError as error:
             if not asked:
                 raise
-            raise POINT_TOO_OLD.error(asked=dict(asked), reason=error.message) from error
+            raise CHECKPOINT_TOO_OLD.error(asked=dict(asked), reason=error.message) from error
         if decision.contradicts and asked and not force:
             raise contradiction(decision.contradicts)
         return decision

@@ -171,8 +171,8 @@ class Context(Storage):
 
     session: SparkSession
     state_partitions: int
-    #: The broker refuses former writers of outputs: see `mechanisms.is_fenced`.
-    fenced: bool = False
+    #: The broker refuses former writers of sinks: see `mechanisms.has_transactional_sinks`.
+    transactional: bool = False
     #: A test moves its own; the runs of batches get the same one.
     clock: Clock = time
     #: Records the spans of this host, if a collector wants them.

@@ -173,8 +173,8 @@ def job_options(
     if token is None:
         return made
     ids = {"ids": _prefix(context, region), "gate": _gate(context, region)}
-    fenced = {f"kafka.{name}": value for name, value in _FENCED.items()}
-    return {**made, **fenced, **ids, "token": token, "commitMs": str(JOB_COMMIT_MS)}
+    transactional = {f"kafka.{name}": value for name, value in _FENCED.items()}
+    return {**made, **transactional, **ids, "token": token, "commitMs": str(JOB_COMMIT_MS)}
 
 
 def lanes_key(identity: str, region: str) -> str:

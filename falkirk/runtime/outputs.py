@@ -12,11 +12,11 @@ from functools import partial
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import (
     BROKER_AWAY_REPLICAS_LAG,
-    OUTPUT_EXPIRED,
-    OUTPUT_TRUNCATED,
-    OUTPUT_UNSETTLED_ARRIVING,
-    OUTPUT_UNSETTLED_TRANSACTION,
     SINK_AHEAD,
+    SINK_EXPIRED,
+    SINK_TRUNCATED,
+    SINK_UNSETTLED_ARRIVING,
+    SINK_UNSETTLED_TRANSACTION,
 )
 from falkirk.kafka.header import stamp_of
 from falkirk.kafka.ranges import LogRecord, read_range
@@ -59,7 +59,7 @@ def settled_ends(place: Storage, names: tuple[LogId, ...], where: object, *, tra
 
     Args: transactional: this home writes the topics in transactions, and has fenced its writers. Then the ends are
         settled once readers of committed records can read up to them.
-    Raises: LogError: `OUTPUT_UNSETTLED`: records of this home keep arriving, or records of others keep arriving in a
+    Raises: LogError: `SINK_UNSETTLED`: records of this home keep arriving, or records of others keep arriving in a
         topic with followers, where they hide the end of a leader's log, or a transaction stays open. The next attempt
         takes a second, since no record of this home can be on its way for so long. `BROKER_AWAY` (maybe): replicas lag.
     """
@@ -103,7 +103,7 @@ def _settled(
 def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where: object) -> None:
     """Check that others write the arriving records, and that these hide none of this home.
 
-    Raises: LogError: `OUTPUT_UNSETTLED`.
+    Raises: LogError: `SINK_UNSETTLED`.
     """
     for topic in (t for t in ends if ends[t] != before.get(t)):
         verifier, oldest = place.verifier(topic), place.topics.first_positions(topic)
@@ -119,7 +119,7 @@ def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where
 
 
 def _moving(topic: LogId, partition: int, offset: Offset, reason: str, where: object) -> LogError:
-    return OUTPUT_UNSETTLED_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
+    return SINK_UNSETTLED_ARRIVING.error(where=where, topic=topic, partition=partition, offset=offset, reason=reason)
 
 
 def _hidden(place: Storage, ends: Positions) -> Positions:
@@ -135,7 +135,7 @@ def _hidden(place: Storage, ends: Positions) -> Positions:
 def _transaction_open(hidden: Mapping[LogId, Mapping[int, Offset]]) -> LogError:
     topic = min(hidden)
     partition, position = min(hidden[topic].items())
-    return OUTPUT_UNSETTLED_TRANSACTION.error(
+    return SINK_UNSETTLED_TRANSACTION.error(
         where=f"topic {topic}", topic=topic, code="TRANSACTION_OPEN", position=position, partition=partition
     )
 
@@ -154,7 +154,7 @@ def last_records(place: Storage, topic: str, ends: Offsets) -> Iterator[tuple[in
 
     Partitions without a record of this home are omitted. Records of others after it are ignored. The end of the sink at
     this home's first look is a decision: all records before it were written by others.
-    Raises: LogError: `FOREIGN_WRITER`, `OUTPUT_TRUNCATED`.
+    Raises: LogError: `FOREIGN_WRITER`, `SINK_TRUNCATED`.
     """
     begin = _beginning(place, topic, ends)
     found, foreign = last_own(place, topic, begin, ends, committed=has_lanes(place, of_jobs(topic)))
@@ -166,7 +166,7 @@ def last_records(place: Storage, topic: str, ends: Offsets) -> Iterator[tuple[in
 
 
 def _beginning(place: Storage, topic: str, ends: Mapping[int, Offset]) -> Offsets:
-    """Return the positions from which a sink may have records of this home. Raises: LogError: `OUTPUT_TRUNCATED`."""
+    """Return the positions from which a sink may have records of this home. Raises: LogError: `SINK_TRUNCATED`."""
     store, begun = place.home.store, f"beginning of {topic}"
     if store.decision("sink", begun, 0) is None:
         store.record_decision("sink", begun, 0, offsets_to_json(ends))
@@ -256,13 +256,13 @@ def refuse_truncated(
     """Check that an output still has all records that it was seen to have.
 
     Args: seen: positions up to which it had records, per partition. ends: its present ends.
-    Raises: LogError: `OUTPUT_TRUNCATED`.
+    Raises: LogError: `SINK_TRUNCATED`.
     """
     reached = {p: max((positions.get(p, 0) for positions in seen), default=0) for p in ends}
     lost = {p: (position, ends[p]) for p, position in sorted(reached.items()) if position > ends[p]}
     if lost:
         (partition, (position, end)), *_ = lost.items()
-        raise OUTPUT_TRUNCATED.error(
+        raise SINK_TRUNCATED.error(
             where=where, topic=topic, truncated=lost, partition=partition, end=end, position=position
         )
 
@@ -295,7 +295,7 @@ class Outputs:
     def topics(self) -> tuple[OutputTopic, OutputTopic]:
         """Return the facts about both topics.
 
-        Raises: LogError: `OUTPUT_COMPACTED`.
+        Raises: LogError: `SINK_COMPACTED`.
         """
         found = []
         for name in self.names:
@@ -307,7 +307,7 @@ class Outputs:
     def settled_ends(self) -> Positions:
         """Return the outputs' ends once they don't move: the position of the fence.
 
-        Raises: LogError: as `settled_ends`, and `OUTPUT_TRUNCATED`: an output ends before a position seen earlier.
+        Raises: LogError: as `settled_ends`, and `SINK_TRUNCATED`: an output ends before a position seen earlier.
         """
         is_any = any(map(self.is_transactional, self.names))
         ends = settled_ends(self._place, self.names, self._region.where, transactional=is_any)
@@ -324,13 +324,13 @@ class Outputs:
     def tail(self, topic: LogId, ends: Positions, restored: BatchId) -> Tail:
         """Return the results that were published after a checkpoint, up to `ends`.
 
-        Records of others are ignored. Raises: LogError: `OUTPUT_EXPIRED`, `FOREIGN_WRITER`.
+        Records of others are ignored. Raises: LogError: `SINK_EXPIRED`, `FOREIGN_WRITER`.
         """
         first = self.position(restored).positions.get(topic, {})
         earliest = self._place.topics.first_positions(topic)
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
-            raise OUTPUT_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
+            raise SINK_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
         with step("tail", topic=topic):
             return tail_of(self.own_records(topic, first, ends[topic]))
 

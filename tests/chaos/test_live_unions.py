@@ -307,7 +307,7 @@ def go_back_by_force(regions: Regions, broker: Broker, name: str) -> None:
 
 def points(regions: Regions, broker: Broker, name: str) -> list[int]:
     """Return the numbers of the points of a region, without its start."""
-    return [p["point"] for p in command(regions, broker, "history", "--unit", name) if p["point"] >= 0]
+    return [p["checkpoint"] for p in command(regions, broker, "history", "--unit", name) if p["checkpoint"] >= 0]
 
 
 def rollback(regions: Regions, broker: Broker, name: str, to: int, *options: str) -> Result:

@@ -185,7 +185,7 @@ def test_each_takes_over_from_the_other(broker: Broker, home: Path, tag: str, po
 
 def cut_off_by(proxy: Proxy, postgres: Postgres, **env: str) -> dict[str, str]:
     """Return the environment of an owner whose link to the store a test cuts, and whose outputs are not fenced."""
-    return {"STORE": postgres.url(host=str(proxy.folder)), "OUTPUTS_FENCED": "no", **env}
+    return {"STORE": postgres.url(host=str(proxy.folder)), "SINKS_TRANSACTIONAL": "no", **env}
 
 
 def cut_from_the_store(both: Pair, proxy: Proxy) -> None:

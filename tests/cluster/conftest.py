@@ -16,7 +16,16 @@ spark.executor.memory 700m
 spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m
 """
 #: The files that take longest begin first, so that all workers end together.
-LONGEST = ("test_spark_cluster.py", "test_application_rights.py", "test_three_brokers.py", "test_failing_regions.py")
+LONGEST = (
+    "test_spark_cluster.py",
+    "test_application_rights.py",
+    "test_three_brokers.py",
+    "test_submit.py",
+    "test_kills.py",
+    "test_fenced.py",
+    "test_failing_regions.py",
+    "test_least_rights.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -35,7 +35,7 @@ def test_a_suspended_owner_that_nothing_ends_publishes_again(
     broker: Broker, home: Path, tag: str, postgres: Postgres
 ) -> None:
     with (
-        pair(broker, home, tag, postgres.url(), OUTPUTS_FENCED="no", OFF="lease generation claim") as both,
+        pair(broker, home, tag, postgres.url(), SINKS_TRANSACTIONAL="no", OFF="lease generation claim") as both,
         Load(broker.bootstrap, both.run.events, rate=LIGHT) as load,
     ):
         both.await_results_behind_a_commit()

@@ -21,7 +21,7 @@ class Writer:
 
     def __init__(
         self, spark: SparkSession, wire: Wire, topic: str, *, incarnation: int, token: str, jvm: str,
-        gate: str = "gate", timeout_ms: int = 60_000, fenced: bool = True, letters: "Writer | None" = None,
+        gate: str = "gate", timeout_ms: int = 60_000, transactional: bool = True, letters: "Writer | None" = None,
         twins: bool = False,
     ) -> None:  # fmt: skip
         assert spark._jvm is not None
@@ -31,7 +31,7 @@ class Writer:
         for name, value in {"bootstrap.servers": wire.bootstrap, "acks": "all", **settings}.items():
             options.put(name, value)
         made = spark._jvm.org.falkirk.KafkaWriter(f"{jvm}-{wire.tag}", incarnation, 1, "falkirk", options)
-        self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000) if fenced else made
+        self._writer = made.fenced(f"{wire.tag}.lane-", f"{wire.tag}.{gate}", token, 60_000) if transactional else made
         if letters is not None:
             self._writer.withLetters(letters._topic, letters._writer)
         if twins:

@@ -38,7 +38,7 @@ class Told:
         return json.loads(result.stdout)
 
     def newest(self, region: str) -> int:
-        return max(p["point"] for p in self.json("history", "--unit", region))
+        return max(p["checkpoint"] for p in self.json("history", "--unit", region))
 
 
 def goes_back_to_the_newest(told: Told) -> bool:
@@ -99,9 +99,9 @@ def back_and_on(
         # While the application runs, a rollback must not silently contradict published results. It may return to a
         # cut on which no published result depends.
         past = told.json("history", "--unit", COUNTS)
-        assert all(p["made_at_s"] for p in past if p["point"] >= 0)
+        assert all(p["made_at_s"] for p in past if p["checkpoint"] >= 0)
         cuts = told.json("history")
-        assert cuts[-1]["points"] == dict.fromkeys(REGIONS, -1)
+        assert cuts[-1]["checkpoints"] == dict.fromkeys(REGIONS, -1)
         assert cuts[-1]["outside"][counts] > 100
         preview = told.json("rollback", "--to", "1 hour ago", "--dry-run")
         assert (preview["cut"], {m["to"] for m in preview["moves"]}) == (0, {-1})
@@ -133,8 +133,8 @@ def back_and_on(
         newest = told.json("history")[0]
         assert newest["outside"] == {}, "results are published when a consistent cut covers them"
         back = told.json("rollback", "--to", str(newest["cut"]), "--yes")
-        assert {m["region"]: m["to"] for m in back["moves"]} == newest["points"]
-        assert told.json("history")[0]["points"] == newest["points"]
+        assert {m["region"]: m["to"] for m in back["moves"]} == newest["checkpoints"]
+        assert told.json("history")[0]["checkpoints"] == newest["checkpoints"]
         assert told("gc").exit_code == 0
         application.start()
         application.wait_committed(0)

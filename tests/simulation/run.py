@@ -292,7 +292,7 @@ class Run:
             if not crash:
                 self._judge_turn(self._recovery, running)
         except GuaranteeError as error:
-            if not ask or error.condition not in ("CONTRADICTS_RELEASED", "POINT_TOO_OLD"):
+            if not ask or error.condition not in ("CONTRADICTS_RELEASED", "CHECKPOINT_TOO_OLD"):
                 raise
         except UnrecoverableError as error:
             if error.condition != "CHECKPOINT_LOST" or not self._is_lost(error.parameters["goes"]):  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ class UnsettledRun(Run):
     def _or_fail(self, ask: Callable[..., OffsetFrontier]) -> Callable[..., OffsetFrontier]:
         def ask_or_fail(held: str, sink: str, *bounds: OffsetFrontier) -> OffsetFrontier:
             if self._chance.random() < self._share:
-                raise LogError("OUTPUT_UNSETTLED", f"somebody writes into {sink}")
+                raise LogError("SINK_UNSETTLED", f"somebody writes into {sink}")
             return ask(held, sink, *bounds)
 
         return ask_or_fail
@@ -51,7 +51,7 @@ class UnsettledRun(Run):
         def fence_or_fail() -> None:
             fence()
             if not settled[0] and not self._is_asked and self._chance.random() < self._share:
-                raise LogError("OUTPUT_UNSETTLED", f"somebody writes into {region.stage.output}")
+                raise LogError("SINK_UNSETTLED", f"somebody writes into {region.stage.output}")
             settled[0] = True
 
         def start_once(number: int) -> None:
@@ -123,7 +123,7 @@ def fails(error: FalkirkError) -> Callable[[], None]:
 def test_one_whose_output_is_not_settled_starts_later_and_the_others_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = Stage(name="one", inputs=("in",), output="x"), Stage(name="other", inputs=("in",), output="y")
     world, recovery = coordinator((one, other))
-    error = LogError("OUTPUT_UNSETTLED", "somebody writes there")
+    error = LogError("SINK_UNSETTLED", "somebody writes there")
     with monkeypatch.context() as patch:
         patch.setattr(world.regions["one"], "fence", fails(error))
         recovery.open()
@@ -143,7 +143,7 @@ def test_one_whose_output_is_not_settled_starts_later_and_the_others_at_once(mon
 def test_an_application_of_which_nothing_is_settled_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     world, recovery = coordinator((Stage(name="one", inputs=("in",), output="x"),))
     with monkeypatch.context() as patch:
-        patch.setattr(world.regions["one"], "fence", fails(LogError("OUTPUT_UNSETTLED", "somebody writes there")))
+        patch.setattr(world.regions["one"], "fence", fails(LogError("SINK_UNSETTLED", "somebody writes there")))
         recovery.open()
         recovery.turn()
     world.now_s += RETRY_S
@@ -165,7 +165,7 @@ def test_without_the_table_it_stops_all(monkeypatch: pytest.MonkeyPatch) -> None
     """The same with the mechanism off: a program that can write one output then keeps everything from starting."""
     one, other = Stage(name="one", inputs=("in",), output="x"), Stage(name="other", inputs=("in",), output="y")
     world, recovery = coordinator((one, other))
-    monkeypatch.setattr(world.regions["one"], "fence", fails(LogError("OUTPUT_UNSETTLED", "somebody writes there")))
+    monkeypatch.setattr(world.regions["one"], "fence", fails(LogError("SINK_UNSETTLED", "somebody writes there")))
     monkeypatch.setattr("falkirk.protocol.down.concerns_one", lambda error: False)
     with pytest.raises(LogError):
         recovery.open()
@@ -180,7 +180,7 @@ def test_what_can_not_go_back_alone_waits_with_it(monkeypatch: pytest.MonkeyPatc
     recovery.open()
     for region in world.regions.values():
         region.die()
-    monkeypatch.setattr(world.regions["reader"], "fence", fails(LogError("OUTPUT_UNSETTLED", "somebody writes there")))
+    monkeypatch.setattr(world.regions["reader"], "fence", fails(LogError("SINK_UNSETTLED", "somebody writes there")))
     recovery.turn()
     assert world.regions["beside"].running
     assert world.regions["reader"].running is None

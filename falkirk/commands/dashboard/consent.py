@@ -26,7 +26,7 @@ class Consented:
     @classmethod
     def of(cls, shown: Mapping[str, object]) -> "Consented":
         """Return the consent in the body of a request. Raises: KeyError, TypeError: it has another form."""
-        points, outside, at_s = shown["points"], shown["outside"], shown["at_s"]
+        points, outside, at_s = shown["checkpoints"], shown["outside"], shown["at_s"]
         if isinstance(at_s, bool) or not isinstance(at_s, int | float):
             raise TypeError
         return cls(points=_numbers(points), outside=_numbers(outside), at_s=float(at_s))

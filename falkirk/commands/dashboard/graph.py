@@ -1,6 +1,6 @@
 """Graph: the nodes and edges that the page draws, with the facts of the recorded plan about each.
 
-A node is an input, a step of a unit, or an output. Units are regions and batches: the page draws one as a hull around
+A node is an input, a step of a unit, or a sink. Units are regions and batches: the page draws one as a hull around
 its steps. Edges between units have a log, whose frontiers move (progress.py); edges within a unit have none.
 """
 
@@ -27,7 +27,7 @@ def graph_of(plan: _Values, layout: Layout) -> dict[str, Any]:
         edges += [
             {"id": f"{name}:{a}:{b}", "from": _step(name, a), "to": _step(name, b), "kind": "inside"} for a, b in pairs
         ]
-    outputs = [_output(plan, layout, sink) for sink in plan["sinks"]]
+    sinks = [_sink(plan, layout, sink) for sink in plan["sinks"]]
     for name, stage in layout.stages.items():
         if name not in units:
             continue
@@ -39,19 +39,19 @@ def graph_of(plan: _Values, layout: Layout) -> dict[str, Any]:
             kind = "view" if log in stage.views else "reads" if writer is None else "hop"
             edge = {"id": layout.edge(log, name), "from": start, "to": _step(name, processors[name][0])}
             edges.append({**edge, "kind": kind, "log": str(log), "of": _counted(log)})
-    for output in outputs:
-        nodes.append({"id": f"out:{output['name']}", "kind": "output", "label": output["to"], "output": output["name"]})
-        if (unit := output["unit"]) is not None:
+    for sink in sinks:
+        nodes.append({"id": f"out:{sink['name']}", "kind": "sink", "label": sink["to"], "sink": sink["name"]})
+        if (unit := sink["unit"]) is not None:
             edges.append({
-                "id": f"output {output['name']}", "from": _step(unit, processors[unit][-1]),
-                "to": f"out:{output['name']}", "kind": "publishes", "of": _counted(layout.stages[unit].output),
+                "id": f"sink {sink['name']}", "from": _step(unit, processors[unit][-1]),
+                "to": f"out:{sink['name']}", "kind": "publishes", "of": _counted(layout.stages[unit].output),
             })  # fmt: skip
     return {
         "application": plan["application"],
         "units": [_unit(plan, unit, processors[name]) for name, unit in units.items()],
         "nodes": nodes,
         "edges": edges,
-        "outputs": outputs,
+        "sinks": sinks,
     }
 
 
@@ -74,7 +74,7 @@ def _counted(log: LogId) -> str:
     return "epochs" if log.kind is LogKind.EPOCHS else "records"
 
 
-def _output(plan: _Values, layout: Layout, sink: _Values) -> dict[str, Any]:
+def _sink(plan: _Values, layout: Layout, sink: _Values) -> dict[str, Any]:
     to = str(sink["to"])
     return {
         "name": sink["sink"], "to": to, "unit": _writer(plan, layout, sink), "promise": sink["promise"],
@@ -85,7 +85,7 @@ def _output(plan: _Values, layout: Layout, sink: _Values) -> dict[str, Any]:
 
 
 def _writer(plan: _Values, layout: Layout, sink: _Values) -> str | None:
-    """Return the unit that writes an output."""
+    """Return the unit that writes a sink."""
     topic = str(sink["to"]).removeprefix("topic ")
     for region in plan["regions"]:
         if topic in (region["writes"], region["released_to"]):

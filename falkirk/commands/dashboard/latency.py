@@ -1,4 +1,4 @@
-"""Latencies: the latency and the rate of each output in the last seconds, from the counts in the host's status."""
+"""Latencies: the latency and the rate of each sink in the last seconds, from the counts in the host's status."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,21 +18,21 @@ _Counts = tuple[float, object, float, tuple[float, ...]]
 
 
 class Latencies:
-    """The latencies of all outputs of an application."""
+    """The latencies of all sinks of an application."""
 
     def __init__(self) -> None:
         self._seen: dict[str, deque[_Counts]] = {}
-        #: By output: times, p50, p99.
+        #: By sink: times, p50, p99.
         self._series: dict[str, deque[tuple[float, float | None, float | None]]] = {}
         self._stepped_at_s = 0.0
 
     def update(self, status: Mapping[str, Any]) -> bool:
         """Take in a status of the host; return whether the series have grown."""
         at_s, pid = float(status.get("at_s", 0.0)), status.get("pid")
-        for output, found in _outputs(status):
+        for sink, found in _sinks(status):
             counts = found.get("counts") or []
             records = float(found.get("records") or 0)
-            seen = self._seen.setdefault(output, deque())
+            seen = self._seen.setdefault(sink, deque())
             if seen and (seen[-1][1] != pid or records < seen[-1][2]):
                 seen.clear()  # another host counts from 0
             if not seen or at_s > seen[-1][0]:
@@ -42,15 +42,15 @@ class Latencies:
         if at_s - self._stepped_at_s < _STEP_S:
             return False
         self._stepped_at_s = at_s
-        for output in self._seen:
-            now = self.now(output)
-            series = self._series.setdefault(output, deque(maxlen=SERIES_MAX))
+        for sink in self._seen:
+            now = self.now(sink)
+            series = self._series.setdefault(sink, deque(maxlen=SERIES_MAX))
             series.append((at_s, now["p50_s"], now["p99_s"]))
         return True
 
-    def now(self, output: str) -> dict[str, float | None]:
-        """Return the quantiles and the rate of an output; None: no result was measured."""
-        seen = self._seen.get(output, deque())
+    def now(self, sink: str) -> dict[str, float | None]:
+        """Return the quantiles and the rate of a sink; None: no result was measured."""
+        seen = self._seen.get(sink, deque())
         nothing: dict[str, float | None] = {"p50_s": None, "p99_s": None, "per_s": None}
         if len(seen) < 2:
             return nothing
@@ -62,10 +62,10 @@ class Latencies:
         return {**nothing, "p50_s": quantile(counts, 0.5), "p99_s": quantile(counts, 0.99)}
 
     def series(self) -> dict[str, list[list[float | None]]]:
-        """Return the past of each output: times, p50 and p99."""
+        """Return the past of each sink: times, p50 and p99."""
         return {
-            output: [[row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]]
-            for output, rows in self._series.items()
+            sink: [[row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]]
+            for sink, rows in self._series.items()
         }
 
 
@@ -81,8 +81,8 @@ def quantile(counts: Sequence[float], q: float) -> float | None:
     return LATENCY_BOUNDS_S[-1]
 
 
-def _outputs(status: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _sinks(status: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for unit in status.get("figures") or ():
-        for output, found in (unit.get("outputs") or {}).items():
+        for sink, found in (unit.get("sinks") or {}).items():
             if isinstance(found, Mapping) and "records" in found:
-                yield f"{unit.get('name')}/{output}", found
+                yield f"{unit.get('name')}/{sink}", found

@@ -80,7 +80,7 @@ def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> 
 
 
 def frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """Return the frontiers of each edge that has a log, as `graph_of` names the edges of inputs and `outputs`.
+    """Return the frontiers of each edge that has a log, as `graph_of` names the edges of inputs and `sinks`.
 
     there: the length of the log. computed: the part of it that is computed. out: its results are published, or given to
     the next region. saved: it is in a checkpoint, and is not read again after a failure.
@@ -100,7 +100,7 @@ def frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     return found
 
 
-def output_frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+def sink_frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Return the frontiers of the results of each region whose results leave the application, by region."""
     layout, found = snapshot.layout, dict[str, dict[str, int]]()
     for name, stage in layout.stages.items():

@@ -134,7 +134,7 @@ class DashboardSite(Site):
             if isinstance(cut, bool) or not isinstance(cut, int) or not isinstance(force, bool):
                 raise TypeError
         except (ValueError, KeyError, TypeError):
-            form = '{"cut": a number, "force": true or false, "shown": {"points": {}, "outside": {}, "at_s": 0.0}}'
+            form = '{"cut": a number, "force": true or false, "shown": {"checkpoints": {}, "outside": {}, "at_s": 0.0}}'
             return _refused(HTTPStatus.BAD_REQUEST, f"send {form}")
         return _json(self._watch.roll_back(str(cut), force=force, shown=shown))
 

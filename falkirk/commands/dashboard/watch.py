@@ -20,7 +20,7 @@ from falkirk.commands.dashboard.events import Events
 from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.latency import Latencies
 from falkirk.commands.dashboard.letters import newest_letters
-from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers, take_snapshot
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers, take_snapshot
 from falkirk.commands.offline.application import OfflineApplication, PastCut
 from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.commands.offline.values import cut_json, preview_json
@@ -171,18 +171,18 @@ class DashboardWatch:
             "start_s": self._start.get("took_s"),
             "down_since_s": self._down_since_s,
             "units": units,
-            "outputs": {o["name"]: self._output_now(o, figures) for o in self._graph.get("outputs", ())},
+            "sinks": {o["name"]: self._sink_now(o, figures) for o in self._graph.get("sinks", ())},
             "foreign": [f"{f.get('count')} records in {f.get('topic')}" for f in status.get("foreign") or ()],
         }
 
-    def _output_now(self, output: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        found = (figures.get(str(output["unit"]), {})).get("outputs") or {}
-        topic = str(output["to"]).removeprefix("topic ")
-        key = topic if topic in found else output["name"]
+    def _sink_now(self, sink: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        found = (figures.get(str(sink["unit"]), {})).get("sinks") or {}
+        topic = str(sink["to"]).removeprefix("topic ")
+        key = topic if topic in found else sink["name"]
         mine = found.get(key) or {}
         return {
-            "key": f"{output['unit']}/{key}", "records": mine.get("records"), "held": mine.get("held"),
-            "held_age_s": mine.get("held_age_s"), **self._latencies.now(f"{output['unit']}/{key}"),
+            "key": f"{sink['unit']}/{key}", "records": mine.get("records"), "held": mine.get("held"),
+            "held_age_s": mine.get("held_age_s"), **self._latencies.now(f"{sink['unit']}/{key}"),
         }  # fmt: skip
 
     # -- from the home and the logs -----------------------------------------------------------------------------------
@@ -197,10 +197,8 @@ class DashboardWatch:
             return
         self.events.take_recovery(recovery)
         found: dict[str, Any] = frontiers(snapshot)
-        by_unit = output_frontiers(snapshot)
-        found |= {
-            f"output {o['name']}": by_unit[o["unit"]] for o in self._graph.get("outputs", ()) if o["unit"] in by_unit
-        }
+        by_unit = sink_frontiers(snapshot)
+        found |= {f"sink {o['name']}": by_unit[o["unit"]] for o in self._graph.get("sinks", ()) if o["unit"] in by_unit}
         self._board.publish("look", {"at_s": self._clock(), "edges": found})
         self._board.publish("failure", self.failure_of(snapshot, frozenset(snapshot.layout.stages)))
         if snapshot.points != self._cuts_of:

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from falkirk.commands.offline.unchanged import T, read_unchanged
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.commands import NEVER_RAN, POINT_INVALID, POINT_UNKNOWN
+from falkirk.errors.conditions.commands import CHECKPOINT_INVALID, CHECKPOINT_UNKNOWN, NEVER_RAN
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
@@ -166,16 +166,16 @@ class OfflineApplication:
     def asked(self, text: str) -> dict[str, PointNumber]:
         """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
-        Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`.
+        Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`.
         """
         name, _, point = text.rpartition("@")
         region = self.shape.region_of(name)
         if region is None or not (point == "start" or point.isdigit()):
-            raise POINT_INVALID.error(text=text, names=", ".join(self.shape.names))
+            raise CHECKPOINT_INVALID.error(text=text, names=", ".join(self.shape.names))
         number = PointNumber(-1 if point == "start" else int(point))
         numbers = [p.number for p in self.regions[region].points()]
         if number not in numbers:
-            raise POINT_UNKNOWN.error(
+            raise CHECKPOINT_UNKNOWN.error(
                 region=region,
                 points=tuple(numbers),
                 point=point,
@@ -186,7 +186,7 @@ class OfflineApplication:
     def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
-        Raises: GuaranteeError: `POINT_TOO_OLD`. HomeError: `RECOVERIES_MEANWHILE`. LogError.
+        Raises: GuaranteeError: `CHECKPOINT_TOO_OLD`. HomeError: `RECOVERIES_MEANWHILE`. LogError.
         """
         return self.unchanged(lambda: self._preview(asked))
 
@@ -270,7 +270,7 @@ class OfflineApplication:
     def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> RollbackDecision:
         """Roll back a stopped application. Its next start resumes from there.
 
-        Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `POINT_TOO_OLD`. LogError, HomeError.
+        Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `CHECKPOINT_TOO_OLD`. LogError, HomeError.
         """
         assert not self._runs, "a running application rolls back itself, on request"
         return self.recovery.open(asked=asked, force=force)

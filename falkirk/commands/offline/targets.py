@@ -7,7 +7,7 @@ from datetime import datetime
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import duration_s
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.commands import CUT_TOO_OLD, CUT_UNKNOWN, POINT_INVALID_STATE
+from falkirk.errors.conditions.commands import CHECKPOINT_INVALID_STATE, CUT_TOO_OLD, CUT_UNKNOWN
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, cut_numbered
 from falkirk.system.times import when
 from falkirk.theory.ids import PointNumber
@@ -28,7 +28,7 @@ class RollbackTarget:
 def rollback_target(visit: OfflineApplication, text: str, now_s: float) -> RollbackTarget:
     """Return the state that a text names: TIME, CUT or PROCESSOR@CHECKPOINT.
 
-    Raises: DefinitionError: `POINT_INVALID`, `POINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
+    Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`, `CUT_UNKNOWN`. GuaranteeError: `CUT_TOO_OLD`.
     """
     text = text.strip()
     if "@" in text:
@@ -38,7 +38,7 @@ def rollback_target(visit: OfflineApplication, text: str, now_s: float) -> Rollb
     elif (at_s := time_s(text, now_s)) is not None:
         cut = _cut_as_of(visit.cuts(), text, at_s)
     else:
-        raise POINT_INVALID_STATE.error(text=text)
+        raise CHECKPOINT_INVALID_STATE.error(text=text)
     return RollbackTarget(asked=cut.asked, cut=cut)
 
 

@@ -13,7 +13,7 @@ def cut_json(past: PastCut) -> dict[str, Any]:
         "since_cut": past.cut.first_number,
         "made_at_s": past.cut.made_at_s,
         "since_s": past.cut.since_s,
-        "points": past.cut.asked,
+        "checkpoints": past.cut.asked,
         "input_read_again": past.again,
         "outside": dict(past.outside),
     }

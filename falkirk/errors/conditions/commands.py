@@ -21,15 +21,15 @@ NEVER_RAN = Condition(
     "no application has run in this home yet.",
     hint="Start it with `falkirk run`, or name its home with --home.",
 )
-POINT_INVALID = Condition(
-    "POINT_INVALID",
+CHECKPOINT_INVALID = Condition(
+    "CHECKPOINT_INVALID",
     DefinitionError,
     "{text!r} names no checkpoint for a rollback.",
     hint="Write PROCESSOR@CHECKPOINT, with a checkpoint that `falkirk history --unit` shows, or PROCESSOR@start. "
     "Known names: {names}.",
 )
-POINT_UNKNOWN = Condition(
-    "POINT_UNKNOWN",
+CHECKPOINT_UNKNOWN = Condition(
+    "CHECKPOINT_UNKNOWN",
     DefinitionError,
     "{region!r} can't roll back to {point}.",
     hint="Choose one of: {numbers}.",
@@ -82,8 +82,8 @@ CUT_TOO_OLD = Condition(
     "no kept consistent cut is as old as {text!r}.",
     hint="{advice}",
 )
-POINT_INVALID_STATE = Condition(
-    "POINT_INVALID",
+CHECKPOINT_INVALID_STATE = Condition(
+    "CHECKPOINT_INVALID",
     DefinitionError,
     "{text!r} names no consistent cut and no checkpoint.",
     hint='Write a time ("2026-01-31 12:00:00", "10 minutes ago"), the number of a cut that `falkirk '

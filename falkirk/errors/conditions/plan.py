@@ -263,8 +263,8 @@ HOME_DAMAGED_SHAPE = Condition(
     "shape.json can't be read.",
     hint="Start the application: that writes the file again.",
 )
-OUTPUT_UNKNOWN = Condition(
-    "OUTPUT_UNKNOWN",
+SINK_UNKNOWN = Condition(
+    "SINK_UNKNOWN",
     DefinitionError,
     "application {application!r} has no sink {output!r}.",
     hint="Name one of its sinks: {outputs:listed}.",
@@ -281,8 +281,8 @@ TOPIC_SHARED = Condition(
     "dead-letter topic {topic!r} has another use.",
     hint="Give each sink its own dead-letter topic.",
 )
-OUTPUT_COMPACTED = Condition(
-    "OUTPUT_COMPACTED",
+SINK_COMPACTED = Condition(
+    "SINK_COMPACTED",
     LogError,
     "output topic {topic!r} is compacted, so Kafka would delete the stamps of published results.",
     hint="Set its cleanup.policy to delete. If you need a compacted topic, copy the output to another one.",

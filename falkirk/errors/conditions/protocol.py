@@ -3,8 +3,8 @@
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.errors.condition import Condition
 
-POINT_TOO_OLD = Condition(
-    "POINT_TOO_OLD",
+CHECKPOINT_TOO_OLD = Condition(
+    "CHECKPOINT_TOO_OLD",
     GuaranteeError,
     "the requested checkpoint is no longer available: {reason}",
     hint="Choose a later checkpoint. `falkirk history --unit NAME` lists those that are available.",

@@ -175,7 +175,7 @@ SESSION_LOST_RELEASE = Condition(
     SparkError,
     "a job that wrote to {topic!r} failed, and executors on a cluster may still write for it.",
     hint="Falkirk restarts the Spark application, and waits until these executors have ended. With transactional "
-    "sinks (`fenced=True`), it would not have to.",
+    "sinks (`transactional=True`), it would not have to.",
     certainty="maybe",
 )
 QUERY_ENDED = Condition(
@@ -188,15 +188,15 @@ QUERY_NOT_STARTED = Condition(
     SparkError,
     "Spark can't start region {region!r}: {reason}.",
 )
-OUTPUT_UNSETTLED_ARRIVING = Condition(
-    "OUTPUT_UNSETTLED",
+SINK_UNSETTLED_ARRIVING = Condition(
+    "SINK_UNSETTLED",
     LogError,
     "records keep arriving in {topic!r}, but this home has no writer left. The record at offset {offset} of "
     "partition {partition} is or has {reason}.",
     hint="Stop that writer, or revoke its right to write to the topic. Falkirk tries again.",
 )
-OUTPUT_UNSETTLED_TRANSACTION = Condition(
-    "OUTPUT_UNSETTLED",
+SINK_UNSETTLED_TRANSACTION = Condition(
+    "SINK_UNSETTLED",
     LogError,
     "another writer's transaction has been open since offset {position} of partition {partition} of {topic!r}, so "
     "Falkirk can't read the published results after it.",
@@ -210,16 +210,16 @@ BROKER_AWAY_REPLICAS_LAG = Condition(
     hint="Start all brokers, and check that at least min.insync.replicas of each partition are in sync.",
     certainty="maybe",
 )
-OUTPUT_TRUNCATED = Condition(
-    "OUTPUT_TRUNCATED",
+SINK_TRUNCATED = Condition(
+    "SINK_TRUNCATED",
     LogError,
     "partition {partition} of {topic!r} ends at {end}, but ended at {position} before: Kafka lost records that it "
     "had acknowledged.",
     hint="Find out if the broker was restored or an unclean leader elected. Begin with a new home and a new output "
     "topic.",
 )
-OUTPUT_EXPIRED = Condition(
-    "OUTPUT_EXPIRED",
+SINK_EXPIRED = Condition(
+    "SINK_EXPIRED",
     LogError,
     "records of {topic!r} published after the checkpoint have expired, so a replay can't be compared with them.",
     hint="Begin with a new home. Set a retention that exceeds the checkpoint interval and any downtime.",

@@ -85,7 +85,7 @@ class _Graph:
 
     def _sink(self, where: str, name: str = "") -> str:
         """Return the id of an output. Args: name: the sink's name, because two outputs may show the same address."""
-        return self._node("output", f"{where} {name}", where, "([…])")
+        return self._node("sink", f"{where} {name}", where, "([…])")
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from falkirk.errors.conditions.plan import OUTPUT_UNKNOWN
+from falkirk.errors.conditions.plan import SINK_UNKNOWN
 from falkirk.plan.batch import Batch
 from falkirk.plan.guarantees import Promise, epochs, promises_of
 from falkirk.plan.plan import Plan
@@ -53,11 +53,11 @@ class Shown:
     def why(self, output: str, width: int | None = None) -> RenderableType:
         """Return the details of one output. Args: width: the terminal's; None: lines are not wrapped.
 
-        Raises: DefinitionError: `OUTPUT_UNKNOWN`.
+        Raises: DefinitionError: `SINK_UNKNOWN`.
         """
         promises = {promise.sink: promise for promise in promises_of(self.plan)}
         if output not in promises:
-            raise OUTPUT_UNKNOWN.error(output=output, outputs=tuple(promises), application=self.plan.application)
+            raise SINK_UNKNOWN.error(output=output, outputs=tuple(promises), application=self.plan.application)
         return output_details(self.plan, promises[output], width)
 
     def mermaid(self) -> str:
@@ -109,7 +109,7 @@ def _output(promise: Promise) -> str:
 
 
 def _how(region: Region) -> str:
-    kind = f"live{', transactional' if region.fenced else ''}{', two queries' if region.twins else ''}"
+    kind = f"live{', transactional' if region.transactional else ''}{', two queries' if region.twins else ''}"
     return f"{kind}, checkpoint every {duration_text(region.interval_s)}"
 
 

@@ -118,6 +118,12 @@ class EpochLog:
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
 
+    def void_rows(self, below: EpochNumber) -> dict[int, int]:
+        """Return the numbers of rows of the complete epochs before `below` that are void, by number of epoch."""
+        if not (void := self._store.voided_ranges(self.name)):
+            return {}
+        return {e.number: e.rows for e in self._read(EpochNumber(0)) if e.number < below and e.rows and _is_in(e, void)}
+
     def _read(self, first: EpochNumber) -> tuple[Epoch, ...]:
         """Read the epochs from a number on, including void ones.
 

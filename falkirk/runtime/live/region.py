@@ -163,7 +163,7 @@ class LiveRegion(RegionAtRest):
         for the next query, and a new Spark application asks for all of them.
         """
         was_lost = self.observations is not None and self.observations.was_lost()
-        return writes_elsewhere(self._context.session) and (was_lost or not self.region.fenced)
+        return writes_elsewhere(self._context.session) and (was_lost or not self.region.transactional)
 
     def _close_dead_letters(self) -> None:
         if self._dead_letters is not None:
@@ -390,7 +390,7 @@ class LiveRegion(RegionAtRest):
         unsafe = False
         try:
             errors = [self.query.exception(), None if self.twin is None else self.twin.stop()]
-            unsafe = not self.region.fenced and any(e is not None and producers.is_error(str(e)) for e in errors)
+            unsafe = not self.region.transactional and any(e is not None and producers.is_error(str(e)) for e in errors)
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))

@@ -25,14 +25,17 @@ class RegionLanes:
     @property
     def fence_letters(self) -> bool:
         """Whether the broker refuses dead letters of former incarnations."""
-        return self._region.fenced or self._region.fenced_letters
+        return self._region.transactional or self._region.transactional_letters
 
     def fence(self) -> None:
         """Have the broker refuse former writers. Raises: LogError: as `lanes.fence_for`."""
         region, context = self._region, self._context
         self._tokens.clear()
-        for name, is_fenced in ((region.name, region.fenced), (self._letters, region.fenced_letters)):
-            if is_fenced:
+        for name, is_transactional in (
+            (region.name, region.transactional),
+            (self._letters, region.transactional_letters),
+        ):
+            if is_transactional:
                 of_sources = (context.topics.facts(each.topic.topic).partitions for each in region.sources)
                 count = context.state_partitions if region.stateful else sum(of_sources)
                 self._tokens[name] = lanes.fence_for(context, name, count)

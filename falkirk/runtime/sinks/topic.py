@@ -70,7 +70,7 @@ class TopicTarget:
             try:
                 self._ends = self._settle(self._topic)
             except LogError as error:
-                if error.condition != "OUTPUT_UNSETTLED":
+                if error.condition != "SINK_UNSETTLED":
                     raise
                 raise release_failed(self._topic, error) from error
             last = last_records(self._place, self._topic, self._ends)

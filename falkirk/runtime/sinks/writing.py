@@ -4,11 +4,11 @@ The tasks of a job are the writers. A failed job may leave one behind: it was ca
 can't be reached. So before Falkirk looks for the results in a topic, it opens a new incarnation of the topic's writers:
 
   - in this JVM, tasks of older incarnations get no lane, and Falkirk waits for those that have one;
-  - if the topic is fenced, the broker refuses all others. A job has one task per partition at most, so the number of
-    transactional ids is known.
+  - if the topic is transactional, the broker refuses all others. A job has one task per partition at most, so the
+    number of transactional ids is known.
 
-If the topic is not fenced, nothing stops a task on an executor that can't be reached. So on a cluster, a failed job
-ends the Spark application, and the next one waits until its executors have ended (home/executors.py).
+If the topic is not transactional, nothing stops a task on an executor that can't be reached. So on a cluster, a failed
+job ends the Spark application, and the next one waits until its executors have ended (home/executors.py).
 
 Jobs without an error share an incarnation. It is only a number in this process: nothing depends on it later.
 """
@@ -47,8 +47,8 @@ def settle_at_rest(place: Storage, topic: str) -> Offsets:
 
 def readable_ends(place: Storage, topic: str) -> Offsets:
     """Return where a topic ends for its readers now, while jobs may write to it."""
-    is_fenced = lanes.has_lanes(place, lanes.of_jobs(topic))
-    return place.topics.readable_positions(topic) if is_fenced else place.topics.end_positions(topic)
+    is_transactional = lanes.has_lanes(place, lanes.of_jobs(topic))
+    return place.topics.readable_positions(topic) if is_transactional else place.topics.end_positions(topic)
 
 
 def _ends(place: Storage, topic: str) -> Offsets:
@@ -57,14 +57,14 @@ def _ends(place: Storage, topic: str) -> Offsets:
 
 
 def _open(context: Context, topic: str) -> Writers:
-    if topic in context.failed_writers and not context.fenced and writes_elsewhere(context.session):
+    if topic in context.failed_writers and not context.transactional and writes_elsewhere(context.session):
         raise SESSION_LOST_RELEASE.error(topic=topic)
     region, incarnation = lanes.of_jobs(topic), Incarnation(next(_INCARNATIONS))
     lanes.refuse_before(context, region, incarnation)
     fence.await_end(lambda: lanes.are_used(context, region))
     lanes.close_lanes(context, region)
     tasks, token = context.topics.facts(topic).partitions, None
-    if context.fenced:
+    if context.transactional:
         token = lanes.fence_for(context, region, tasks)
         lanes.record(context, region, Incarnation(tasks), tasks)  # again only if the number changes
     else:

@@ -20,10 +20,10 @@ if "STANDBYS_MAX" in os.environ:
     Standby._begin = lambda self, home: (begun.append(home), begin(self, home))
     Standby._may_start = lambda self: len(begun) < int(os.environ["STANDBYS_MAX"]) and may_start(self)
 
-FENCED = {"": None, "yes": True, "no": False}[os.environ.get("OUTPUTS_FENCED", "")]
+FENCED = {"": None, "yes": True, "no": False}[os.environ.get("SINKS_TRANSACTIONAL", "")]
 
 app = fk.App(
-    "counts", history=int(os.environ.get("HISTORY", "10")), store=os.environ.get("STORE") or None, fenced=FENCED
+    "counts", history=int(os.environ.get("HISTORY", "10")), store=os.environ.get("STORE") or None, transactional=FENCED
 )
 app.source("events", fk.Kafka(EVENTS, schema=SCHEMA, key="word"))
 app.source("loose", fk.Kafka(EVENTS, schema=SCHEMA))

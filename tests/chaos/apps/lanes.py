@@ -14,16 +14,16 @@ from falkirk.system import processes
 from tests.chaos.apps.counts import app
 
 FENCED = os.environ.get("FENCED", "").split()
-app.fenced = FENCED == ["yes"]
+app.transactional = FENCED == ["yes"]
 SINGLE = os.environ.get("SINGLE", "")
 
 
 def _region(**given):
     policy = replace(given["policy"], twins=False) if given["name"] == SINGLE else given["policy"]
-    return Region(**given | {"fenced": given["name"] in FENCED, "policy": policy})
+    return Region(**given | {"transactional": given["name"] in FENCED, "policy": policy})
 
 
-if not app.fenced:
+if not app.transactional:
     planner.Region = _region
 lanes.COMMIT_MS = int(os.environ.get("COMMIT_MS", lanes.COMMIT_MS))
 if os.environ.get("MACHINE"):

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 
 tag, database = os.environ["TAG"], os.environ["DATABASE"]
-app = fk.App("search", store=os.environ.get("STORE"), history=2, fenced=os.environ.get("FENCED") == "yes")
+app = fk.App("search", store=os.environ.get("STORE"), history=2, transactional=os.environ.get("FENCED") == "yes")
 app.source("events", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT", key="word"))
 app.source("queries", fk.Kafka(f"queries-{tag}", schema="id LONG NOT NULL, word STRING"))
 

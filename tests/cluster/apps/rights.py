@@ -22,24 +22,24 @@ broker = fk.Connection(
     ca_location=os.environ["CA"],
     key_location=None if by_token else os.environ["CLIENT"],
 )
-app = fk.App(f"rights-{tag}", kafka=broker, fenced=True)
+app = fk.App(f"rights-{tag}", kafka=broker, transactional=True)
 app.source("loose", fk.Kafka(f"events-{tag}", schema="word STRING NOT NULL, n INT"))
 app.source("edges", fk.Kafka(f"edges-{tag}", schema="src LONG NOT NULL, dst LONG NOT NULL"))
 app.source("queries", fk.Http("/queries", schema="id STRING NOT NULL, word STRING NOT NULL", answers="replies"))
 
 
-@app.stream(fk.Lazy("2 seconds"))
+@app.stream(fk.Lazy("4 seconds"))
 def counts(loose):
     return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
-@app.batch(every="1 second", state="word STRING, total LONG")
+@app.batch(every="2 seconds", state="word STRING, total LONG")
 def totals(loose, totals):
     new = loose.groupBy("word").agg(F.count("*").alias("total"))
     return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
 
 
-@app.iterate(every="1 second")
+@app.iterate(every="2 seconds")
 def components(edges):
     return connected_components(edges)
 

@@ -26,10 +26,10 @@ if os.environ.get("ATTEMPTS") == "any":
     rows.first_attempt_only = lambda value: value
 
 FENCED = os.environ.get("FENCED")
-app = fk.App("several", history=10, store=os.environ["STORE"], fenced=FENCED in ("yes", "jobs"))
+app = fk.App("several", history=10, store=os.environ["STORE"], transactional=FENCED in ("yes", "jobs"))
 if FENCED == "jobs":
     # The tests of faults judge the fence of processes. The broker's own fence would hide its faults.
-    planner.Region = lambda **given: Region(**given | {"fenced": False})
+    planner.Region = lambda **given: Region(**given | {"transactional": False})
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
 
 

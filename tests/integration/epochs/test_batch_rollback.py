@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.check import Guarantee
 from falkirk.cli import main
+from falkirk.commands.judge_batches import batch_judge
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Commands that could not be answered, because the application rolled back or published results meanwhile. The results
-#: that a forced rollback makes invalid are faults.
+#: Commands that could not be answered, because the application rolled back or published results meanwhile. While
+#: the rollback deletes results of epochs that are compared, their rows are undecided, which counts as faults here.
 #: A batch whose saved epochs are all void has no state until it saves the next one.
 MEANWHILE = {"verify ROWS_CHANGED", "verify NOT_CHECKABLE", "verify faults", "state STATE_MISSING"}
 
@@ -168,6 +169,18 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         still = {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk") if c.point in walked}
         assert still, "some of them are kept"
         assert all(walked[point] == found for point, found in still.items()), "a step was drawn again"
+        voided = {
+            name: sum(v.last_exclusive - v.first for v in opened.store.voided_ranges(f"epochs:{name}"))
+            for name in ("weights", "answers")
+        }
+    with batch_judge(app, None, connection, spark) as judge:
+        for name in voided:
+            batch = judge.batch_of(app.sinks[name])
+            assert batch is not None
+            verdict = judge.judge_sink(batch, app.sinks[name])
+            assert (verdict.compared.faults, verdict.compared.invalid > 0) == ([], True), verdict
+            (invalid,) = [each for each in verdict.judged if "invalid" in each.how]
+            assert 0 < len(invalid.epochs) <= voided[name]
 
 
 @cache

@@ -82,7 +82,7 @@ def test_epochs_state_and_views_reach_their_sinks_once(
             return figures
 
         def all_count() -> bool:
-            return [o["records"] for o in counted_out()["outputs"].values()] == [11, 11]
+            return [o["records"] for o in counted_out()["sinks"].values()] == [11, 11]
 
         wait_until(all_count, 60, lambda: f"11 answers in each sink: {counted_out()}")
         assert counted_out()["sources"][queries] == {"records": 11, "lag": 0}

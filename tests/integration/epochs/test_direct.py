@@ -243,7 +243,7 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
     dead = f"large-{tag}-repeated.dead-letters"
     wire.topics.create(dead, 1)
     wire.send(dead, [{"earlier": "home"}] * 2)
-    app = fk.App(f"large-{tag}", home=home, fenced=True)
+    app = fk.App(f"large-{tag}", home=home, transactional=True)
     app.source("texts", fk.Kafka(texts, schema="n LONG NOT NULL, times INT"))
 
     @app.stream(fk.Eager())

@@ -361,7 +361,7 @@ def test_deleted_records_and_inputs_are_told_and_not_passed(run: Run, tmp_path: 
     assert found["topic"]["guarantee"] == "undecided"
     gone = ([[0, 0]], "the home has deleted their records")
     assert ways("topic") == {"computed again": ([[1, 1]], ""), "only counted, all together": gone}
-    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 8, "found": 8}, [])
+    assert (found["topic"]["rows"], found["topic"]["faults"]) == ({"due": 8, "found": 8, "invalid": 0}, [])
     assert found["table"]["counts"]["missing"] == 1
     assert "have 4 rows by record, and 3 are there" in found["table"]["faults"][0]["explanation"]
     assert found["latest"]["guarantee"] == "undecided"

@@ -35,10 +35,10 @@ from tests.support import PATIENCE, suspend, wait_until
 
 
 @cache
-def _app(events: str, out: str, home: Path, *, fenced: bool | None) -> fk.App:
+def _app(events: str, out: str, home: Path, *, transactional: bool | None) -> fk.App:
     """Count words. If it is fenced, a region before that one writes a hop."""
-    app = fk.App("lanes", home=home, fenced=fenced)
-    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key=None if fenced else "word"))
+    app = fk.App("lanes", home=home, transactional=transactional)
+    app.source("events", fk.Kafka(events, schema="word STRING NOT NULL, n INT", key=None if transactional else "word"))
 
     @app.stream(fk.Lazy("1 second"))
     def counted(events: fk.Stream) -> fk.Stream:
@@ -60,8 +60,8 @@ def _counts_dead_letters(query: Query, count: int) -> bool:
     return query.status[0].dead_letters == count
 
 
-def _start(wire: Wire, events: str, out: str, home: Path, *, fenced: bool | None = True) -> Query:
-    return run_here(_app(events, out, home, fenced=fenced), Connection.of(wire.bootstrap))
+def _start(wire: Wire, events: str, out: str, home: Path, *, transactional: bool | None = True) -> Query:
+    return run_here(_app(events, out, home, transactional=transactional), Connection.of(wire.bootstrap))
 
 
 class _LateTask:
@@ -97,7 +97,7 @@ def test_each_result_is_there_once(
     wire, late = Wire(bootstrap=broker.bootstrap, tag=tag), _LateTask(spark, monkeypatch)
     events, out = wire.topic("events"), wire.topic("out")
     for turn, first in enumerate((0, 50), 1):
-        query = _start(wire, events, out, home, fenced=kind == "fenced")
+        query = _start(wire, events, out, home, transactional=kind == "fenced")
         dead, region = query._host._plan.regions[0].dead_letter_topic, query._host._plan.regions[0].name
         wire.send(events, [{"word": f"w{n % 5}", "n": n} for n in range(first, first + 50)])
         wire.send(events, [b"{"])
@@ -115,7 +115,7 @@ def test_each_result_is_there_once(
                 settle(query)
                 assert [(record.value or b"")[:4] for record in records(wire, dead)].count(b"late") == 0
                 assert _counts_dead_letters(query, turn)
-        published = query._host.figures()[-1]["outputs"][out]  # of this JVM, over both incarnations
+        published = query._host.figures()[-1]["sinks"][out]  # of this JVM, over both incarnations
         assert (published["records"], sum(published["counts"])) == (turn * 50, turn * 50)
         query.stop()
         if turn == 1:
@@ -212,7 +212,7 @@ def test_a_lane_for_dead_letters_stays_open_while_there_are_none(spark: SparkSes
     """The lane of results is plain, and the one of dead letters is opened at the first one."""
     out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), fence_lane(spark, lane_wire)
     letters_to = Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old")
-    writer = Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=letters_to)
+    writer = Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", transactional=False, letters=letters_to)
     epochs = []
     for number, letters in enumerate((0, 1, 0, 0, 2)):
         writer.open(number)
@@ -251,7 +251,7 @@ def test_twins_share_the_lane_of_dead_letters(spark: SparkSession, lane_wire: Wi
     out, dead, token = lane_wire.topic("out", 1), lane_wire.topic("dead", 1), fence_lane(spark, lane_wire)
     letters = [Writer(spark, lane_wire, dead, incarnation=1, token=token, jvm="old") for _ in range(2)]
     writers = [
-        Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", fenced=False, letters=each, twins=True)
+        Writer(spark, lane_wire, out, incarnation=1, token="", jvm="new", transactional=False, letters=each, twins=True)
         for each in letters
     ]
     for number, writer in enumerate(writers):

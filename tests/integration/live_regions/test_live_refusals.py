@@ -94,7 +94,7 @@ def test_one_home_and_what_it_refuses(wire: Wire, home: Path) -> None:
 
     wire.send(out, [{"word": "a", "version": 99}])
     wire.expire(out)
-    assert refused("OUTPUT_EXPIRED", wire, events, out, home).parameters["topic"] == out
+    assert refused("SINK_EXPIRED", wire, events, out, home).parameters["topic"] == out
     wire.widen(events, 3)
     widened = refused("PARTITIONS_CHANGED", wire, events, out, home)
     assert (widened.parameters["before"], widened.parameters["now"]) == (2, 3)
@@ -103,9 +103,9 @@ def test_one_home_and_what_it_refuses(wire: Wire, home: Path) -> None:
 def test_topics_that_can_not_be_used_are_named(wire: Wire, home: Path) -> None:
     events, out = wire.topic("events"), wire.topic("out")
     compacted = wire.topic("compacted", cleanup_policy="compact")
-    assert refused("OUTPUT_COMPACTED", wire, events, compacted, home / "a").parameters["topic"] == compacted
+    assert refused("SINK_COMPACTED", wire, events, compacted, home / "a").parameters["topic"] == compacted
     both = wire.topic("both", cleanup_policy="compact,delete")
-    refused("OUTPUT_COMPACTED", wire, events, both, home / "b")
+    refused("SINK_COMPACTED", wire, events, both, home / "b")
     forgetful = wire.topic("forgetful", cleanup_policy="compact")
     assert refused("INPUT_COMPACTED", wire, forgetful, out, home / "e").parameters["topic"] == forgetful
     brief = wire.topic("brief", retention_ms="500")

@@ -89,10 +89,10 @@ def letters(wire: Wire, topic: str) -> Counter[tuple[str, int, int]]:
     return Counter((row["topic"], row["partition"], row["offset"]) for row in wire.rows(topic))
 
 
-def run(wire: Wire, home: Path, half: int, *, engine: str = "live", fenced: bool | None = None) -> None:
+def run(wire: Wire, home: Path, half: int, *, engine: str = "live", transactional: bool | None = None) -> None:
     """Run the application until all results of the records up to a half are there. Send the half while it runs."""
     app = application(wire, home, engine=engine, interval="2 seconds" if half else NEVER)
-    app.fenced = fenced
+    app.transactional = transactional
     query = run_here(app, Connection.of(wire.bootstrap))
     send(wire, half)
     await_one(query, lambda: wire.count(f"out-{wire.tag}") >= expected(half + 1).total(), "the results")
@@ -171,8 +171,8 @@ def test_micro_batches_give_the_same_results(topics: Wire, home: Path) -> None:
 
 @SOAK
 def test_fenced_lanes_give_the_same_results(topics: Wire, home: Path) -> None:
-    run(topics, home, 0, fenced=True)
-    run(topics, home, 1, fenced=True)
+    run(topics, home, 0, transactional=True)
+    run(topics, home, 1, transactional=True)
     found = Counter((row["id"], row["part"]) for row in topics.rows(f"out-{topics.tag}"))
     assert found == expected(2)
 

@@ -48,17 +48,17 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
             return {s.name: s.value for f in families for s in f.samples if not s.name.endswith("_bucket")}
 
         try:
-            await_one(query, lambda: scraped().get("falkirk_output_records_total") == 3, "three results")
+            await_one(query, lambda: scraped().get("falkirk_sink_records_total") == 3, "three results")
             wire.send(events, [{"word": word} for word in "aab"], partition=0)
             wire.send(events, [{"word": word} for word in "xyx"], partition=1)
-            await_one(query, lambda: scraped()["falkirk_output_records_total"] == 9, "all results")
+            await_one(query, lambda: scraped()["falkirk_sink_records_total"] == 9, "all results")
             settle(query)
             await_one(query, lambda: scraped()["falkirk_source_records_total"] == 9, "a checkpoint of all input")
             found = scraped()
             assert urllib.request.urlopen(f"{server.url}/ready").status == 200
         finally:
             query.stop()
-    assert found["falkirk_output_latency_seconds_count"] == 9
+    assert found["falkirk_sink_latency_seconds_count"] == 9
     assert (found["falkirk_source_lag_records"], found["falkirk_processor_incarnation"]) == (0, 1)
     assert found["falkirk_state_rows"] == 5  # the words
     assert found["falkirk_state_memory_bytes"] > 0
@@ -72,4 +72,4 @@ def test_prometheus_sees_the_records_of_a_region_and_their_latency(
     }
     assert sent.keys() == arrived.keys()
     at_least_s = sum(sent[key] - arrived[key] for key in sent) / 1000
-    assert at_least_s <= found["falkirk_output_latency_seconds_sum"] <= at_least_s + 9 * ACKNOWLEDGED_S
+    assert at_least_s <= found["falkirk_sink_latency_seconds_sum"] <= at_least_s + 9 * ACKNOWLEDGED_S

@@ -36,9 +36,9 @@ RATE = 25
 REGIONS = (*(("counts", "letters") if "FALKIRK_STRIKES" in os.environ else ()), "again-by-word", "again")
 
 
-def application(wire: Wire, home: Path, regions: Sequence[str], *, fenced: bool) -> fk.App:
+def application(wire: Wire, home: Path, regions: Sequence[str], *, transactional: bool) -> fk.App:
     """If asked: a keyed count, a region without a state, and two with a hop in between, each with twins."""
-    app = fk.App("twins", home=home, fenced=fenced)
+    app = fk.App("twins", home=home, transactional=transactional)
     app.source("events", fk.Kafka(wire.topic("events"), schema="word STRING NOT NULL, n INT", key="word"))
 
     @app.stream(fk.Lazy(INTERVAL, twins=True))
@@ -72,10 +72,10 @@ class Run:
     """The application at work. Args: regions: all, or that of the keyed count alone."""
 
     def __init__(
-        self, broker: Broker, tag: str, home: Path, regions: Sequence[str] = REGIONS, *, fenced: bool = False
+        self, broker: Broker, tag: str, home: Path, regions: Sequence[str] = REGIONS, *, transactional: bool = False
     ) -> None:
         self.wire, self.regions = Wire(bootstrap=broker.bootstrap, tag=tag), regions
-        app = application(self.wire, home, regions, fenced=fenced)
+        app = application(self.wire, home, regions, transactional=transactional)
         self.query: Query = run_here(app, Connection.of(broker.bootstrap))
 
     def __enter__(self) -> "Run":
@@ -193,16 +193,16 @@ class Words(Load):
 SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
 
 
-@pytest.mark.parametrize("fenced", [True, pytest.param(False, marks=SOAK)])
+@pytest.mark.parametrize("transactional", [True, pytest.param(False, marks=SOAK)])
 def test_each_result_once_while_queries_fail(
-    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, *, fenced: bool
+    broker: Broker, spark: "SparkSession", home: Path, tag: str, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
 ) -> None:
     """The twin comes too close, then it fails, then the first query, which returns to its checkpoint with a new twin.
 
     At first each twin counts as too close. `unit/live/test_twin_moments.py` has the moments that are too close.
     """
     monkeypatch.setattr(lanes, "COMMIT_MS", 250)  # fewer transactions: each one costs both JVMs CPU time
-    with Run(broker, tag, home, fenced=fenced) as run:
+    with Run(broker, tag, home, transactional=transactional) as run:
         with Words(broker.bootstrap, f"events-{tag}", rate=RATE) as load:
             with monkeypatch.context() as patch:
                 patch.setattr(twins, "APART", 0.5)

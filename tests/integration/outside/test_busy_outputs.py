@@ -72,7 +72,7 @@ def test_a_writer_of_an_output_delays_its_region_alone(
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events = wire.topic("events", 1)
     out = {name: wire.topic(name, 1) for name in NAMES}
-    app = fk.App(f"busy-{tag}", home=home, state_partitions=1, fenced=True)
+    app = fk.App(f"busy-{tag}", home=home, state_partitions=1, transactional=True)
     app.source("events", fk.Kafka(events, schema="n INT"))
     for name in NAMES:
         app.add_processor(name, lambda s: s.select("n"), reads=("events",), policy=fk.Lazy("2 seconds"))
@@ -93,7 +93,7 @@ def test_a_writer_of_an_output_delays_its_region_alone(
         await_one(query, lambda: numbers("quiet") == {0, 1}, "results of the region whose output is quiet")
         states = {s.name: (s.state, s.condition) for s in query.status}
         assert states == {
-            "opened": ("failed", "OUTPUT_UNSETTLED"), "repeated": ("failed", "OUTPUT_UNSETTLED"),
+            "opened": ("failed", "SINK_UNSETTLED"), "repeated": ("failed", "SINK_UNSETTLED"),
             "quiet": ("running", ""),
         }  # fmt: skip
         details = {s.name: s.detail for s in query.status}

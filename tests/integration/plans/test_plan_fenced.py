@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROGRAM = """
 import falkirk as fk
 
-app = fk.App("shop", kafka="broker:9092", fenced={fenced})
+app = fk.App("shop", kafka="broker:9092", transactional={transactional})
 app.source("orders", fk.Kafka("orders", schema="id STRING"))
 app.sink("out", "orders", fk.Kafka("out", key="id"))
 """
@@ -32,8 +32,8 @@ def _drawn(orders: fk.Stream) -> fk.Stream:
     return orders.withColumn("u", F.expr("uuid()")).explode(F.array(F.lit(0), F.lit(1)), "part")
 
 
-def _app(*, fenced: bool | None) -> fk.App:
-    app = fk.App("shop", fenced=fenced)
+def _app(*, transactional: bool | None) -> fk.App:
+    app = fk.App("shop", transactional=transactional)
     app.source("orders", fk.Kafka("orders", schema="id STRING, n INT"))
     app.add_processor("counted", lambda orders: orders.groupBy("id").count(), reads=("orders",), policy=fk.Lazy())
     app.add_processor("drawn", _drawn, reads=("orders",), policy=fk.Lazy())
@@ -42,18 +42,18 @@ def _app(*, fenced: bool | None) -> fk.App:
     return app
 
 
-@pytest.mark.parametrize("fenced", [True, False, None])
+@pytest.mark.parametrize("transactional", [True, False, None])
 @pytest.mark.parametrize("cluster", [True, False])
 def test_regions_that_write_a_topic_of_users_are_fenced(
-    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, *, fenced: bool | None, cluster: bool
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch, *, transactional: bool | None, cluster: bool
 ) -> None:
     """Hops and held logs are not fenced: their readers skip late records. But the dead letters of all regions are."""
     monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: cluster)
-    plan = plan_application(_app(fenced=fenced), spark, "deadbeef")
-    found = {region.name for region in plan.regions if region.fenced}
+    plan = plan_application(_app(transactional=transactional), spark, "deadbeef")
+    found = {region.name for region in plan.regions if region.transactional}
     assert len(plan.regions) > 2
-    assert found == ({"counts"} if (cluster if fenced is None else fenced) else set())
-    letters = {region.name for region in plan.regions if region.fenced_letters}
+    assert found == ({"counts"} if (cluster if transactional is None else transactional) else set())
+    letters = {region.name for region in plan.regions if region.transactional_letters}
     assert letters == ({r.name for r in plan.regions} - found if found else set())
 
 
@@ -61,35 +61,35 @@ def daily(orders: DataFrame) -> DataFrame:
     return orders
 
 
-@pytest.mark.parametrize("fenced", [True, False])
-def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, fenced: bool) -> None:
+@pytest.mark.parametrize("transactional", [True, False])
+def test_all_outputs_in_topics_tell_their_readers(spark: "SparkSession", *, transactional: bool) -> None:
     """Copies from held logs and epochs of batches are fenced, too."""
-    app = _app(fenced=fenced)
+    app = _app(transactional=transactional)
     app.batch(every="1 minute")(daily)
     app.sink("days", "daily", fk.Kafka("days", key="id"))
     costs = {promise.sink: " ".join(promise.costs) for promise in promises_of(plan_application(app, spark, "deadbeef"))}
     told = {sink for sink, text in costs.items() if f"{sink} is written in transactions" in text}
-    assert told == ({"counts", "draws", "days"} if fenced else set())
-    assert {sink for sink, text in costs.items() if "5 ms later" in text} == ({"counts"} if fenced else set())
+    assert told == ({"counts", "draws", "days"} if transactional else set())
+    assert {sink for sink, text in costs.items() if "5 ms later" in text} == ({"counts"} if transactional else set())
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
-    ("declared", "options", "fenced"), [(True, [], True), (False, [], False), (None, ["--wait"], True)]
+    ("declared", "options", "transactional"), [(True, [], True), (False, [], False), (None, ["--wait"], True)]
 )
 def test_the_plan_says_that_an_output_is_fenced_and_what_it_costs(
-    tmp_path: Path, *, declared: bool | None, options: list[str], fenced: bool
+    tmp_path: Path, *, declared: bool | None, options: list[str], transactional: bool
 ) -> None:
     file = tmp_path / "shop.py"
-    file.write_text(textwrap.dedent(PROGRAM).format(fenced=declared))
+    file.write_text(textwrap.dedent(PROGRAM).format(transactional=declared))
     screen = CliRunner().invoke(main, ["plan", str(file), *options]).stdout
     why = CliRunner().invoke(main, ["plan", str(file), "--why", "out", *options]).stdout
-    assert ("live, transactional, checkpoint every 10 s" in screen) == fenced
-    assert ("isolation.level=read_committed" in why) == fenced
+    assert ("live, transactional, checkpoint every 10 s" in screen) == transactional
+    assert ("isolation.level=read_committed" in why) == transactional
 
 
 def test_a_choice_that_is_no_choice_is_refused() -> None:
     with pytest.raises(fk.DefinitionError) as caught:
-        fk.App("shop", fenced="yes")  # type: ignore[arg-type]  # a user may write it
+        fk.App("shop", transactional="yes")  # type: ignore[arg-type]  # a user may write it
     assert caught.value.condition == "OPTION_UNKNOWN"
-    assert caught.value.parameters["option"] == "fenced"
+    assert caught.value.parameters["option"] == "transactional"

@@ -331,14 +331,14 @@ def test_twins_are_refused_where_nothing_runs_live(spark: "SparkSession") -> Non
     assert (caught.value.condition, caught.value.parameters["name"]) == ("TWINS_REFUSED", "p0")
 
 
-@pytest.mark.parametrize("fenced", [False, True])
+@pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize("key", ["s", None])
 def test_twins_are_refused_where_lanes_are_not_shared(
-    spark: "SparkSession", key: str | None, fenced: bool, monkeypatch: pytest.MonkeyPatch
+    spark: "SparkSession", key: str | None, transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks on a cluster run in several JVMs."""
     monkeypatch.setattr(mechanisms, "writes_elsewhere", lambda session: True)
-    app = fk.App("planned", fenced=fenced)
+    app = fk.App("planned", transactional=transactional)
     app.source("events", fk.Kafka("events", schema="s STRING, n INT", key=key))
     app.add_processor("p0", counted, reads=("events",), policy=twins())
     app.sink("out", "p0", fk.Kafka("out"))

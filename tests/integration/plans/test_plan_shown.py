@@ -92,7 +92,7 @@ def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     assert "\x1b" not in text, "no colours"
     code, _, error = invoked(str(SEARCH), "--why", "answer")
     assert code == 1
-    assert error.startswith("OUTPUT_UNKNOWN ")
+    assert error.startswith("SINK_UNKNOWN ")
     assert "index, answers, weights, rank, statistics" in error
 
 

@@ -279,4 +279,4 @@ def test_a_compacted_sink_can_not_be_released_to(spark: "SparkSession", broker: 
     planned = app_between(wire, wire.topic("events"), wire.topic("out", cleanup_policy="compact"), spark)
     with pytest.raises(fk.LogError) as caught:
         prepare_topics(planned, wire.topics)
-    assert caught.value.condition == "OUTPUT_COMPACTED"
+    assert caught.value.condition == "SINK_COMPACTED"

@@ -101,7 +101,7 @@ def _another_jvm(patch: pytest.MonkeyPatch, ids: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "commit_ms", "fenced", "ids"),
+    ("kind", "commit_ms", "transactional", "ids"),
     [
         pytest.param("an epoch", 1, True, "", id="an epoch, fenced"),
         pytest.param("a copy", 1, True, "", id="a copy, fenced"),
@@ -113,12 +113,18 @@ def _another_jvm(patch: pytest.MonkeyPatch, ids: str) -> Iterator[None]:
 )
 def test_a_task_that_resumes_after_its_successor(
     spark: "SparkSession", wire: Wire, opened: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    kind: str, commit_ms: int, ids: str, *, fenced: bool,
+    kind: str, commit_ms: int, ids: str, *, transactional: bool,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(lanes, "JOB_COMMIT_MS", commit_ms)
     made, writer = KINDS[kind]
     contexts = [
-        Context(session=spark, connection=Connection.of(wire.bootstrap), home=opened, state_partitions=2, fenced=fenced)
+        Context(
+            session=spark,
+            connection=Connection.of(wire.bootstrap),
+            home=opened,
+            state_partitions=2,
+            transactional=transactional,
+        )
         for _ in range(2)
     ]
     out = wire.topic("out", 1)
@@ -129,9 +135,9 @@ def test_a_task_that_resumes_after_its_successor(
             wait_until(lambda: len(_there(wire, out)) > ROWS, 30, "the first results of the task")
         releases.new(1)
     there = _there(wire, out)
-    print(f"{kind}, {fenced=} {ids}: {len(there) - len(set(there))} of {2 * ROWS} results twice")
+    print(f"{kind}, {transactional=} {ids}: {len(there) - len(set(there))} of {2 * ROWS} results twice")
     assert set(there) == set(range(2 * ROWS))
-    if fenced and not ids:
+    if transactional and not ids:
         assert len(there) == 2 * ROWS
         assert "Fenced" in str(failed[0]) or "InvalidProducerEpoch" in str(failed[0])
     else:

@@ -113,7 +113,7 @@ def test_an_output_that_ends_before_where_it_ended_is_refused_at_the_fence(wire:
     opened.store.record_fence("counted", number, fence={out: {0: 5, 1: 0}})
     with pytest.raises(LogError) as told:
         RegionAtRest(logs, place).fence()
-    assert told.value.condition == "OUTPUT_TRUNCATED"
+    assert told.value.condition == "SINK_TRUNCATED"
     assert (told.value.parameters["topic"], told.value.parameters["truncated"]) == (out, {0: (5, 3)})
 
 
@@ -124,7 +124,7 @@ def test_a_sink_that_ends_before_where_the_home_found_it_is_refused(wire: Wire, 
     assert list(last_records(place, sink, {0: 7, 1: 0})) == []
     with pytest.raises(LogError) as told:
         list(last_records(place, sink, {0: 6, 1: 0}))
-    assert (told.value.condition, told.value.parameters["truncated"]) == ("OUTPUT_TRUNCATED", {0: (7, 6)})
+    assert (told.value.condition, told.value.parameters["truncated"]) == ("SINK_TRUNCATED", {0: (7, 6)})
 
 
 def test_the_notes_of_what_was_sent_again_are_missed(wire: Wire, opened: Home) -> None:

@@ -45,6 +45,38 @@ def kinds(compared: Comparison) -> dict[str, int]:
 EPOCHS = (due(0, 1, 2), due(1, 3, 4, 4))
 
 
+def test_rows_that_a_rollback_made_invalid_are_counted_and_no_faults() -> None:
+    """Before, they were duplicates, or foreign. The home keeps their number, and not their contents."""
+    again, other = found(1, 2, 3, 4, 4, 3, 4, partition=0), found(1, 2, 8, 9, 3, 4, 4, partition=0)
+    folders = [*found(1, 2, epoch=0), *found(8, 9, epoch=5), *found(3, 4, 4, epoch=1)]
+    for rows in (again, other, folders):
+        compared = compare_rows(EPOCHS, rows, invalid={5: 2})
+        assert (kinds(compared), compared.invalid, compared.guarantee) == ({}, 2, Guarantee.EXACTLY_ONCE)
+        assert "2 rows of epochs that a rollback made invalid" in compared.notes[0]
+        assert compare_rows(EPOCHS, rows).guarantee is not Guarantee.EXACTLY_ONCE
+        told = epochs_to_json(EpochsVerdict(place="a place", judged=(), compared=compared))
+        assert told["rows"] == {"due": 5, "found": 7, "invalid": 2}
+
+
+def test_invalid_rows_hide_no_other_fault() -> None:
+    """No more rows than the invalid epochs had are left out, and none of those that are due."""
+    assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 4, 3, 4, 8), invalid={5: 2})) == {"foreign": 1}
+    assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 4, 3, 4, 4), invalid={5: 2})) == {"duplicate": 1}
+    assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 8, 9), invalid={5: 2})) == {"missing": 1}
+    lost = compare_rows((*EPOCHS, counted(2, 2)), found(1, 2, 3, 4, 4, 8), invalid={5: 2})
+    assert (kinds(lost), lost.invalid) == ({"missing": 1}, 0)
+    more = compare_rows(
+        EPOCHS, [*found(1, 2, epoch=0), *found(3, 4, 4, epoch=1), *found(8, 9, 9, epoch=5)], invalid={5: 2}
+    )
+    assert kinds(more) == {"foreign": 1}
+
+
+def test_an_invalid_row_with_a_key_that_no_epoch_gives_again() -> None:
+    compared = compare_latest(EPOCHS, found(1, 2, 3, 4, 8), ("n",), invalid={5: 1})
+    assert (kinds(compared), compared.invalid) == ({}, 1)
+    assert kinds(compare_latest(EPOCHS, found(1, 2, 3, 4, 8, 9), ("n",), invalid={5: 1})) == {"foreign": 1}
+
+
 @pytest.mark.parametrize(
     ("rows", "expected", "guarantee"),
     [

@@ -247,7 +247,7 @@ def test_a_watch_in_a_terminal_redraws_a_table_with_the_figures(shop: Path) -> N
     figures = {
         "name": "sales",
         "sources": {"orders": {"lag": 1234}, "prices": {"lag": None}},
-        "outputs": {"sales": {"records": 5000}},
+        "sinks": {"sales": {"records": 5000}},
     }
     file.write_text(json.dumps(json.loads(file.read_text()) | {"figures": [figures]}))
     shown = watched(shop, lambda: publish(shop, state="stopped"), is_terminal=True)

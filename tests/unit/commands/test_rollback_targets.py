@@ -120,14 +120,14 @@ def test_before_everything_was_the_start_if_it_is_kept() -> None:
         ("2 hours ago", "CUT_TOO_OLD", "The oldest is 2 of 2026-11-24 11:00:00"),
         ("5", "CUT_UNKNOWN", "from 2 to 10"),
         ("9" * 5000, "CUT_UNKNOWN", "from 2 to 10"),
-        ("yesterday", "POINT_INVALID", "10 minutes ago.*number of a cut.*PROCESSOR@CHECKPOINT"),
-        ("10 minutes", "POINT_INVALID", "10 minutes ago"),
-        ("many minutes ago", "POINT_INVALID", "10 minutes ago"),
-        ("0 s ago", "POINT_INVALID", "10 minutes ago"),
-        ("-1", "POINT_INVALID", "10 minutes ago"),
-        ("٣", "POINT_INVALID", "10 minutes ago"),
-        ("", "POINT_INVALID", "10 minutes ago"),
-        ("2026-13-01", "POINT_INVALID", "10 minutes ago"),
+        ("yesterday", "CHECKPOINT_INVALID", "10 minutes ago.*number of a cut.*PROCESSOR@CHECKPOINT"),
+        ("10 minutes", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("many minutes ago", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("0 s ago", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("-1", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("٣", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("", "CHECKPOINT_INVALID", "10 minutes ago"),
+        ("2026-13-01", "CHECKPOINT_INVALID", "10 minutes ago"),
     ],
 )
 def test_another_text_is_refused(text: str, condition: str, names: str) -> None:
@@ -188,7 +188,7 @@ def test_history_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     newest, older, _ = json.loads(run(monkeypatch, Visit(), "history", "--json").stdout)
     assert newest == {
         "cut": 10, "since_cut": 8, "made_at_s": NOON_S + 0.4, "since_s": NOON_S - 20,
-        "points": {"sales": 5, "audit": 3}, "input_read_again": 0, "outside": {},
+        "checkpoints": {"sales": 5, "audit": 3}, "input_read_again": 0, "outside": {},
     }  # fmt: skip
     assert older["outside"] == {"out": 1}
 
@@ -205,7 +205,7 @@ def test_the_preview_says_which_cut_it_takes(monkeypatch: pytest.MonkeyPatch) ->
     told = json.loads(run(monkeypatch, visit, "rollback", "--to", "sales@2", "--dry-run", "--json").stdout)
     assert told["cut"] is None
     refused = run(monkeypatch, visit, "rollback", "--to", "last week")
-    assert (refused.exit_code, "POINT_INVALID" in refused.output) == (1, True)
+    assert (refused.exit_code, "CHECKPOINT_INVALID" in refused.output) == (1, True)
 
 
 @pytest.mark.parametrize("meanwhile", [False, True])

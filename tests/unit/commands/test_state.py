@@ -61,7 +61,7 @@ def test_the_result_of_a_batch_may_be_its_state(shop: Shop) -> None:
     save(shop, {"": [{"item": "old", "n": 1}]})
     number = save(shop, {"": ROWS})
     (found,) = states(shop)
-    assert (found.point, found.columns, found.count, found.what) == (number, ("item", "n"), 2, "")
+    assert (found.checkpoint, found.columns, found.count, found.what) == (number, ("item", "n"), 2, "")
     assert found.rows == ({"item": "tea", "n": 3}, {"item": "jam", "n": 1})
     (found,) = states(shop, "tea")
     assert (found.rows, found.count) == (({"item": "tea", "n": 3},), 1)
@@ -94,7 +94,7 @@ def test_the_command_says_of_which_epoch_the_state_is(shop: Shop, tmp_path: Path
     assert "\x1b" not in told.output
     told = CliRunner().invoke(main, ["state", str(file), "report", "--key", "jam", "--json"], catch_exceptions=False)
     (found,) = json.loads(told.output)
-    assert (found["point"], found["rows"]) == (0, [{"item": "jam", "n": 1}])
+    assert (found["checkpoint"], found["rows"]) == (0, [{"item": "jam", "n": 1}])
     for name, condition in (("weights", "STATE_MISSING"), ("nobody", "REGION_UNKNOWN")):
         told = CliRunner().invoke(main, ["state", str(file), name])
         assert told.exit_code == 1, condition
@@ -156,7 +156,7 @@ def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_o
     last = 3
     monkeypatch.setattr(kept_state, "_aggregates", read)
     found = live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]  # it goes to `read`
-    assert (tried, found.point, found.count, found.covers) == ([1, 2, 3], 3, 1, {HOP: {0: 2}})
+    assert (tried, found.checkpoint, found.count, found.covers) == ([1, 2, 3], 3, 1, {HOP: {0: 2}})
     last = 99
     with pytest.raises(FalkirkError) as caught:
         live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]
@@ -213,7 +213,7 @@ def test_a_batch_deletes_its_state_while_the_command_reads_it(shop: Shop, monkey
 
     monkeypatch.setattr(kept_state, "_rows", meanwhile)
     (found,) = states(shop)
-    assert (found.point, found.count) == (1, 2)
+    assert (found.checkpoint, found.count) == (1, 2)
 
 
 def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,4 +229,4 @@ def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, mo
 
     monkeypatch.setattr(EpochLog, "state", meanwhile)
     (found,) = states(shop)
-    assert (found.point, found.count) == (0, 2)
+    assert (found.checkpoint, found.count) == (0, 2)

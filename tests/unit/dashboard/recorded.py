@@ -7,7 +7,7 @@ from typing import Any
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.commands.dashboard.graph import graph_of
-from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
 from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.host.web import WebServer
@@ -215,20 +215,20 @@ def filled(plan: dict[str, Any], look: Snapshot) -> Board:
     now = {"records": 2170, "held": 0, "held_age_s": 0.0, "p50_s": 0.0043, "p99_s": 0.018, "per_s": 212.0}
     board.publish("now", {
         "at_s": NOW_S, "runs": True, "units": units, "foreign": [],
-        "outputs": {o["name"]: {**now, "key": o["name"], **({"held": 230, "held_age_s": 6.1} if o["held"] else {})}
-                    for o in graph["outputs"]},
+        "sinks": {o["name"]: {**now, "key": o["name"], **({"held": 230, "held_age_s": 6.1} if o["held"] else {})}
+                    for o in graph["sinks"]},
     })  # fmt: skip
     times = [NOW_S - 2 * i for i in range(120, 0, -1)]
     wave = [0.004 + 0.0006 * (i % 7) for i in range(120)]
-    board.publish("latency", {o["name"]: [times, wave, [4 * w for w in wave]] for o in graph["outputs"]}, quiet=True)
+    board.publish("latency", {o["name"]: [times, wave, [4 * w for w in wave]] for o in graph["sinks"]}, quiet=True)
     edges: dict[str, Any] = frontiers(look)
-    mine = output_frontiers(look)
-    edges |= {f"output {o['name']}": mine[o["unit"]] for o in graph["outputs"] if o["unit"] in mine}
+    mine = sink_frontiers(look)
+    edges |= {f"sink {o['name']}": mine[o["unit"]] for o in graph["sinks"] if o["unit"] in mine}
     board.publish("look", {"at_s": NOW_S, "edges": edges})
     board.publish("failure", died(look, frozenset(look.layout.stages)))
     board.publish("history", [
-        {"cut": n, "since_cut": n, "made_at_s": NOW_S - 10 * (7 - n), "since_s": NOW_S - 10 * (7 - n), "points": {},
-         "input_read_again": 120 * (7 - n), "outside": {"sales": 470} if n <= 3 else {}}
+        {"cut": n, "since_cut": n, "made_at_s": NOW_S - 10 * (7 - n), "since_s": NOW_S - 10 * (7 - n),
+         "checkpoints": {}, "input_read_again": 120 * (7 - n), "outside": {"sales": 470} if n <= 3 else {}}
         for n in range(6, 0, -1)
     ])  # fmt: skip
     board.publish("events", [

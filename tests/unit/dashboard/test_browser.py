@@ -54,8 +54,8 @@ def test_it_shows_the_application_and_asks_nobody_else(browser: Browser, here: S
         assert part in text
     assert page.run("document.querySelectorAll('.hull').length") == 4
     assert page.run("location.hash + location.search") == ""
-    # The three frontiers of an output that waits: all is computed, and published results are saved.
-    bars = "document.querySelectorAll('[data-edge=\"output vouchers\"] .bar')"
+    # The three frontiers of a sink that waits: all is computed, and published results are saved.
+    bars = "document.querySelectorAll('[data-edge=\"sink vouchers\"] .bar')"
     shares = page.run(f"[...{bars}].map(b => new DOMMatrix(b.style.transform).a)")
     assert shares[0] == 1
     assert 0 < shares[1] == shares[2] < 1

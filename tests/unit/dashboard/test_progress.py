@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, output_frontiers
+from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY
@@ -28,7 +28,7 @@ def test_results_may_be_out_before_they_are_saved_or_only_afterwards() -> None:
     assert found["orders to vouchers"] == {"there": 1100, "computed": 1095, "out": 980, "saved": 980}
     # A batch has computed its complete epochs.
     assert found["orders to report"] == {"there": 1100, "computed": 900, "out": 900, "saved": 900}
-    assert output_frontiers(shop()[1]) == {
+    assert sink_frontiers(shop()[1]) == {
         "sales": {"there": 2170, "computed": 2170, "out": 2170, "saved": 1950},
         "vouchers": {"there": 2190, "computed": 2190, "out": 1960, "saved": 1960},
         "report": {"there": 2, "computed": 2, "out": 2, "saved": 2},
@@ -111,7 +111,7 @@ def drawn(seed: int) -> Snapshot:
 @pytest.mark.parametrize("seed", range(40))
 def test_frontiers_are_ordered_and_the_failure_is_the_protocols(seed: int) -> None:
     look = drawn(seed)
-    for f in [*frontiers(look).values(), *output_frontiers(look).values()]:
+    for f in [*frontiers(look).values(), *sink_frontiers(look).values()]:
         assert 0 <= f["out"] <= f["computed"] <= f["there"]
         assert 0 <= f["saved"] <= f["there"]
     cuts = {name: Cuts.of(found) for name, found in look.cuts.items()}

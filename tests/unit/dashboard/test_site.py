@@ -14,7 +14,7 @@ from falkirk.commands.dashboard.site import DashboardSite, page_files
 from falkirk.host.web import HttpRequest
 from tests.unit.dashboard.recorded import HOSTILE, TOKEN, RecordedWatch, served, shop
 
-SHOWN = {"points": {"sales": 0}, "outside": {"sales": 5}, "at_s": 7.5}
+SHOWN = {"checkpoints": {"sales": 0}, "outside": {"sales": 5}, "at_s": 7.5}
 DATA = ("/api/stream", "/api/letters", "/api/failure?unit=sales", "/api/preview?cut=1")
 
 
@@ -120,10 +120,11 @@ def test_a_rollback_of_another_site_is_refused(page: Page, headers: dict[str, st
     "body",
     [b"", b"[]", b"{", b'{"cut": 1}', b'{"cut": "1", "force": false}', b'{"cut": true, "force": false}',
      b'{"cut": 1, "force": 1}', b'{"cut": 1.5, "force": false}', b"\xff", b'{"cut": 1, "force": true}',
-     b'{"cut": 1, "force": true, "shown": 7}', b'{"cut": 1, "force": true, "shown": {"points": {}, "outside": {}}}',
-     b'{"cut": 1, "force": true, "shown": {"points": {"sales": true}, "outside": {}, "at_s": 1}}',
-     b'{"cut": 1, "force": true, "shown": {"points": {}, "outside": [], "at_s": 1}}',
-     b'{"cut": 1, "force": true, "shown": {"points": {}, "outside": {}, "at_s": "1"}}'],
+     b'{"cut": 1, "force": true, "shown": 7}',
+     b'{"cut": 1, "force": true, "shown": {"checkpoints": {}, "outside": {}}}',
+     b'{"cut": 1, "force": true, "shown": {"checkpoints": {"sales": true}, "outside": {}, "at_s": 1}}',
+     b'{"cut": 1, "force": true, "shown": {"checkpoints": {}, "outside": [], "at_s": 1}}',
+     b'{"cut": 1, "force": true, "shown": {"checkpoints": {}, "outside": {}, "at_s": "1"}}'],
 )  # fmt: skip
 def test_a_request_of_another_form_is_refused(page: Page, body: bytes) -> None:
     code, _, content = page.ask("/api/rollback", "POST", body, Origin=f"http://{page.host}")

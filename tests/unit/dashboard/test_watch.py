@@ -19,7 +19,7 @@ from tests.unit.metrics.statuses import histogram
 def test_a_home_without_a_run_shows_nothing_and_is_no_error(stage: Stage) -> None:
     stage.watch.turn()
     assert stage.board.part("now") == {
-        "at_s": None, "runs": False, "start_s": None, "down_since_s": 1000.0, "units": {}, "outputs": {}, "foreign": [],
+        "at_s": None, "runs": False, "start_s": None, "down_since_s": 1000.0, "units": {}, "sinks": {}, "foreign": [],
     }  # fmt: skip
     assert stage.board.part("graph") is None
     with pytest.raises(FalkirkError, match="no application has run"):
@@ -38,9 +38,9 @@ def test_the_plan_is_drawn_when_it_is_there_and_when_it_changes(stage: Stage) ->
     edges = {e["id"]: (e["kind"], e["from"], e["to"]) for e in graph["edges"]}
     assert edges["orders to vouchers"] == ("reads", "in:orders", "step:vouchers/vouchers")
     assert edges["hop to sales"] == ("hop", "step:sales-by-item/start of sales", "step:sales/sales")
-    assert edges["output sales"] == ("publishes", "step:sales/sales", "out:sales")
-    assert edges["output report"] == ("publishes", "step:report/report", "out:report")
-    assert {o["name"]: o["held"] for o in graph["outputs"]} == {"sales": False, "vouchers": True, "report": False}
+    assert edges["sink sales"] == ("publishes", "step:sales/sales", "out:sales")
+    assert edges["sink report"] == ("publishes", "step:report/report", "out:report")
+    assert {o["name"]: o["held"] for o in graph["sinks"]} == {"sales": False, "vouchers": True, "report": False}
     nodes = {n["id"] for n in graph["nodes"]}
     assert {e[1] for e in edges.values()} | {e[2] for e in edges.values()} <= nodes
     (stage.home / "plan.json").write_text("{ torn")
@@ -96,8 +96,8 @@ def test_latencies_are_those_of_the_last_seconds(stage: Stage) -> None:
 
     def write(records: int, counts: dict[int, int], pid: int = 1) -> dict[str, Any]:
         output = {"records": records, **histogram(LATENCY_BOUNDS_S, counts, 0.0), "held": 5, "held_age_s": 2.5}
-        stage.write(figures=[{"name": "sales", "outputs": {"sales": output}, "sources": {}}], pid=pid)
-        found: dict[str, Any] = stage.board.part("now")["outputs"]["sales"]
+        stage.write(figures=[{"name": "sales", "sinks": {"sales": output}, "sources": {}}], pid=pid)
+        found: dict[str, Any] = stage.board.part("now")["sinks"]["sales"]
         return found
 
     assert write(100, {10: 100})["p50_s"] is None
@@ -184,7 +184,7 @@ def test_frontiers_failure_and_history_are_of_one_look(looked: Stage) -> None:
     looked.write(start={"took_s": 12.5, "standby": False})
     edges = looked.board.part("look")["edges"]
     assert edges["orders to vouchers"]["saved"] == 980
-    assert edges["output vouchers"] == {"there": 2190, "computed": 2190, "out": 1960, "saved": 1960}
+    assert edges["sink vouchers"] == {"there": 2190, "computed": 2190, "out": 1960, "saved": 1960}
     found = looked.board.part("failure")
     assert (found["back_s"], found["by_standby"], found["again"]) == (12.5, False, 425)
     one = looked.watch.failure("sales")

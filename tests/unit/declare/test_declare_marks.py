@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
@@ -146,3 +147,11 @@ def test_an_eager_stream_is_a_batch_and_has_them() -> None:
     app = fk.App("shop")
     app.stream(fk.Eager())(annotated)
     assert app.processors["annotated"].views == {"found"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="older versions of Python evaluate annotations at once")
+def test_annotations_may_have_names_that_only_type_checkers_know() -> None:
+    program = "def late(events: unknown.Frame, found: Annotated[unknown.Frame, fk.View]): ..."
+    scope: dict[str, Any] = {"fk": fk, "Annotated": Annotated}
+    exec(compile(program, "shop.py", "exec", dont_inherit=True), scope)
+    assert declared(scope["late"]).views == {"found"}

@@ -23,9 +23,12 @@ def test_data_are_at_the_address_and_files_of_the_machine_in_a_folder(home: str)
 def test_outputs_are_fenced_unless_the_application_decides_otherwise() -> None:
     """The owner of this home holds a lease. A former owner may be suspended on another machine."""
     home = "s3a://bucket/shop"
-    found = [fk.App("shop", home=home, store=STORE, fenced=fenced).fenced for fenced in (None, False, True)]
+    found = [
+        fk.App("shop", home=home, store=STORE, transactional=transactional).transactional
+        for transactional in (None, False, True)
+    ]
     assert found == [True, False, True]
-    assert fk.App("shop").fenced is None
+    assert fk.App("shop").transactional is None
 
 
 @pytest.mark.parametrize("home", [None, "folder", Path("folder")])

@@ -52,6 +52,19 @@ def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> N
         assert log.end() == log_of(store, tmp_path).end()
 
 
+def test_it_knows_how_many_rows_void_epochs_had(store: Store, tmp_path: Path) -> None:
+    log = log_of(store, tmp_path)
+    for number in range(5):
+        log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+        if number < 4:
+            complete(log, number)
+    assert log.void_rows(5) == {}
+    void_range(store, log.name, 0, 2, 5)
+    assert [e.number for e in log.epochs()] == [0, 1]
+    assert log.void_rows(5) == {2: 1, 3: 1}, "the last one has no rows"
+    assert log.void_rows(3) == {2: 1}, "those that were not published yet"
+
+
 def saved(log: EpochLog, number: int) -> str:
     """Decide and complete an epoch whose state is saved in a folder; return the folder."""
     folder = log.new_folder(number, "state")

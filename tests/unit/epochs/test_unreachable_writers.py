@@ -87,14 +87,16 @@ def epochs(tmp_path: Path) -> Iterator[EpochLog]:
     store.close()
 
 
-def releaser(epochs: EpochLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, fenced: bool) -> EpochReleaser:
+def releaser(
+    epochs: EpochLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *, transactional: bool
+) -> EpochReleaser:
     """Return the release of a new Spark application."""
     for name in ("refuse_before", "close_lanes", "fence", "record"):
         monkeypatch.setattr(lanes, name, lambda *arguments: None)
     monkeypatch.setattr(lanes, "are_used", lambda *arguments: False)
     # The broker refuses the tasks of former jobs.
     monkeypatch.setattr(lanes, "fence_for", lambda *arguments: cluster.late.clear() or "token")
-    monkeypatch.setattr(lanes, "has_lanes", lambda *arguments: fenced)
+    monkeypatch.setattr(lanes, "has_lanes", lambda *arguments: transactional)
     monkeypatch.setattr(lanes, "job_options", lambda *arguments: {})
     monkeypatch.setattr(fence, "producer_options", lambda *arguments: {})
     monkeypatch.setattr(writing, "settled_ends", lambda place, names, where, transactional: {"out": {0: 0}})
@@ -102,7 +104,12 @@ def releaser(epochs: EpochLog, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(release, "pause_s", lambda tries: 0.0)
     topics = SimpleNamespace(facts=lambda topic: SimpleNamespace(partitions=1))
     context = SimpleNamespace(
-        topics=topics, session=None, fenced=fenced, writers={}, failed_writers=set(), home=SimpleNamespace(identity="h")
+        topics=topics,
+        session=None,
+        transactional=transactional,
+        writers={},
+        failed_writers=set(),
+        home=SimpleNamespace(identity="h"),
     )
     monkeypatch.setattr(Topic, "_context", property(lambda self: context))
     return EpochReleaser(epochs, {"out": Topic(context, cluster)}, None, StructType())
@@ -121,7 +128,7 @@ def test_on_a_cluster_another_spark_application_tries_again(epochs: EpochLog, mo
     """Before, the same one did, and the topic had the rows of the lost executor twice."""
     monkeypatch.setattr(writing, "writes_elsewhere", lambda session: True)
     cluster = Cluster(cut_off=1)
-    first = releaser(epochs, cluster, monkeypatch, fenced=False)
+    first = releaser(epochs, cluster, monkeypatch, transactional=False)
     ended = run(first)
     assert ended is not None
     assert (ended.condition, ended.certainty, ended.parameters["topic"]) == ("SESSION_LOST", "maybe", "out")
@@ -129,20 +136,20 @@ def test_on_a_cluster_another_spark_application_tries_again(epochs: EpochLog, mo
     with pytest.raises(SparkError, match="executors on a cluster may still write"):
         first.visible()  # a recovery asks, and must not use a wrong answer either
     cluster.end_executors()  # the next host waits for that: tests/unit/home/test_executors.py
-    assert run(releaser(epochs, cluster, monkeypatch, fenced=False)) is None
+    assert run(releaser(epochs, cluster, monkeypatch, transactional=False)) is None
     assert cluster.topic == ROWS
 
 
-@pytest.mark.parametrize(("fenced", "elsewhere"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize(("transactional", "elsewhere"), [(True, True), (True, False), (False, False)])
 def test_where_nothing_can_write_any_more_the_same_one_tries_again(
-    epochs: EpochLog, monkeypatch: pytest.MonkeyPatch, *, fenced: bool, elsewhere: bool
+    epochs: EpochLog, monkeypatch: pytest.MonkeyPatch, *, transactional: bool, elsewhere: bool
 ) -> None:
     """On one machine, Falkirk has waited for the tasks. If the output is fenced, the broker refuses them."""
     monkeypatch.setattr(writing, "writes_elsewhere", lambda session: elsewhere)
     cluster = Cluster(cut_off=2)
     if not elsewhere:
         monkeypatch.setattr(cluster, "end_executors", cluster.late.clear)  # no executor holds anything
-    made = releaser(epochs, cluster, monkeypatch, fenced=fenced)
+    made = releaser(epochs, cluster, monkeypatch, transactional=transactional)
     assert run(made) is None
     assert cluster.jobs == 3
     cluster.end_executors()
@@ -152,6 +159,6 @@ def test_where_nothing_can_write_any_more_the_same_one_tries_again(
 def test_with_the_mechanism_off_results_come_twice(epochs: EpochLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "writes_elsewhere", lambda session: False)
     cluster = Cluster(cut_off=1)
-    assert run(releaser(epochs, cluster, monkeypatch, fenced=False)) is None
+    assert run(releaser(epochs, cluster, monkeypatch, transactional=False)) is None
     cluster.end_executors()
     assert cluster.topic == [*ROWS, *ROWS[SENT:]]

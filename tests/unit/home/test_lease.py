@@ -302,8 +302,8 @@ def test_outputs_under_a_lease_are_fenced_unless_the_application_decides(
 ) -> None:
     """An owner on another machine may be suspended when its lease is over, and only the broker refuses its results."""
     file = tmp_path / "shop.py"
-    file.write_text(f"import falkirk as fk\napp = fk.App('shop', kafka='127.0.0.1:1', fenced={declared})\n")
-    assert load_application(file, leased=leased).fenced is found
+    file.write_text(f"import falkirk as fk\napp = fk.App('shop', kafka='127.0.0.1:1', transactional={declared})\n")
+    assert load_application(file, leased=leased).transactional is found
 
 
 PROGRAM = """

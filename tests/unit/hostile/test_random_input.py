@@ -5,6 +5,7 @@ Each property lists all allowed outcomes. Anything else is an exception that wou
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import socket
@@ -188,11 +189,15 @@ def port() -> Iterator[int]:
 
 def asked(port: int, request: bytes) -> bytes:
     """Send bytes, and nothing more; return the first line of the answer."""
-    with socket.create_connection(("127.0.0.1", port), 20) as connection, contextlib.suppress(ConnectionError):
-        connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
-        return connection.makefile("rb").readline()
-    return b""
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        try:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            return connection.makefile("rb").readline()
+        except OSError as error:  # the server has closed the connection, before it was shut down as well
+            if not isinstance(error, ConnectionError) and error.errno != errno.ENOTCONN:
+                raise
+            return b""
 
 
 header_bytes = st.binary(max_size=20).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b""))

@@ -80,7 +80,7 @@ def test_what_may_hide_a_record_of_this_home_is_refused(
 ) -> None:
     with pytest.raises(LogError) as refused:
         settled(monkeypatch, Moving(header, followers=followers))
-    assert refused.value.condition == "OUTPUT_UNSETTLED"
+    assert refused.value.condition == "SINK_UNSETTLED"
     assert (refused.value.parameters["topic"], refused.value.parameters["partition"]) == ("out", 0)
 
 
@@ -142,5 +142,5 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
         settled_ends(storage, ("out",), "here", transactional=True)
     found = refused.value.condition, refused.value.parameters["code"]
     assert found == {
-        "hidden": ("OUTPUT_UNSETTLED", "TRANSACTION_OPEN"), "lagging": ("BROKER_AWAY", "REPLICAS_LAG"),
+        "hidden": ("SINK_UNSETTLED", "TRANSACTION_OPEN"), "lagging": ("BROKER_AWAY", "REPLICAS_LAG"),
     }[kind]  # fmt: skip

@@ -166,7 +166,7 @@ def test_a_sink_that_lost_released_results_is_refused(released: Application) -> 
     for _ in range(2):
         with pytest.raises(LogError) as refused:
             released.start()
-        assert refused.value.condition == "OUTPUT_TRUNCATED"
+        assert refused.value.condition == "SINK_TRUNCATED"
         assert refused.value.parameters.items() >= {"topic": "out", "truncated": {0: (7, 6)}}.items()
 
 

@@ -141,7 +141,7 @@ def test_a_function_gives_rows(function: Callable[[Any], object], results: list[
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (lambda row: 1 // (row.n - 3), "the function failed: ZeroDivisionError: integer division or modulo by zero"),
+        (lambda row: int(f"{row.n}x"), "the function failed: ValueError: invalid literal for int() with base 10: '3x'"),
         (lambda row: 5, "the function failed: TypeError: 'int' object is not iterable"),
         (lambda row: {"y": 1}, "the function failed: ValueError: result has no column 'y'; it has x, s"),
         (lambda row: ({"x": 1 // (1 - i)} for i in range(3)), "the function failed: ZeroDivisionError"),

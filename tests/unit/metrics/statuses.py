@@ -46,9 +46,9 @@ def histogram(bounds: tuple[float, ...], counts: dict[int, int], total: float) -
 def live(name: str = "sales", **changed: Any) -> dict[str, Any]:
     """Return the figures of a live region that reads `orders` and writes `sales`."""
     latency = histogram(LATENCY_BOUNDS_S, {1: 3, 4: 1}, 0.021)
-    output = {"records": 4, **latency, "held": 0, "held_age_s": 0.0, **changed.pop("output", {})}
+    sink = {"records": 4, **latency, "held": 0, "held_age_s": 0.0, **changed.pop("sink", {})}
     return {
-        "name": name, "sources": {"orders": {"records": 70, "lag": 2}}, "outputs": {"sales": output},
+        "name": name, "sources": {"orders": {"records": 70, "lag": 2}}, "sinks": {"sales": sink},
         "state": {"rows": 44, "bytes": 5000}, **changed,
     }  # fmt: skip
 
@@ -56,9 +56,9 @@ def live(name: str = "sales", **changed: Any) -> dict[str, Any]:
 def batch(name: str = "rank", **changed: Any) -> dict[str, Any]:
     """Return the figures of an iteration that reads `links` and writes a table."""
     epochs = {"rounds": 31, "backlog": 2, "duration": histogram(EPOCH_BOUNDS_S, {3: 2, 13: 1}, 4000.5)}
-    outputs = {"ranks": {"records": 12, "held": 5, "held_age_s": 7.5}}
+    sinks = {"ranks": {"records": 12, "held": 5, "held_age_s": 7.5}}
     return {
-        "name": name, "sources": {"links": {"records": 9, "lag": None}}, "outputs": outputs,
+        "name": name, "sources": {"links": {"records": 9, "lag": None}}, "sinks": sinks,
         "epochs": {**epochs, **changed.pop("epochs", {})}, **changed,
     }  # fmt: skip
 

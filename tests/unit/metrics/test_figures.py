@@ -92,7 +92,7 @@ def test_a_live_region(told: dict[str, Any] | None, lag: int | None) -> None:
     assert figures.describe(published, EMPTY) == {
         "name": "sales",
         "sources": {"orders": {"records": 12, "lag": lag}},
-        "outputs": {"held": {"records": 13, "counts": [13], "sum": 1.0}},
+        "sinks": {"held": {"records": 13, "counts": [13], "sum": 1.0}},
         "state": {},
     }
 
@@ -109,12 +109,12 @@ def test_a_live_region_whose_results_are_held() -> None:
     figures = LiveFigures(live("sales"))
     figures.update(None)
     published = {"sales": {"held": {"records": 13}}, "release:sales": {"sales": {"records": 8}}}
-    outputs = figures.describe(published, OffsetFrontier.before({HELD: {0: Offset(6), 1: Offset(4)}}))["outputs"]
+    outputs = figures.describe(published, OffsetFrontier.before({HELD: {0: Offset(6), 1: Offset(4)}}))["sinks"]
     assert outputs == {
         "held": {"records": 13},
         "sales": {"records": 8, "held": 3, "held_age_s": pytest.approx(0, abs=9)},
     }
-    assert figures.describe({}, EMPTY)["outputs"]["sales"]["records"] is None
+    assert figures.describe({}, EMPTY)["sinks"]["sales"]["records"] is None
 
 
 def epoch(number: int, *, made_at_s: float | None = 1001.0, rows: int = 10) -> Any:
@@ -138,7 +138,7 @@ def test_a_batch() -> None:
     figures.update(former)
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert found["epochs"]["duration"] == {"counts": [0] * (len(EPOCH_BOUNDS_S) + 1), "sum": 0.0}
-    assert found["outputs"] == {"ranks": {"records": 0, "held": 0, "held_age_s": 0.0}}
+    assert found["sinks"] == {"ranks": {"records": 0, "held": 0, "held_age_s": 0.0}}
     assert found["sources"] == {"orders": {"records": 150, "lag": None}}
 
     jobs.seen_ends = {ORDERS: {0: Offset(330)}}
@@ -146,11 +146,11 @@ def test_a_batch() -> None:
         figures.update([*former, epoch(2), epoch(3, made_at_s=None), epoch(4)])
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(2)}}))
     assert (found["epochs"]["rounds"], found["epochs"]["duration"]["sum"], found["epochs"]["backlog"]) == (4, 1.0, 1)
-    assert found["outputs"]["ranks"]["held"] == 10
-    assert found["outputs"]["ranks"]["held_age_s"] > 1e6
+    assert found["sinks"]["ranks"]["held"] == 10
+    assert found["sinks"]["ranks"]["held_age_s"] > 1e6
     assert found["sources"] == {"orders": {"records": 250, "lag": 30}}
 
     figures.update([*former, epoch(2), epoch(3, made_at_s=1500.0), epoch(4)])
     found = figures.describe(OffsetFrontier.before({LOG: {0: Offset(4)}}))
     assert (found["epochs"]["rounds"], sum(found["epochs"]["duration"]["counts"])) == (12, 3)
-    assert found["outputs"]["ranks"]["records"] == 20
+    assert found["sinks"]["ranks"]["records"] == 20

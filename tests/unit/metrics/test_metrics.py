@@ -31,14 +31,14 @@ EXPECTED: dict[tuple[str, tuple[str, ...]], float] = {
     ("falkirk_source_records_total", ("sales", "orders")): 70,
     ("falkirk_source_records_total", ("rank", "links")): 9,
     ("falkirk_source_lag_records", ("sales", "orders")): 2,
-    ("falkirk_output_records_total", ("sales", "sales")): 4,
-    ("falkirk_output_records_total", ("ranks", "rank")): 12,
-    ("falkirk_output_latency_seconds_count", ("sales", "sales")): 4,
-    ("falkirk_output_latency_seconds_sum", ("sales", "sales")): 0.021,
+    ("falkirk_sink_records_total", ("sales", "sales")): 4,
+    ("falkirk_sink_records_total", ("rank", "ranks")): 12,
+    ("falkirk_sink_latency_seconds_count", ("sales", "sales")): 4,
+    ("falkirk_sink_latency_seconds_sum", ("sales", "sales")): 0.021,
     ("falkirk_held_results", ("sales", "sales")): 0,
-    ("falkirk_held_results", ("ranks", "rank")): 5,
+    ("falkirk_held_results", ("rank", "ranks")): 5,
     ("falkirk_held_oldest_age_seconds", ("sales", "sales")): 0,
-    ("falkirk_held_oldest_age_seconds", ("ranks", "rank")): 7.5,
+    ("falkirk_held_oldest_age_seconds", ("rank", "ranks")): 7.5,
     ("falkirk_epoch_duration_seconds_count", ("rank",)): 3,
     ("falkirk_epoch_duration_seconds_sum", ("rank",)): 4000.5,
     ("falkirk_epochs_waiting", ("rank",)): 2,
@@ -71,7 +71,7 @@ def test_buckets_are_cumulative() -> None:
     def buckets(name: str, bounds: tuple[float, ...], **labels: str) -> list[float | None]:
         return [value(metrics, f"{name}_bucket", le=le, **labels) for le in (*map(str, bounds), "+Inf")]
 
-    latency = buckets("falkirk_output_latency_seconds", LATENCY_BOUNDS_S, processor="sales", output="sales")
+    latency = buckets("falkirk_sink_latency_seconds", LATENCY_BOUNDS_S, processor="sales", sink="sales")
     assert latency == [0, 3, 3, 3, *[4] * 13]
     assert buckets("falkirk_epoch_duration_seconds", EPOCH_BOUNDS_S, processor="rank") == [0, 0, 0, *[2] * 10, 3]
 
@@ -106,13 +106,13 @@ def test_no_counter_falls_when_a_new_host_begins_anew() -> None:
 
 def test_a_host_with_the_number_of_the_last_one_is_another_one_if_its_counts_fall() -> None:
     """Process ids are used again."""
-    late = status(figures=[live(output={"records": 3})])
-    assert value(metrics_of(full(), late), "falkirk_output_records_total", processor="sales", output="sales") == 7
+    late = status(figures=[live(sink={"records": 3})])
+    assert value(metrics_of(full(), late), "falkirk_sink_records_total", processor="sales", sink="sales") == 7
 
 
 def test_a_processor_that_is_gone_keeps_its_counters_and_has_no_gauges() -> None:
     metrics = metrics_of(full(), status(RegionStatus(name="rank", state="running"), pid=2))
-    assert value(metrics, "falkirk_output_records_total", processor="sales", output="sales") == 4
+    assert value(metrics, "falkirk_sink_records_total", processor="sales", sink="sales") == 4
     assert value(metrics, "falkirk_processor_state", processor="sales", state="running") is None
 
 
@@ -126,11 +126,11 @@ def test_ages_grow_while_the_host_is_silent() -> None:
 
 def test_what_is_not_known_has_no_sample() -> None:
     """On a cluster nobody counts what lanes publish, and a batch has no checkpoint at first."""
-    unknown = {"name": "sales", "sources": {"orders": {"records": 1, "lag": None}}, "outputs": {"sales": {}}}
+    unknown = {"name": "sales", "sources": {"orders": {"records": 1, "lag": None}}, "sinks": {"sales": {}}}
     metrics = metrics_of(status(RegionStatus(name="sales"), figures=[unknown]))
     found = {name for name, _ in samples(metrics)}
     assert not found & {
-        "falkirk_output_records_total", "falkirk_output_latency_seconds_bucket", "falkirk_source_lag_records",
+        "falkirk_sink_records_total", "falkirk_sink_latency_seconds_bucket", "falkirk_source_lag_records",
         "falkirk_checkpoint_age_seconds", "falkirk_held_results",
     }  # fmt: skip
 
@@ -151,13 +151,13 @@ HOSTILE = [
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_name_stays_a_label(text: str) -> None:
     unit = RegionStatus(name=text, state="running", detail=text, condition=text)
-    figures = [live(text, sources={text: {"records": 5}}, outputs={text: {"records": 6, "held": 1, "held_age_s": 1.0}})]
+    figures = [live(text, sources={text: {"records": 5}}, sinks={text: {"records": 6, "held": 1, "held_age_s": 1.0}})]
     foreign = [{"topic": text, "count": 2}]
     found = samples(metrics_of(status(unit, figures=figures, foreign=foreign)))
     (name,) = {dict(labels)["processor"] for (metric, labels) in found if metric == "falkirk_checkpoint_number"}
     assert "\n" not in name.replace("\\n", "")
     assert len(name) <= 200
-    assert found["falkirk_output_records_total", (("output", name), ("processor", name))] == 6
+    assert found["falkirk_sink_records_total", (("processor", name), ("sink", name))] == 6
     assert found["falkirk_source_records_total", (("processor", name), ("source", name))] == 5
     assert found["falkirk_foreign_records", (("topic", name),)] == 2
     assert len([s for s in found if s[0] == "falkirk_info"]) == 1
@@ -178,13 +178,13 @@ def test_a_status_of_another_form_is_left_out(wrong: Any) -> None:
     for changed in (
         {"pid": 1, "regions": wrong, "figures": wrong, "foreign": wrong, "at_s": wrong},
         {"pid": 1, "regions": [{"name": wrong, "state": wrong, "restarts": wrong, "checkpoint_age_s": wrong}]},
-        {"pid": 1, "figures": [{"name": "sales", "sources": wrong, "outputs": wrong, "state": wrong, "epochs": wrong}]},
+        {"pid": 1, "figures": [{"name": "sales", "sources": wrong, "sinks": wrong, "state": wrong, "epochs": wrong}]},
         {
             "pid": 1,
-            "figures": [live(outputs={"sales": {"records": wrong, "counts": wrong, "sum": wrong, "held": wrong}})],
+            "figures": [live(sinks={"sales": {"records": wrong, "counts": wrong, "sum": wrong, "held": wrong}})],
         },
         {"pid": 1, "figures": [batch(epochs={"rounds": wrong, "duration": wrong, "backlog": wrong})]},
-        {"pid": 1, "figures": [live(output={"counts": [wrong] * 17, "sum": wrong})]},
+        {"pid": 1, "figures": [live(sink={"counts": [wrong] * 17, "sum": wrong})]},
     ):
         metrics.update(changed)
         after = samples(metrics)
@@ -199,7 +199,7 @@ def test_metrics_are_described_without_a_status() -> None:
 
 def test_a_histogram_with_other_buckets_is_left_out() -> None:
     """A host of another version."""
-    old = live(output={**histogram((1.0, 2.0), {0: 5}, 3.0)})
+    old = live(sink={**histogram((1.0, 2.0), {0: 5}, 3.0)})
     metrics = metrics_of(status(figures=[old]))
-    assert value(metrics, "falkirk_output_latency_seconds_count", processor="sales", output="sales") is None
-    assert value(metrics, "falkirk_output_records_total", processor="sales", output="sales") == 4
+    assert value(metrics, "falkirk_sink_latency_seconds_count", processor="sales", sink="sales") is None
+    assert value(metrics, "falkirk_sink_records_total", processor="sales", sink="sales") == 4

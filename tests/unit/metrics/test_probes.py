@@ -131,7 +131,7 @@ def client() -> Iterator[Client]:
 def test_prometheus_reads_the_metrics(client: Client) -> None:
     code, headers, text = client.ask("/metrics?a=b")
     assert (code, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
-    assert {f.name for f in text_string_to_metric_families(text)} >= {"falkirk_info", "falkirk_output_records"}
+    assert {f.name for f in text_string_to_metric_families(text)} >= {"falkirk_info", "falkirk_sink_records"}
     assert client.ask("/metrics", Accept="application/openmetrics-text; version=1.0.0")[2].endswith("# EOF\n")
 
 

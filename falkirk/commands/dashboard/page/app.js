@@ -46,11 +46,11 @@ function onPart(name, content) {
 
 // A new page gets the past of each latency, and then continues it from the present values.
 function extend(now) {
-  for (const output of Object.values(now.outputs || {})) {
-    const rows = state.series[output.key] || (state.series[output.key] = [[], [], []]);
+  for (const sink of Object.values(now.sinks || {})) {
+    const rows = state.series[sink.key] || (state.series[sink.key] = [[], [], []]);
     const last = rows[0][rows[0].length - 1];
     if (now.at_s == null || (last != null && now.at_s - last < 2)) continue;
-    state.series[output.key] = [[...rows[0], now.at_s], [...rows[1], output.p50_s], [...rows[2], output.p99_s]]
+    state.series[sink.key] = [[...rows[0], now.at_s], [...rows[1], sink.p50_s], [...rows[2], sink.p99_s]]
       .map((values) => values.slice(-SERIES_MAX));
   }
 }
@@ -86,9 +86,9 @@ function select(selected) {
   const same = state.selected && selected && state.selected.type === selected.type && state.selected.id === selected.id;
   set({ selected: same || !selected || !selected.id ? null : selected, unitFailure: null });
   if (!same && selected && selected.type === "unit") loadFailure(selected.id);
-  if (!same && selected && selected.type === "output") {
+  if (!same && selected && selected.type === "sink") {
     requestAnimationFrame(() => requestAnimationFrame(() => {
-      const found = document.getElementById(`output-${selected.id}`);
+      const found = document.getElementById(`sink-${selected.id}`);
       if (found) found.scrollIntoView({ block: "nearest", behavior: "smooth" });
     }));
   }
@@ -113,8 +113,8 @@ const change = (values) => set({ asked: state.asked && { ...state.asked, ...valu
 async function confirmRollback() {
   const { cut, force, shown } = state.asked;
   change({ busy: true, answer: null });
-  const points = Object.fromEntries(shown.moves.map((m) => [m.region, m.to]));
-  const agreed = { points, outside: shown.outside, at_s: shown.at_s };
+  const checkpoints = Object.fromEntries(shown.moves.map((m) => [m.region, m.to]));
+  const agreed = { checkpoints, outside: shown.outside, at_s: shown.at_s };
   const { status, content } = await ask(state.token, "api/rollback", { cut: cut.cut, force, shown: agreed });
   if (content.condition === "PREVIEW_OUTDATED") {
     const found = await loadPreview(cut.cut);

@@ -1,4 +1,4 @@
-// The latency of one output in the last minutes, with uPlot.
+// The latency of one sink in the last minutes, with uPlot.
 
 import { Component, h } from "./vendor/preact.mjs";
 import uPlot from "./vendor/uPlot.esm.js";

@@ -1,4 +1,4 @@
-// The graph: inputs, regions as hulls around their steps, outputs, and on each edge its three frontiers as bars.
+// The graph: inputs, regions as hulls around their steps, sinks, and on each edge its three frontiers as bars.
 
 import { Component, h } from "./vendor/preact.mjs";
 import htm from "./vendor/htm.module.js";
@@ -204,7 +204,7 @@ function Bars({ edge, f, selected, onSelect }) {
 
 function Node({ node, unit, selected, focusable, onSelect }) {
   const state = unit && (unit.condition ? "failed" : unit.state);
-  const detail = { input: "input", output: "output" }[node.kind] || state || "";
+  const detail = { input: "input", sink: "sink" }[node.kind] || state || "";
   const label = shorten(node.label, LABEL_MAX);
   return html`<g class=${`node ${node.kind} ${selected ? "selected" : ""}`} data-node=${node.id}
       transform=${`translate(${node.x - node.width / 2},${node.y - node.height / 2})`}
@@ -379,9 +379,9 @@ export class GraphView extends Component {
             selected=${is("edge", e.id)} onSelect=${() => onSelect({ type: "edge", id: e.id })} />`)}
           ${found.nodes.map((n) => html`<${Node} key=${n.id} node=${n} unit=${n.unit && (units[n.unit] || {})}
             focusable=${n.id === focused}
-            selected=${(n.unit && is("unit", n.unit)) || (n.output && is("output", n.output))}
-            onSelect=${() => { this.focus = n.id; onSelect(n.unit ? { type: "unit", id: n.unit } : n.output
-              ? { type: "output", id: n.output } : { type: "edge", id: (graph.edges.find((e) => e.from === n.id) || {}).id }); }} />`)}
+            selected=${(n.unit && is("unit", n.unit)) || (n.sink && is("sink", n.sink))}
+            onSelect=${() => { this.focus = n.id; onSelect(n.unit ? { type: "unit", id: n.unit } : n.sink
+              ? { type: "sink", id: n.sink } : { type: "edge", id: (graph.edges.find((e) => e.from === n.id) || {}).id }); }} />`)}
         </g>
       </svg>
       <div class="zoom">

@@ -7,7 +7,7 @@ import { ago, clock, count, day, plural, point, seconds } from "./format.js";
 import { inWords } from "./graph.js";
 
 const html = htm.bind(h);
-const CHARTS_MAX = 8; // with more outputs, only the selected one has a chart
+const CHARTS_MAX = 8; // with more sinks, only the selected one has a chart
 
 // -- if Spark died now --------------------------------------------------------------------------------------------------
 
@@ -98,18 +98,18 @@ function EdgeFacts({ state, id }) {
     : html`<p class="quiet">not known yet</p>`}`;
 }
 
-// -- outputs ---------------------------------------------------------------------------------------------------------
+// -- sinks -----------------------------------------------------------------------------------------------------------
 
 export function Outputs({ state, onSelect }) {
   const { parts, selected, series } = state;
-  const found = (parts.graph && parts.graph.outputs) || [];
-  return html`<section class="outputs"><h2>Sinks <small>${count(found.length)}</small></h2>
+  const found = (parts.graph && parts.graph.sinks) || [];
+  return html`<section class="sinks"><h2>Sinks <small>${count(found.length)}</small></h2>
     ${found.map((o) => {
-      const now = ((parts.now || {}).outputs || {})[o.name] || {};
-      const chosen = selected && selected.type === "output" && selected.id === o.name;
+      const now = ((parts.now || {}).sinks || {})[o.name] || {};
+      const chosen = selected && selected.type === "sink" && selected.id === o.name;
       const rows = series[now.key];
       const chart = !o.held && (found.length <= CHARTS_MAX || chosen) && rows && rows[1].some((v) => v != null);
-      return html`<article key=${o.name} id=${`output-${o.name}`} class=${chosen ? "selected" : ""}>
+      return html`<article key=${o.name} id=${`sink-${o.name}`} class=${chosen ? "selected" : ""}>
         <header><h3>${o.name}</h3><span class="quiet">${o.to}</span></header>
         <p class="promise"><b>${o.promise}</b>, ${o.when}</p>
         <dl class="figures small">

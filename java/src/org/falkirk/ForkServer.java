@@ -20,7 +20,7 @@ final class ForkServer {
   private static final Map<List<Object>, ForkServer> SERVERS = new HashMap<>();
 
   /** The errors of a command that the system can't find, or must not run: ENOENT and EACCES. */
-  private static final Pattern NOT_THERE = Pattern.compile("error=(2|13),");
+  private static final Pattern NOT_THERE = Pattern.compile("error(=|: )(2|13)\\b");
 
   private final Process process;
 

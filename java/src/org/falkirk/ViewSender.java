@@ -28,11 +28,11 @@ public final class ViewSender {
   /** The epochs of one view. */
   private static final class Sent {
     private final Map<Long, Loaded> epochs = new HashMap<>();
-    private final Map<Long, Long> replacedAtNs = new HashMap<>();
+    private final FormerEpochs former = new FormerEpochs();
     private long newest = Long.MIN_VALUE;
 
     private boolean isPublished(long epoch) {
-      return epoch == newest || replacedAtNs.containsKey(epoch);
+      return epoch == newest || former.contains(epoch);
     }
   }
 
@@ -45,6 +45,7 @@ public final class ViewSender {
     Broadcast<ViewEpoch> sent = context.broadcast(new ViewEpoch(data.schema().json(), places, rows));
     synchronized (ViewSender.class) {
       Sent epochs = VIEWS.computeIfAbsent(view, name -> new Sent());
+      epochs.former.loaded(epoch, rows, keys.size());
       Loaded before = epochs.epochs.put(epoch, new Loaded(++loads, sent));
       if (before != null) before.data().destroy();
       if (epochs.isPublished(epoch)) changes++;
@@ -59,16 +60,17 @@ public final class ViewSender {
       throw new IllegalStateException("epoch " + epoch + " of " + view + " is not loaded");
     }
     long nowNs = System.nanoTime();
-    if (sent.newest != epoch && sent.newest != Long.MIN_VALUE) sent.replacedAtNs.put(sent.newest, nowNs);
-    sent.replacedAtNs.remove(epoch);
+    if (sent.newest != epoch && sent.newest != Long.MIN_VALUE) sent.former.add(sent.newest, nowNs);
+    sent.former.remove(epoch);
     sent.newest = epoch;
-    sent.replacedAtNs.values().removeIf(sinceNs -> nowNs - sinceNs > Views.KEPT_NS);
+    sent.former.forget(nowNs, FormerEpochs.BYTES_MAX / VIEWS.size());
     for (Iterator<Map.Entry<Long, Loaded>> all = sent.epochs.entrySet().iterator(); all.hasNext(); ) {
       Map.Entry<Long, Loaded> each = all.next();
       if (sent.isPublished(each.getKey())) continue;
       each.getValue().data().destroy();
       all.remove();
     }
+    sent.former.keepSizes(sent.epochs.keySet());
     changes++;
   }
 

@@ -2,7 +2,6 @@ package org.falkirk;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -19,12 +18,9 @@ import org.apache.spark.sql.types.StructType;
  *
  * <p>An epoch is loaded first, and published later: between the two, the host records that regions may read it. A task
  * notes the epoch of a row ({@link NewestEpoch}) and then asks for its rows ({@link ViewRows}). So a former epoch stays for
- * a while after the next one was published.
+ * a while after the next one was published ({@link FormerEpochs}).
  */
 public final class Views {
-  /** How long a former epoch stays. A row reads an epoch at once, unless a Python function answers in between. */
-  static final long KEPT_NS = 10_000_000_000L;
-
   private static final Map<String, Versions> VIEWS = new ConcurrentHashMap<>();
 
   private Views() {}
@@ -32,7 +28,7 @@ public final class Views {
   /** The epochs of one view. */
   private static final class Versions {
     private final Map<Long, Rows> rows = new ConcurrentHashMap<>();
-    private final Map<Long, Long> replacedAtNs = new HashMap<>();
+    private final FormerEpochs former = new FormerEpochs();
     private final Map<Long, Long> loads = new HashMap<>();
     private volatile long newest = Long.MIN_VALUE;
   }
@@ -51,8 +47,18 @@ public final class Views {
    */
   public static int load(String view, long epoch, Dataset<?> data, List<List<Integer>> keys) {
     InternalRow[] rows = data.queryExecution().executedPlan().executeCollect();
-    VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded(rows, keys, data.schema()));
+    put(view, epoch, rows, keys, data.schema());
     return rows.length;
+  }
+
+  /** Load the rows of an epoch. */
+  static void put(String view, long epoch, InternalRow[] rows, List<List<Integer>> keys, StructType schema) {
+    Rows loaded = loaded(rows, keys, schema);
+    synchronized (Views.class) {
+      Versions versions = VIEWS.computeIfAbsent(view, name -> new Versions());
+      versions.rows.put(epoch, loaded);
+      versions.former.loaded(epoch, rows, keys.size());
+    }
   }
 
   private static Rows loaded(InternalRow[] rows, List<List<Integer>> keys, StructType schema) {
@@ -109,24 +115,23 @@ public final class Views {
   }
 
   /** Let the rows that come read an epoch that is loaded, and forget those that were replaced long ago. */
-  public static synchronized void publish(String view, long epoch) {
+  public static void publish(String view, long epoch) {
+    publish(view, epoch, System.nanoTime(), FormerEpochs.BYTES_MAX / Math.max(1, VIEWS.size()));
+  }
+
+  /** As above, at a time. Args: bytesMax: the memory that the view's former epochs may use for longer. */
+  static synchronized void publish(String view, long epoch, long nowNs, long bytesMax) {
     Versions versions = VIEWS.get(view);
     if (versions == null || !versions.rows.containsKey(epoch)) {
       throw new IllegalStateException("epoch " + epoch + " of " + view + " is not loaded");
     }
-    long nowNs = System.nanoTime();
-    if (versions.newest != epoch) versions.replacedAtNs.put(versions.newest, nowNs);
-    versions.replacedAtNs.remove(epoch);
+    if (versions.newest != epoch && versions.newest != Long.MIN_VALUE) versions.former.add(versions.newest, nowNs);
+    versions.former.remove(epoch);
     versions.newest = epoch;
-    for (Iterator<Map.Entry<Long, Long>> old = versions.replacedAtNs.entrySet().iterator(); old.hasNext(); ) {
-      Map.Entry<Long, Long> each = old.next();
-      if (nowNs - each.getValue() > KEPT_NS) {
-        versions.rows.remove(each.getKey());
-        old.remove();
-      }
-    }
+    versions.former.forget(nowNs, bytesMax);
     // An epoch that became void was loaded in vain.
-    versions.rows.keySet().removeIf(each -> each != epoch && !versions.replacedAtNs.containsKey(each));
+    versions.rows.keySet().removeIf(each -> each != epoch && !versions.former.contains(each));
+    versions.former.keepSizes(versions.rows.keySet());
   }
 
   /** Forget all epochs of the views whose handles begin with a text. */
