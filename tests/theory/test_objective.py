@@ -56,6 +56,7 @@ def test_the_formula_is_that_of_a_queue(interval_s: float, rates: RecoveryRates)
 
 
 @given(GOALS_S, RATES)
+@example(1.0, RecoveryRates(restart_s=1 / 3, replay_per_s=1.5, input_per_s=1.0, checkpoint_s=1e-200))
 def test_the_longest_interval_uses_all_of_the_time_and_no_more(goal_s: float, rates: RecoveryRates) -> None:
     longest_s = longest_interval_s(goal_s, rates)
     if math.isinf(longest_s):
@@ -65,7 +66,8 @@ def test_the_longest_interval_uses_all_of_the_time_and_no_more(goal_s: float, ra
         assert math.isclose(recovery_s(longest_s, rates), goal_s, rel_tol=1e-6)
         assert recovery_s(longest_s + 1, rates) > goal_s or rates.input_per_s < 1e-6 * rates.replay_per_s
     else:
-        assert recovery_s(0.0, rates) > goal_s
+        shortest_s = recovery_s(0.0, rates)
+        assert shortest_s > goal_s or math.isclose(shortest_s, goal_s, rel_tol=1e-9), "at the border, rounding decides"
 
 
 @given(GOALS_S, MEASURED, st.booleans(), st.sampled_from([2.0, 5.0]), st.sampled_from([10.0, 60.0]))
