@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from falkirk.theory.objective import (
