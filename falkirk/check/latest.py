@@ -41,7 +41,7 @@ def compare_latest(
     #: The newest epoch whose rows are unknown; they may have replaced rows of earlier epochs.
     unknown = max((d.epoch for d in due if d.rows is None), default=-1 if forgotten is None else forgotten.below - 1)
     result.due = sum(each.required for each in last.values())
-    unjudged = 0
+    unjudged, invalid_max = 0, sum((invalid or {}).values())
     for row in found:
         result.found += 1
         each = last.get(_key(row.values, keys))
@@ -51,7 +51,7 @@ def compare_latest(
                 if each is not None:
                     each.seen = True
                 continue
-            if result.invalid < sum((invalid or {}).values()):
+            if result.invalid < invalid_max:
                 result.invalid += 1
                 continue
             text = f"the row at {row.place} is foreign: no epoch gives its key"

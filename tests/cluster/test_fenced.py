@@ -39,9 +39,9 @@ def test_a_jvm_that_nobody_can_reach(broker: Broker, home: Path, tag: str, ids: 
     """Two regions count the same events, and one of them is fenced. A reader sees late results of the other one, and of
     both if the successor takes other transactional ids than the JVM has."""
     copy, counted = home.with_name("copy"), ("counts", "fenced")
-    transactional = {"FENCED": "fenced", "INTERVAL": "3 seconds"}
+    fenced = {"FENCED": "fenced", "INTERVAL": "3 seconds"}
     with (
-        counting(broker, home, tag, counted=counted, file=LANES, **transactional) as run,
+        counting(broker, home, tag, counted=counted, file=LANES, **fenced) as run,
         Load(broker.bootstrap, run.events) as load,
     ):
         run.application.wait_committed(1)
@@ -56,7 +56,7 @@ def test_a_jvm_that_nobody_can_reach(broker: Broker, home: Path, tag: str, ids: 
             shutil.copytree(home, copy)
             (copy / "processes.json").unlink()
             env = {"EVENTS": run.events, "COUNTS": run.counts, "COUNTED": " ".join(counted), "MACHINE": "another"}
-            with Application(LANES, broker.bootstrap, copy, {**env, **transactional, "IDS": ids}) as successor:
+            with Application(LANES, broker.bootstrap, copy, {**env, **fenced, "IDS": ids}) as successor:
                 successor.wait_committed(2)
                 known = len(visible(run))
                 unreachable.resume()

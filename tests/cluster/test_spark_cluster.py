@@ -237,9 +237,8 @@ def test_records_that_are_sent_before_the_fence_and_arrive_after_it(
                 # The broker's records still arrive, and the results that they cause do not leave.
                 bed.net.cut_way(worker.host, bed.broker_at)
                 unsent = partial(bed.net.unsent_bytes, worker.host, bed.broker_at)
-                least = (
-                    0 if transactional else RESULTS_BYTES
-                )  # a transaction begins with a request, and waits for its answer
+                # A transaction begins with a request, and waits for its answer.
+                least = 0 if transactional else RESULTS_BYTES
                 wait_until(lambda: unsent() > least, 30, "results on their way")
                 bed.net.cut(worker.host, bed.broker_at)
                 began_s = time.monotonic()

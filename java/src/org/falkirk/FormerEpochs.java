@@ -1,11 +1,8 @@
 package org.falkirk;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Map;
-import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
@@ -22,7 +19,7 @@ final class FormerEpochs {
   /** How long it stays if there is memory for it. By default a region hangs after 3.5 minutes at the latest. */
   static final long KEPT_LONG_NS = 600_000_000_000L;
   /** The memory that all former epochs of a JVM may use together. */
-  static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 10;
+  private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 10;
   /** A row in a hash map, besides its values. */
   private static final long ROW_BYTES = 100;
 
@@ -31,19 +28,23 @@ final class FormerEpochs {
 
   /** In the order in which they were replaced. */
   private final LinkedHashMap<Long, Former> epochs = new LinkedHashMap<>();
-  private final Map<Long, Long> loadedBytes = new HashMap<>();
 
-  /** Note how much memory an epoch uses. Args: keys: how many maps have its rows. */
-  void loaded(long epoch, InternalRow[] rows, int keys) {
+  /** Return how much memory rows use. Args: keys: how many maps have them. */
+  static long bytesOf(InternalRow[] rows, int keys) {
     long bytes = ROW_BYTES * rows.length * keys;
     for (InternalRow row : rows) bytes += row instanceof UnsafeRow known ? known.getSizeInBytes() : ROW_BYTES;
-    loadedBytes.put(epoch, bytes);
+    return bytes;
+  }
+
+  /** Return how much memory the former epochs of a view may use for longer. Args: views: how many there are. */
+  static long bytesMax(int views) {
+    return BYTES_MAX / Math.max(1, views);
   }
 
   /** A newer epoch was published. */
-  void add(long epoch, long nowNs) {
+  void add(long epoch, long bytes, long nowNs) {
     epochs.remove(epoch);
-    epochs.put(epoch, new Former(nowNs, loadedBytes.getOrDefault(epoch, 0L)));
+    epochs.put(epoch, new Former(nowNs, bytes));
   }
 
   /** The epoch is the newest one again. */
@@ -70,10 +71,5 @@ final class FormerEpochs {
       bytes += former.bytes();
       if (sinceNs > KEPT_LONG_NS || sinceNs > KEPT_NS && bytes > bytesMax) epochs.remove(epoch);
     }
-  }
-
-  /** Forget how much memory other epochs used. */
-  void keepSizes(Set<Long> known) {
-    loadedBytes.keySet().retainAll(known);
   }
 }

@@ -23,7 +23,7 @@ public final class ViewSender {
   private ViewSender() {}
 
   /** An epoch. After a rollback, other rows may have the same number. Each load has another number. */
-  private record Loaded(long load, Broadcast<ViewEpoch> data) {}
+  private record Loaded(long load, long bytes, Broadcast<ViewEpoch> data) {}
 
   /** The epochs of one view. */
   private static final class Sent {
@@ -42,11 +42,11 @@ public final class ViewSender {
     ArrayList<List<Integer>> places = new ArrayList<>();
     for (List<Integer> key : keys) places.add(new ArrayList<>(key));
     JavaSparkContext context = JavaSparkContext.fromSparkContext(data.sparkSession().sparkContext());
+    long bytes = FormerEpochs.bytesOf(rows, keys.size());
     Broadcast<ViewEpoch> sent = context.broadcast(new ViewEpoch(data.schema().json(), places, rows));
     synchronized (ViewSender.class) {
       Sent epochs = VIEWS.computeIfAbsent(view, name -> new Sent());
-      epochs.former.loaded(epoch, rows, keys.size());
-      Loaded before = epochs.epochs.put(epoch, new Loaded(++loads, sent));
+      Loaded before = epochs.epochs.put(epoch, new Loaded(++loads, bytes, sent));
       if (before != null) before.data().destroy();
       if (epochs.isPublished(epoch)) changes++;
     }
@@ -60,17 +60,17 @@ public final class ViewSender {
       throw new IllegalStateException("epoch " + epoch + " of " + view + " is not loaded");
     }
     long nowNs = System.nanoTime();
-    if (sent.newest != epoch && sent.newest != Long.MIN_VALUE) sent.former.add(sent.newest, nowNs);
+    Loaded before = sent.epochs.get(sent.newest);
+    if (sent.newest != epoch && before != null) sent.former.add(sent.newest, before.bytes(), nowNs);
     sent.former.remove(epoch);
     sent.newest = epoch;
-    sent.former.forget(nowNs, FormerEpochs.BYTES_MAX / VIEWS.size());
+    sent.former.forget(nowNs, FormerEpochs.bytesMax(VIEWS.size()));
     for (Iterator<Map.Entry<Long, Loaded>> all = sent.epochs.entrySet().iterator(); all.hasNext(); ) {
       Map.Entry<Long, Loaded> each = all.next();
       if (sent.isPublished(each.getKey())) continue;
       each.getValue().data().destroy();
       all.remove();
     }
-    sent.former.keepSizes(sent.epochs.keySet());
     changes++;
   }
 

@@ -36,6 +36,11 @@ public final class Views {
   /** The rows of one epoch, by each of the keys with which they are looked up. */
   private static final class Rows {
     private final Map<List<Integer>, Map<Object, Object[]>> byKey = new HashMap<>();
+    private final long bytes;
+
+    Rows(long bytes) {
+      this.bytes = bytes;
+    }
   }
 
   /**
@@ -53,16 +58,11 @@ public final class Views {
 
   /** Load the rows of an epoch. */
   static void put(String view, long epoch, InternalRow[] rows, List<List<Integer>> keys, StructType schema) {
-    Rows loaded = loaded(rows, keys, schema);
-    synchronized (Views.class) {
-      Versions versions = VIEWS.computeIfAbsent(view, name -> new Versions());
-      versions.rows.put(epoch, loaded);
-      versions.former.loaded(epoch, rows, keys.size());
-    }
+    VIEWS.computeIfAbsent(view, name -> new Versions()).rows.put(epoch, loaded(rows, keys, schema));
   }
 
   private static Rows loaded(InternalRow[] rows, List<List<Integer>> keys, StructType schema) {
-    Rows loaded = new Rows();
+    Rows loaded = new Rows(FormerEpochs.bytesOf(rows, keys.size()));
     for (List<Integer> key : keys) loaded.byKey.put(List.copyOf(key), indexed(rows, key, schema));
     return loaded;
   }
@@ -116,7 +116,7 @@ public final class Views {
 
   /** Let the rows that come read an epoch that is loaded, and forget those that were replaced long ago. */
   public static void publish(String view, long epoch) {
-    publish(view, epoch, System.nanoTime(), FormerEpochs.BYTES_MAX / Math.max(1, VIEWS.size()));
+    publish(view, epoch, System.nanoTime(), FormerEpochs.bytesMax(VIEWS.size()));
   }
 
   /** As above, at a time. Args: bytesMax: the memory that the view's former epochs may use for longer. */
@@ -125,13 +125,13 @@ public final class Views {
     if (versions == null || !versions.rows.containsKey(epoch)) {
       throw new IllegalStateException("epoch " + epoch + " of " + view + " is not loaded");
     }
-    if (versions.newest != epoch && versions.newest != Long.MIN_VALUE) versions.former.add(versions.newest, nowNs);
+    Rows before = versions.rows.get(versions.newest);
+    if (versions.newest != epoch && before != null) versions.former.add(versions.newest, before.bytes, nowNs);
     versions.former.remove(epoch);
     versions.newest = epoch;
     versions.former.forget(nowNs, bytesMax);
     // An epoch that became void was loaded in vain.
     versions.rows.keySet().removeIf(each -> each != epoch && !versions.former.contains(each));
-    versions.former.keepSizes(versions.rows.keySet());
   }
 
   /** Forget all epochs of the views whose handles begin with a text. */
