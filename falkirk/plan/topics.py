@@ -126,6 +126,18 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
             topics.create(batch.dead_letter_topic, 1, KEEP)
 
 
+def written_topics(plan: Plan) -> tuple[LogId, ...]:
+    """Return the topics to which processors of a plan write: sinks, hops, held logs and dead letters."""
+    found: list[str] = []
+    for region in plan.regions:
+        found += [region.output.topic, region.dead_letter_topic]
+        found += [] if region.released_to is None else [region.released_to.topic]
+    for batch in plan.batches:
+        found += [sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)]
+        found += [] if batch.dead_letter_topic is None else [batch.dead_letter_topic]
+    return tuple(LogId(topic) for topic in dict.fromkeys(found))
+
+
 def notes_on_clocks(plan: Plan, topics: Topics) -> tuple[str, ...]:
     """Return a note for each topic whose producers choose the clock by which a live region refuses future times.
 

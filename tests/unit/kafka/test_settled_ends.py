@@ -11,6 +11,7 @@ from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.outputs import settled_ends
+from falkirk.theory.ids import LogId
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 TEXT = b"deadbeef/1/0.0.7/0/"
@@ -23,6 +24,7 @@ class Moving:
     def __init__(self, header: bytes | None, *, followers: bool) -> None:
         self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
         self.unsettled: dict[tuple[str, ...], float] = {}
+        self.first_looks: dict[str, tuple[float, dict[int, int]]] = {}
         self._end, self._header, self._followers = 10, header, followers
 
     def end_positions(self, topic: str) -> dict[int, int]:
@@ -144,3 +146,44 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
     assert found == {
         "hidden": ("SINK_UNSETTLED", "TRANSACTION_OPEN"), "lagging": ("BROKER_AWAY", "REPLICAS_LAG"),
     }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.1, 5.0])
+def test_topics_settle_together(late_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has two looks that are `SETTLE_S` apart, but all share this time."""
+    place, clock = Still(), Clock()
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage, names = cast(Storage, cast(Any, place)), [LogId(f"out-{n}") for n in range(8)]
+    outputs.look_first(storage, names)
+    began_s = clock.now_s
+    clock.advance(late_s)
+    for name in names:
+        assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
+    assert clock.now_s - began_s == pytest.approx(max(late_s, outputs.SETTLE_S))
+    assert place.first_looks == {}
+
+
+def test_a_first_look_counts_once_and_not_for_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer of transactions may live until it is fenced, and this process may have written since an earlier use."""
+    place, clock, name = Still(), Clock(), LogId("out")
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage = cast(Storage, cast(Any, place))
+    for transactional in (True, False):
+        outputs.look_first(storage, [name])
+        clock.advance(60)
+        for waits_s in (outputs.SETTLE_S if transactional else 0, outputs.SETTLE_S):
+            began_s = clock.now_s
+            settled_ends(storage, (name,), "here", transactional=transactional)
+            assert clock.now_s - began_s == pytest.approx(waits_s)
+
+
+def test_a_record_that_arrives_after_the_first_look_delays_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, clock, name = Still(), Clock(), LogId("out")
+    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage, ends = cast(Storage, cast(Any, place)), [{0: 19}, {0: 20}, {0: 20}]
+    place.end_positions = lambda topic: ends.pop(0)  # type: ignore[method-assign]
+    outputs.look_first(storage, [name])
+    clock.advance(60)
+    began_s = clock.now_s
+    assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
+    assert clock.now_s - began_s == pytest.approx(outputs.SETTLE_S)
