@@ -47,8 +47,8 @@ from falkirk.runtime.figures import published
 from falkirk.runtime.foreign import ForeignWatch, judges_of
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.outputs import look_first
 from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.runtime.settling import look_first
 from falkirk.runtime.sinks import copying, writing
 from falkirk.runtime.status import AWAY_DETAIL, RegionStatus
 from falkirk.theory.frontier import EMPTY
