@@ -34,7 +34,7 @@ def look_first(place: Storage, names: Iterable[LogId]) -> None:
     for name in names:
         try:
             ends = place.topics.end_positions(name)
-        except LogError:  # the error comes again when a processor needs this topic, and then it is known which one
+        except LogError:  # the fence reports it, for the processors that need this topic
             return
         place.first_looks[name] = time.monotonic(), ends
 
