@@ -83,7 +83,7 @@ def run_demo(settings: SearchSettings, console: Terminal) -> bool:
             os.environ.setdefault(
                 "SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
             )
-            bootstrap = local_broker.start(folder / "broker").bootstrap
+            bootstrap = local_broker.start(folder / "broker", java_options=local_broker.SHORT_RUN).bootstrap
             topics = Topics(Connection.of(bootstrap))
             for topic, partitions in PARTITIONS.items():
                 topics.create(topic, partitions, {})

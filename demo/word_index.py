@@ -63,7 +63,7 @@ def run_demo(settings: DemoSettings, console: Terminal) -> bool:
     console.print(f"word index over {settings.source or 'the docstrings of this Python'}", soft_wrap=True)
     try:
         with stage.workplace(keep=settings.keep, console=console) as folder:
-            bootstrap = local_broker.start(folder / "broker").bootstrap
+            bootstrap = local_broker.start(folder / "broker", java_options=local_broker.SHORT_RUN).bootstrap
             topics = Topics(Connection.of(bootstrap))
             for topic in (PAGES, INDEX):
                 topics.create(topic, PARTITIONS, {})
