@@ -227,8 +227,8 @@ def consequence(region: Region) -> str:
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "After a failure, the region computes the same results again, and Falkirk drops those that are already in "
-            "the sink."
+            "After a failure, the region computes the results since its last checkpoint again, and Falkirk drops those "
+            "that its topic already has."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

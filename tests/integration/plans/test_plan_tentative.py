@@ -192,9 +192,9 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert promise.when == "after 2 checkpoints, ≤ 10 s"
     text = explained(chain)
     assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
-    first = "counts-by-s (counts up to groupBy)"
-    assert f"If {first} fails, {first} and out (counts) restart from a checkpoint." in text
-    assert "If out (counts) fails, only that region restarts, from its last checkpoint." in text
+    assert "runs       counts-by-s (counts up to groupBy): live, reads topic" in text
+    assert "If counts-by-s fails, counts-by-s and out restart from a checkpoint." in text
+    assert "If out fails, only that region restarts, from its last checkpoint." in text
 
     plain = plan(lambda s: s)
     (promise,) = promises_of(plain)
