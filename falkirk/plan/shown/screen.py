@@ -97,7 +97,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
 def _header(shown: Shown) -> str:
     parts = [shown.plan.application]
     if shown.home is not None:
-        parts.append(f"home {shown.home}")
+        parts.append(f"home {shown.home} (for checkpoints)")
     if shown.broker is not None:
         parts.append(f"broker {shown.broker}")
     return " · ".join(parts)
@@ -136,13 +136,13 @@ def _inputs(batch: Batch) -> str:
 def _requests(plan: Plan) -> Iterator[str]:
     for push in plan.push:
         answered = f"; the response is the answer in topic {push.answers}" if push.answers else ""
-        yield f"Requests: POST {push.path} adds a record to the source {push.name}{answered}."
+        yield f"Requests: POST {push.path} adds a record to topic {push.name}{answered}."
 
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        needed = f"{sum(need.total for need in shown.slots)} needed, one for each Spark task that always runs"
-        provided = "On one machine, Falkirk starts Spark with enough slots, even on fewer cores."
+        needed = f"{sum(need.total for need in shown.slots)} needed, one per live Spark task"
+        provided = "On one machine, Falkirk starts Spark with enough."
         yield f"Core slots: {needed}. {provided if shown.is_provided else f'{shown.available} are available.'}"
 
 

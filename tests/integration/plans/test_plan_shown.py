@@ -50,7 +50,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert any(line.startswith("Core slots: 14 needed.") for line in lines)
+    assert any(line.startswith("Core slots: 14 needed, one per live Spark task.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index up") for line in lines)
     assert any(line.startswith("index (copies hop index-out to") for line in lines)
     assert "--why" in lines[-1]
