@@ -22,7 +22,7 @@ from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.fingerprint import WITH_TIMERS
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.theory.delivery import input_records
@@ -51,7 +51,7 @@ class Origins:
     ) -> None:
         self._app, self._place, self._records, self._limit, self._look = app, place, records, limit, look
         self._writers = writers_of(app, shape)
-        self._points: dict[str, tuple[Point, ...]] = {}
+        self._points: dict[str, tuple[Checkpoint, ...]] = {}
         self._shape = shape
 
     @cached_property

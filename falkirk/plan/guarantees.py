@@ -21,10 +21,10 @@ from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
 from falkirk.plan.unit import Unit
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import INITIAL, LogId, PointNumber
+from falkirk.theory.ids import INITIAL, CheckpointNumber, LogId
 
 _ReleaseTime = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
@@ -279,10 +279,10 @@ def _of_sink(sink: Output) -> Iterator[Reason]:
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the regions that go back when one of these fails, if each has a checkpoint after half of its input."""
     half = {
-        name: Point(number=PointNumber(1), read=_half(*stage.inputs), sent=_half(stage.output))
+        name: Checkpoint(number=CheckpointNumber(1), read=_half(*stage.inputs), sent=_half(stage.output))
         for name, stage in layout.stages.items()
     }
-    begin = Point(number=INITIAL, read=EMPTY, sent=EMPTY)
+    begin = Checkpoint(number=INITIAL, read=EMPTY, sent=EMPTY)
     points = {name: (begin, point) for name, point in half.items()}
     found = {}
     for name in names:

@@ -18,10 +18,10 @@ from itertools import accumulate
 
 from falkirk.protocol.kept import grouped_points
 from falkirk.protocol.layout import Layout, cut
-from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, cuts_of, saved
+from falkirk.protocol.ports import Checkpoint
+from falkirk.protocol.rollback import UnitCheckpoints, cuts_of, saved
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId
 from falkirk.theory.metadata import Checkpoints
 from falkirk.theory.rollback import Rollback, lower_until_stable, solve
 
@@ -37,7 +37,7 @@ class ConsistentCut:
             was sent between the two.
     """
 
-    points: Mapping[str, Point]
+    points: Mapping[str, Checkpoint]
     at_s: float
     first_number: int
     first_at_s: float
@@ -58,11 +58,11 @@ class ConsistentCut:
         return None if math.isinf(self.first_at_s) else self.first_at_s
 
     @property
-    def asked(self) -> dict[str, PointNumber]:
+    def asked(self) -> dict[str, CheckpointNumber]:
         """The point of each unit, as `decide` takes it."""
         return {name: point.number for name, point in self.points.items()}
 
-    def read_again(self, points: Points) -> int:
+    def read_again(self, points: UnitCheckpoints) -> int:
         """Return how many records between this cut and the newest points the units read again."""
         return sum(_between(point.read, points[name][-1].read) for name, point in self.points.items())
 
@@ -79,7 +79,7 @@ class ConsistentCut:
         return {topic: number for topic, number in found.items() if number}
 
 
-def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]:
+def consistent_cuts(layout: Layout, points: UnitCheckpoints) -> tuple[ConsistentCut, ...]:
     """Return all cuts that differ, newest first: one for each time at which one of these points was made.
 
     They end where a unit has no point that is old enough.
@@ -136,16 +136,16 @@ def cut_numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut |
     return next((each for each in found if each.first_number <= number <= each.number), None)
 
 
-def _number(points: Mapping[str, Point]) -> int:
+def _number(points: Mapping[str, Checkpoint]) -> int:
     return sum(point.number + 1 for point in points.values())
 
 
-def _made_at_s(points: Sequence[Point]) -> list[float]:
+def _made_at_s(points: Sequence[Checkpoint]) -> list[float]:
     """Return when each point was made, oldest first. It is not before an older one, even if a clock was set back."""
     return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in points), max))
 
 
-def _groups(points: Sequence[Point]) -> list[int]:
+def _groups(points: Sequence[Checkpoint]) -> list[int]:
     """Return for each point the number of its group, within which nothing was read and nothing was sent."""
     return [i for i, group in enumerate(grouped_points(points)) for _ in group]
 

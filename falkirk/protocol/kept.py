@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory import history as rule
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.history import History, Moment
@@ -15,15 +15,15 @@ from falkirk.theory.history import History, Moment
 NO_HISTORY = History()
 
 
-class KeptPoints:
+class RetainedCheckpoints:
     """The kept points of each region. Args: as of `RecoveryProtocol`."""
 
     def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
         self._layout, self._history, self._full_history = layout, history, full_history
         #: The last answer for each region, because several ask in each turn.
-        self._known: dict[str, tuple[tuple[Point, ...], Frontier, tuple[Point, ...]]] = {}
+        self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
 
-    def of(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
+    def of(self, name: str, points: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
         """Return the points to keep up to the newest one within the retained watermark, oldest first.
 
         No failure goes back beyond that last one. The points before it are the history, and all points after it stay.
@@ -35,7 +35,7 @@ class KeptPoints:
             known = self._known[name] = points, watermark, self._choose(name, points, watermark)
         return known[2]
 
-    def _choose(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
+    def _choose(self, name: str, points: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
         within = [i for i, p in enumerate(points) if self._layout.metadata(name, p).frontier <= watermark]
         older = points[: max(within, default=0) + 1]
         return tuple(
@@ -43,17 +43,17 @@ class KeptPoints:
         )
 
 
-def grouped_points(points: Sequence[Point]) -> tuple[Sequence[Point], ...]:
+def grouped_points(points: Sequence[Checkpoint]) -> tuple[Sequence[Checkpoint], ...]:
     """Return the points in groups between which nothing was read and nothing was sent, oldest first."""
     return tuple(points[group.start : group.stop] for group in rule.moment_groups(_moments(points)))
 
 
-def _moments(points: Sequence[Point]) -> list[Moment]:
+def _moments(points: Sequence[Checkpoint]) -> list[Moment]:
     """Describe points for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
     return [
         Moment(made_at_s=_made_at_s(p), content="start" if p.number < 0 else (p.read, p.sent, p.needs)) for p in points
     ]
 
 
-def _made_at_s(point: Point) -> float:
+def _made_at_s(point: Checkpoint) -> float:
     return -math.inf if point.made_at_s is None else point.made_at_s

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.ids import EpochNumber, LogId
@@ -227,16 +227,16 @@ class Layout:
     def _cutters(self) -> frozenset[str]:
         return frozenset(map(cutter_name, self.batches))
 
-    def metadata(self, stage: str, point: Point) -> Metadata:
+    def metadata(self, stage: str, point: Checkpoint) -> Metadata:
         """Return Ξ(p,f) of a region's checkpoint."""
         return self._metadata(stage, point)
 
     @cached_property
-    def _metadata(self) -> Callable[[str, Point], Metadata]:
+    def _metadata(self) -> Callable[[str, Checkpoint], Metadata]:
         """A cache, because each turn asks about the same points."""
         return lru_cache(maxsize=_POINTS_MAX)(self._describe)
 
-    def _describe(self, stage: str, point: Point) -> Metadata:
+    def _describe(self, stage: str, point: Checkpoint) -> Metadata:
         """Return Ξ(p,f).
 
         The checkpoint of a batch is that of an epoch. That of a live region is one of offsets, and there the

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import PointNumber, Positions
+from falkirk.theory.ids import CheckpointNumber, Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A position of the input and the position in the output up to which it is fixed; see `Point`."""
+    """A position of the input and the position in the output up to which it is fixed; see `Checkpoint`."""
 
     read: OffsetFrontier
     sent: OffsetFrontier
@@ -55,14 +55,14 @@ class Marks:
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
         #: The points that were taken in last: each turn has the same ones.
-        self._taken: dict[str, dict[PointNumber, Point]] = {}
+        self._taken: dict[str, dict[CheckpointNumber, Checkpoint]] = {}
 
     @property
     def known(self) -> Mapping[str, Sequence[Mark]]:
         """All marks by region, recorded or not."""
         return self._marks
 
-    def take_in(self, name: str, points: Sequence[Point]) -> None:
+    def take_in(self, name: str, points: Sequence[Checkpoint]) -> None:
         """Add the marks that checkpoints of a region give."""
         if name not in self._marks:
             return
@@ -75,7 +75,7 @@ class Marks:
                 self._marks[name] += (Mark(read=point.read, sent=point.sent),)
                 self._unrecorded.add(name)
 
-    def record(self, kept: Callable[[str], Sequence[Point]]) -> None:
+    def record(self, kept: Callable[[str], Sequence[Checkpoint]]) -> None:
         """Record the new marks.
 
         Args: kept: returns the checkpoints of a region that may still be needed, up to the newest that no failure goes

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from falkirk.protocol.layout import Layout, epochs_name, sink_name
 from falkirk.protocol.marks import Marks
-from falkirk.protocol.ports import Point, RegionPort
+from falkirk.protocol.ports import Checkpoint, RegionPort
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.graph import Edge
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Cuts
@@ -34,10 +34,10 @@ class Watermarks:
         self._forget()
 
     def _forget(self) -> None:
-        self.points: dict[str, tuple[Point, ...]] = {}
+        self.points: dict[str, tuple[Checkpoint, ...]] = {}
         #: For each region, the newest checkpoint that each monitor knows.
-        self._restorable_to: dict[str, PointNumber] = {}
-        self._retained_to: dict[str, PointNumber] = {}
+        self._restorable_to: dict[str, CheckpointNumber] = {}
+        self._retained_to: dict[str, CheckpointNumber] = {}
         self._cuts = {name: Cuts() for name in self.layout.batches}
         graph = self.layout.graph(self._cuts)
         self.restorable = Monitor(graph, self.layout.restorable())
@@ -77,7 +77,7 @@ class Watermarks:
         return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
 
     def _new(
-        self, name: str, points: tuple[Point, ...], upto: dict[str, PointNumber], may_lose: int
+        self, name: str, points: tuple[Checkpoint, ...], upto: dict[str, CheckpointNumber], may_lose: int
     ) -> Iterable[Metadata]:
         """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
 

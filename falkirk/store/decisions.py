@@ -13,7 +13,7 @@ from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, retained, voids
 from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, dump, load
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -155,17 +155,17 @@ class DecisionStore(Part):
         known = self.decision(_FORGOTTEN, name, 0)
         return None if known is None else ForgottenEpochs(**known.content)
 
-    def retain_from(self, processor: str, point: PointNumber) -> None:
+    def retain_from(self, processor: str, point: CheckpointNumber) -> None:
         """Record the oldest checkpoint of a processor that is kept, in place of the former record."""
         with self._writing() as db:
             db.execute(retained.delete().where(retained.c.processor == processor))
             db.execute(retained.insert().values(processor=processor, point=point))
 
-    def retained_from(self, processor: str) -> PointNumber | None:
+    def retained_from(self, processor: str) -> CheckpointNumber | None:
         """Return what `retain_from` has recorded; None: nothing was collected yet."""
         with self._reading() as db:
             found = db.execute(sql.select(retained.c.point).where(retained.c.processor == processor)).scalar()
-        return None if found is None else PointNumber(found)
+        return None if found is None else CheckpointNumber(found)
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
         return DECISION_CONTRADICTED.error(

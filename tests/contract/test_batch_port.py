@@ -96,7 +96,7 @@ def test_epochs_from_the_first_cut_to_a_rollback(rig: Rig) -> None:
     for number, saved in ((0, True), (1, False), (3, True)):
         rig.complete(number, saved=saved)
 
-    # Points: epochs with a state, while all epochs before them are complete. Cuts: all epochs that are decided.
+    # Checkpoints: epochs with a state, while all epochs before them are complete. Cuts: all epochs that are decided.
     points = rig.region.points()
     assert [p.number for p in points] == [-1, 0]
     assert points[-1].read == OffsetFrontier.of({SOURCE: 10})

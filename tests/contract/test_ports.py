@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.contract.rigs import Place, Rig, SimulatedRig, live_rig
@@ -27,7 +27,7 @@ def begin(rig: Rig) -> None:
     rig.region.start(rig.region.points()[-1].number)
 
 
-def point(rig: Rig, number: int) -> Point:
+def point(rig: Rig, number: int) -> Checkpoint:
     return next(p for p in rig.region.points() if p.number == number)
 
 
@@ -35,11 +35,11 @@ def upto(topic: str, positions: dict[int, int]) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
 
 
-def covers(at: Point, topic: str, place: Place) -> bool:
+def covers(at: Checkpoint, topic: str, place: Place) -> bool:
     return place[1] < at.read.length(TopicPartition(topic=topic, partition=place[0]))
 
 
-def before(at: Point, topic: str, place: Place) -> bool:
+def before(at: Checkpoint, topic: str, place: Place) -> bool:
     return place[1] < at.sent.length(TopicPartition(topic=topic, partition=place[0]))
 
 

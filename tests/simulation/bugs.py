@@ -10,7 +10,7 @@ import pytest
 from falkirk.protocol import recovery, rollback
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Marks
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.theory import constraints
@@ -194,7 +194,7 @@ def released_by_the_wrong_watermark(patch: Patch) -> None:
 
 
 def acknowledged_without_the_history(patch: Patch) -> None:
-    """Points are kept for rollbacks on request, but their later input is not."""
+    """Checkpoints are kept for rollbacks on request, but their later input is not."""
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
@@ -249,7 +249,7 @@ def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
 def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
     """A checkpoint that is inconsistent with others counts as the remaining one when the one before it is lost."""
 
-    def new(self: Watermarks, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
+    def new(self: Watermarks, name: str, points: tuple[Checkpoint, ...], upto: dict[str, int], may_lose: int) -> Any:
         for point in points[: len(points) - may_lose]:
             if point.number > upto.get(name, -2):
                 upto[name] = point.number
@@ -297,7 +297,7 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
     sent: dict[str, OffsetFrontier] = {}
     is_asked = [False]
 
-    def remember(self: Marks, name: str, points: tuple[Point, ...]) -> None:
+    def remember(self: Marks, name: str, points: tuple[Checkpoint, ...]) -> None:
         take_in(self, name, points)
         sent[name] = points[-1].sent
 
@@ -305,7 +305,7 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
         is_asked[0] = bool(asked)
         return decide(*what, asked=asked, **options)
 
-    def as_remembered(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
+    def as_remembered(layout: Layout, name: str, points: list[Checkpoint]) -> Checkpoints:
         found = saved(layout, name, points)
         if not is_asked[0]:
             last = found.chain[-1]

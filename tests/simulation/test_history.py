@@ -1,4 +1,4 @@
-"""Points for rollbacks on request: an idle application keeps older ones, with all data that they need."""
+"""Checkpoints for rollbacks on request: an idle application keeps older ones, with all data that they need."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,7 +90,7 @@ def test_a_time_keeps_old_points_thinned_with_the_records_that_they_need(tmp_pat
 
 
 def _without_history(patch: pytest.MonkeyPatch) -> None:
-    of = kept.KeptPoints.of
+    of = kept.RetainedCheckpoints.of
     patch.setattr(
         RecoveryProtocol,
         "kept",

@@ -11,7 +11,7 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, cut
 from falkirk.protocol.marks import Mark
-from falkirk.protocol.rollback import Points, decide_rollback
+from falkirk.protocol.rollback import UnitCheckpoints, decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, LogKind
 from falkirk.theory.projection import Cuts
@@ -29,7 +29,7 @@ class Snapshot:
     """
 
     layout: Layout
-    points: Points
+    points: UnitCheckpoints
     ends: Mapping[LogId, OffsetFrontier]
     released: Mapping[LogId, OffsetFrontier] = field(default_factory=dict)
     cuts: Mapping[str, EpochEnds] = field(default_factory=dict)

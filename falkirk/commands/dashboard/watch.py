@@ -34,7 +34,7 @@ from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import read_shape
 from falkirk.protocol.consistent_cuts import consistent_cuts
-from falkirk.protocol.rollback import Points, contradiction
+from falkirk.protocol.rollback import UnitCheckpoints, contradiction
 from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 
@@ -70,7 +70,7 @@ class DashboardWatch:
         self._planned: tuple[float, ...] = ()
         self._graph: dict[str, Any] = {}
         self._look: Snapshot | None = None
-        self._cuts_of: Points | None = None
+        self._cuts_of: UnitCheckpoints | None = None
         self._next_look_s = 0.0
         #: The last start that was measured, and since when some region has not run.
         self._start: Mapping[str, Any] = {}

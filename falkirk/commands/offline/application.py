@@ -19,9 +19,9 @@ from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.kept import NO_HISTORY, grouped_points
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Points, RollbackDecision
+from falkirk.protocol.rollback import RollbackDecision, UnitCheckpoints
 from falkirk.runtime.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
@@ -32,7 +32,7 @@ from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.system.data import DataPath
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.history import History
-from falkirk.theory.ids import LogId, Offsets, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class RollbackMove:
     """
 
     region: str
-    newest: Point
-    to: Point
+    newest: Checkpoint
+    to: Checkpoint
     again: int
     taken_back: int
     why: str
@@ -72,8 +72,8 @@ class Past:
     """
 
     region: str
-    point: Point
-    first: Point
+    point: Checkpoint
+    first: Checkpoint
     since: int
     outside: bool
 
@@ -156,14 +156,14 @@ class OfflineApplication:
         found = consistent_cuts(layout, points)
         return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
 
-    def points(self) -> Points:
+    def points(self) -> UnitCheckpoints:
         """Return the points of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
         return self.unchanged(self._points)
 
-    def _points(self) -> Points:
+    def _points(self) -> UnitCheckpoints:
         return {name: region.points() for name, region in self.regions.items()}
 
-    def asked(self, text: str) -> dict[str, PointNumber]:
+    def asked(self, text: str) -> dict[str, CheckpointNumber]:
         """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`.
@@ -172,7 +172,7 @@ class OfflineApplication:
         region = self.shape.region_of(name)
         if region is None or not (point == "start" or point.isdigit()):
             raise CHECKPOINT_INVALID.error(text=text, names=", ".join(self.shape.names))
-        number = PointNumber(-1 if point == "start" else int(point))
+        number = CheckpointNumber(-1 if point == "start" else int(point))
         numbers = [p.number for p in self.regions[region].points()]
         if number not in numbers:
             raise CHECKPOINT_UNKNOWN.error(
@@ -183,14 +183,14 @@ class OfflineApplication:
             )
         return {region: number}
 
-    def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
+    def preview(self, asked: Mapping[str, CheckpointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
         Raises: GuaranteeError: `CHECKPOINT_TOO_OLD`. HomeError: `RECOVERIES_MEANWHILE`. LogError.
         """
         return self.unchanged(lambda: self._preview(asked))
 
-    def _preview(self, asked: Mapping[str, PointNumber]) -> Preview:
+    def _preview(self, asked: Mapping[str, CheckpointNumber]) -> Preview:
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
         points = self._points()
@@ -267,7 +267,7 @@ class OfflineApplication:
             )
         return GarbageCounts(checkpoints=checkpoints, records=records)
 
-    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> RollbackDecision:
+    def roll_back(self, asked: Mapping[str, CheckpointNumber], *, force: bool) -> RollbackDecision:
         """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `CHECKPOINT_TOO_OLD`. LogError, HomeError.
@@ -293,7 +293,7 @@ def never_ran(home: Path | DataPath | str) -> HomeError:
     return NEVER_RAN.error(where=home)
 
 
-def _why(decision: RollbackDecision, name: str, asked: Mapping[str, PointNumber]) -> str:
+def _why(decision: RollbackDecision, name: str, asked: Mapping[str, CheckpointNumber]) -> str:
     """Return why a region rolls back: the first constraint that excluded a later point."""
     if name in asked:
         return "asked for"

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
-from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
 
 def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
@@ -30,12 +30,12 @@ class BatchAtRest:
         """See RegionPort."""
         return Health(runs=False)
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[Checkpoint, ...]:
         """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
         read, found = self._start_positions(), []
         if kept < 0:
-            found.append(Point(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
+            found.append(Checkpoint(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
         for epoch in self.epochs.epochs():
             if not epoch.is_complete:
                 break
@@ -47,9 +47,9 @@ class BatchAtRest:
         """See RegionPort."""
         return tuple((e.number, self._read(e.last, e.views)) for e in self.epochs.epochs() if e.number > after)
 
-    def _point(self, epoch: Epoch) -> Point:
-        return Point(
-            number=PointNumber(epoch.number),
+    def _point(self, epoch: Epoch) -> Checkpoint:
+        return Checkpoint(
+            number=CheckpointNumber(epoch.number),
             read=self._read(epoch.last, epoch.views),
             sent=OffsetFrontier.prefix(self.logs.log, epoch.number + 1),
             # A view's newest epoch is read again until there is a newer one.
@@ -58,7 +58,7 @@ class BatchAtRest:
             detail=rounds_of(epoch),
         )
 
-    def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
+    def _reachable(self, points: list[Checkpoint]) -> tuple[Checkpoint, ...]:
         """Leave out the points whose replay would need expired input. The newest point always stays."""
         oldest: Positions = {}
         if len(points) > 1:
@@ -73,7 +73,7 @@ class BatchAtRest:
             )
         )
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """Do nothing. The next start of the application resumes from there."""
 
     def _start_positions(self) -> Positions:
@@ -95,7 +95,7 @@ class BatchAtRest:
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
+    def beyond(self, number: CheckpointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort: the epochs decided after `upto`, complete or not. Their input is cut into epochs again.
 
         Epochs between `number` and `upto` stay as they are: complete, or to be computed with the recorded cut.
@@ -105,15 +105,15 @@ class BatchAtRest:
         later = [e.number for e in self.epochs.epochs() if e.number > last]
         return ((self.logs.log, 0, Offset(later[0]), Offset(later[-1] + 1)),) if later else ()
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
         self.epochs.drop_strays()
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""
         kept = [EpochNumber(number) for number in numbers]
         if kept[0] > self._kept_from():
-            self._store.retain_from(self.logs.name, PointNumber(kept[0]))
+            self._store.retain_from(self.logs.name, CheckpointNumber(kept[0]))
             self.epochs.drop_states_below(kept[0])
         self.epochs.forget_states(kept)
 

@@ -25,7 +25,7 @@ from falkirk.kafka.tail import Tail
 from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
-from falkirk.protocol.ports import Health, Point
+from falkirk.protocol.ports import Checkpoint, Health
 from falkirk.runtime import producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.dead_letters import DeadLetters
@@ -40,7 +40,7 @@ from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange
 from falkirk.theory.positions import TailPosition, is_caught_up
 
@@ -96,7 +96,7 @@ class LiveRegion(RegionAtRest):
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
         #: The points at the last `observe`. While the query runs, `points` returns these.
-        self._points: tuple[Point, ...] = ()
+        self._points: tuple[Checkpoint, ...] = ()
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
         self.ends, self.starts = Positions(), Positions()
         #: When the region last made progress, and when it may be started again.
@@ -190,7 +190,7 @@ class LiveRegion(RegionAtRest):
 
     # -- 1 to 3: starting --------------------------------------------------------------------------------------------
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """See RegionPort.
 
         Raises: HomeError, LogError, SparkError: no query was started.
@@ -350,11 +350,11 @@ class LiveRegion(RegionAtRest):
         record = TailRecord(valid_from_commit=valid_from, incarnation=self.opening.incarnation, positions=positions)
         self._store.observe_tail(self.region.name, record)
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[Checkpoint, ...]:
         """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
         return super().points() if self.query is None else self._points
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
         newest = BatchId(self._points[-1].number if self._points else -1)
         batches = tuple(BatchId(number) for number in numbers)

@@ -13,7 +13,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol import rollback
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision
 from tests.chaos.harness import Load
@@ -37,7 +37,7 @@ class Decided:
     """Every decision of a wheel, with the points that it was made from."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[RecoveryProtocol, RollbackDecision, Mapping[str, tuple[Point, ...]]]] = []
+        self.made: list[tuple[RecoveryProtocol, RollbackDecision, Mapping[str, tuple[Checkpoint, ...]]]] = []
         decide = RecoveryProtocol.decide
 
         def remember(recovery: RecoveryProtocol, *arguments: Any, **options: Any) -> RollbackDecision:
@@ -178,7 +178,7 @@ def test_a_perturbed_answer_shows(
     decided = Decided(monkeypatch)
     newest_within = rollback.newest_within
 
-    def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
+    def perturbed(layout: Any, name: str, points: tuple[Checkpoint, ...], frontier: object) -> Checkpoint:
         return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
 
     with Run(spark, broker, tag, home) as run, Load(broker.bootstrap, run.events, rate=RATE):

@@ -223,7 +223,8 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
     assert (sink["sink"], sink["release"], sink["within_s"]) == ("out", "behind a checkpoint", 10)
     assert sink["awaits"] == ["counts-by-s", "out"]
     assert [text.partition(",")[0] for text in sink["durable"]] == [
-        "input: topic events", "counts-by-s: offsets in the home", f"hop {planned.regions[0].output.topic}: each record",
+        "input: topic events", "counts-by-s: offsets in the home",
+        f"hop {planned.regions[0].output.topic}: each record",
         "out: state and offsets in the home",
     ]  # fmt: skip
     assert sink["goes_back"] == {"counts-by-s": ["counts-by-s", "out"], "out": ["out"]}

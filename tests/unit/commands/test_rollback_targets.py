@@ -20,15 +20,15 @@ from falkirk.commands.offline.application import PastCut, Preview, RollbackMove
 from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from tests.unit.protocol.test_rollback_example import upto
 
 NOON_S = datetime(2026, 11, 24, 12).timestamp()
 
 
-def point(number: int, made_at_s: float) -> Point:
+def point(number: int, made_at_s: float) -> Checkpoint:
     made = None if number < 0 else made_at_s
-    return Point(number=number, read=upto("in", number + 1), sent=upto("out", number + 1), made_at_s=made)
+    return Checkpoint(number=number, read=upto("in", number + 1), sent=upto("out", number + 1), made_at_s=made)
 
 
 def cut(at_s: float, first: tuple[int, float] | None = None, **numbers: int) -> ConsistentCut:
@@ -65,7 +65,7 @@ class Visit:
         name, _, number = text.partition("@")
         return {name: int(number)}
 
-    def points(self) -> dict[str, tuple[Point, ...]]:
+    def points(self) -> dict[str, tuple[Checkpoint, ...]]:
         return {"sales": (self.newest_two[-1],), "audit": (point(0, 0.0),)}
 
     def roll_back(self, asked: Mapping[str, int], *, force: bool) -> None:

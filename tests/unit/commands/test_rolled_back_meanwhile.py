@@ -17,7 +17,7 @@ from falkirk.commands.offline.unchanged import TRIES, read_unchanged
 from falkirk.errors import FalkirkError
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.theory.ids import BatchId, LogId, PointNumber
+from falkirk.theory.ids import BatchId, CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
 from tests.unit.commands.test_state import stateful
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
@@ -34,10 +34,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 def roll_back(shop: Shop, region: str = "sales", ends: int = PRESENT) -> None:
     """Roll a region back to checkpoint 0, as the application does, and make another checkpoint 1."""
     store = shop.home.store
-    number = store.open_recovery("asked for", {region: PointNumber(0)})
+    number = store.open_recovery("asked for", {region: CheckpointNumber(0)})
     checkpoint.rewind(shop.home.checkpoint(region), BatchId(0))
     store.advance_recovery(number, "restored")
-    store.open_incarnation(region, PointNumber(0))
+    store.open_incarnation(region, CheckpointNumber(0))
     store.advance_recovery(number, "done")
     commit(shop, region, 1, {HOP if region == "sales" else "orders": {0: ends}})
 

@@ -12,9 +12,9 @@ from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.host.web import WebServer
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.times import TopicPartition
 
 HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
@@ -111,10 +111,10 @@ def shop() -> tuple[dict[str, Any], Snapshot]:
     return plan, look
 
 
-def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Point, ...]:
-    start = Point(number=PointNumber(-1), read=upto(read, 0), sent=EMPTY)
+def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
+    start = Checkpoint(number=CheckpointNumber(-1), read=upto(read, 0), sent=EMPTY)
     later = (
-        Point(number=PointNumber(i), read=upto(read, r), sent=upto(sent, s), made_at_s=NOW_S - 30 + 10 * i)
+        Checkpoint(number=CheckpointNumber(i), read=upto(read, r), sent=upto(sent, s), made_at_s=NOW_S - 30 + 10 * i)
         for i, (r, s) in enumerate(pairs)
     )
     return (start, *later)

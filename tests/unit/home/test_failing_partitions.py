@@ -17,7 +17,7 @@ from falkirk.host import supervised_region
 from falkirk.host.failures import Failures
 from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live import inputs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -60,9 +60,9 @@ class Live:
         self.read = [0] * len(self.ends)
         self._points = [self._point(-1)]
 
-    def _point(self, number: int) -> Point:
+    def _point(self, number: int) -> Checkpoint:
         places = {TopicPartition(topic="events", partition=p): o for p, o in enumerate(self.read)}
-        return Point(number=number, read=OffsetFrontier.of(places), sent=EMPTY)
+        return Checkpoint(number=number, read=OffsetFrontier.of(places), sent=EMPTY)
 
     def has_input(self) -> bool:
         return False  # it is never starved
@@ -92,7 +92,7 @@ class Live:
     def due(self, start: dict[str, dict[int, Offset]]) -> dict[TopicPartition, Offset]:
         return {TopicPartition(topic="events", partition=p): o for p, o in start["events"].items() if self.ends[p] > o}
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[Checkpoint, ...]:
         return tuple(self._points)
 
     twin = None

@@ -3,23 +3,23 @@
 import itertools
 from collections.abc import Iterator
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import CheckpointNumber
 from falkirk.theory.times import TopicPartition
 
 EVENTS = TopicPartition(topic="events", partition=0)
 
 
-def points(read: int, *, every_s: float = 3.2, first: int = 0) -> Iterator[Point]:
+def points(read: int, *, every_s: float = 3.2, first: int = 0) -> Iterator[Checkpoint]:
     """Yield checkpoints that all cover `read` records."""
     for number in itertools.count(first):
         frontier = OffsetFrontier.of({EVENTS: read})
-        yield Point(number=PointNumber(number), read=frontier, sent=EMPTY, made_at_s=number * every_s)
+        yield Checkpoint(number=CheckpointNumber(number), read=frontier, sent=EMPTY, made_at_s=number * every_s)
 
 
-def looked(starved: Starvation, made: Iterator[Point], count: int, *, waits: bool) -> list[float | None]:
+def looked(starved: Starvation, made: Iterator[Checkpoint], count: int, *, waits: bool) -> list[float | None]:
     return [starved.update(point, lambda: waits) for point in itertools.islice(made, count)]
 
 

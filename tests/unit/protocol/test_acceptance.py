@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
@@ -23,7 +23,7 @@ class World:
         layout = Layout(stages={s.name: s for s in stages}, partitions=dict.fromkeys(logs, 1), held=held or {})
         self.ends: dict[str, int] = dict.fromkeys(logs, 0)
         self.released: dict[str, OffsetFrontier] = dict.fromkeys(held or {}, EMPTY)
-        self.points: dict[str, tuple[Point, ...]] = {s.name: () for s in stages}
+        self.points: dict[str, tuple[Checkpoint, ...]] = {s.name: () for s in stages}
         self.asked: set[str] = set()
         self.acceptance = Acceptance(layout, self.end, ["source", "other"])
 
@@ -33,7 +33,7 @@ class World:
 
     def saves(self, stage: str, number: int, **read: int) -> None:
         """Make a checkpoint of a region, with the present end of its output."""
-        self.points[stage] += (Point(number=number, read=upto(**read), sent=EMPTY),)
+        self.points[stage] += (Checkpoint(number=number, read=upto(**read), sent=EMPTY),)
         self.acceptance.take_in(self.points)
 
     def accepted(self, log: str = "source") -> int:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from falkirk.protocol import consistent_cuts as module
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, consistent_cuts, cut_numbered
 from falkirk.protocol.layout import Layout, cutter_name
-from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, cuts_of, decide_rollback, saved
+from falkirk.protocol.ports import Checkpoint
+from falkirk.protocol.rollback import UnitCheckpoints, cuts_of, decide_rollback, saved
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.metadata import Anywhere, Checkpoints, Metadata
 from tests.simulation.elements import Element, partition_of
@@ -28,7 +28,7 @@ from tests.unit.protocol.test_rollback_example import upto
 seeds = st.integers(0, 10**6)
 
 
-def drawn(seed: int, steps: int, *, most: int = 99) -> tuple[Layout, Points]:
+def drawn(seed: int, steps: int, *, most: int = 99) -> tuple[Layout, UnitCheckpoints]:
     """Return a random application after a number of steps, and some of its points, as a history keeps them.
 
     Args: most: so many points of a region stay at most.
@@ -58,13 +58,13 @@ def drawn(seed: int, steps: int, *, most: int = 99) -> tuple[Layout, Points]:
     return world.layout, {name: _kept(rng, region.points(), most) for name, region in world.regions.items()}
 
 
-def _kept(rng: random.Random, points: tuple[Point, ...], most: int) -> tuple[Point, ...]:
+def _kept(rng: random.Random, points: tuple[Checkpoint, ...], most: int) -> tuple[Checkpoint, ...]:
     share = rng.choice([0.3, 0.7, 1.0])
     kept = [p for p in points[:-1] if rng.random() < share]
     return (*kept[len(kept) - min(len(kept), most - 1) :], points[-1])
 
 
-def consistent(layout: Layout, every: Points, points: Mapping[str, Point]) -> bool:
+def consistent(layout: Layout, every: UnitCheckpoints, points: Mapping[str, Checkpoint]) -> bool:
     """Return whether a choice of points, one of every one that there is, breaks no constraint of the theory."""
     graph, available = layout.graph(cuts_of(layout, every)), layout.restorable()
     chosen = {n: Metadata(frontier=p.domain.everything()) for n, p in graph.processors.items()}
@@ -79,21 +79,21 @@ def consistent(layout: Layout, every: Points, points: Mapping[str, Point]) -> bo
     return not list(violations(graph, available, chosen, promised))
 
 
-def times(points: Points) -> Iterator[float]:
+def times(points: UnitCheckpoints) -> Iterator[float]:
     """Yield each time at which a point was made, and a time before all of them."""
     yield from sorted({-1.0, *(made(p) for mine in points.values() for p in mine)})
 
 
-def made(point: Point) -> float:
+def made(point: Checkpoint) -> float:
     return -1.0 if point.made_at_s is None else point.made_at_s
 
 
-def by_when(points: Sequence[Point], point: Point) -> float:
+def by_when(points: Sequence[Checkpoint], point: Checkpoint) -> float:
     """Return when a point and all before it were made: a clock may be set back."""
     return max(made(p) for p in points if p.number <= point.number)
 
 
-def content(point: Point) -> object:
+def content(point: Checkpoint) -> object:
     return "start" if point.number < 0 else (point.read, point.sent, point.needs)
 
 
@@ -167,12 +167,12 @@ def test_the_newest_cut_is_where_a_failure_of_everything_that_draws_resumes(seed
         assert found[0].asked == resumes
 
 
-def three() -> tuple[Layout, dict[str, tuple[Point, ...]]]:
+def three() -> tuple[Layout, dict[str, tuple[Checkpoint, ...]]]:
     """The example of docs/model.md, with times; prices has read results of offers beyond each of its points."""
     layout, points = modelled(deterministic=False)
     made_at_s = {"offers": (10.0, 30.0), "prices": (12.0, 32.0), "audit": (11.0, 40.0)}
     timed = {
-        name: (mine[0], *(Point(number=p.number, read=p.read, sent=p.sent, made_at_s=t)
+        name: (mine[0], *(Checkpoint(number=p.number, read=p.read, sent=p.sent, made_at_s=t)
                           for p, t in zip(mine[1:], made_at_s[name], strict=True)))
         for name, mine in points.items()
     }  # fmt: skip
@@ -214,7 +214,7 @@ def test_cuts_with_nothing_in_between_are_one() -> None:
     layout, points = three()
     for number, made_at_s in ((2, 50.0), (3, 60.0)):
         same = points["audit"][-1]
-        again = Point(number=number, read=same.read, sent=same.sent, made_at_s=made_at_s)
+        again = Checkpoint(number=number, read=same.read, sent=same.sent, made_at_s=made_at_s)
         points["audit"] = (*points["audit"], again)
     newest = consistent_cuts(layout, points)[0]
     assert (newest.number, newest.first_number, newest.made_at_s, newest.since_s) == (7, 5, 60.0, 40.0)
@@ -238,7 +238,7 @@ def test_they_end_where_a_region_has_no_older_point() -> None:
 def test_a_clock_that_was_set_back_makes_no_older_point_newer() -> None:
     layout, points = three()
     first, late, early = points["audit"]
-    points["audit"] = (first, Point(number=0, read=late.read, sent=late.sent, made_at_s=70.0), early)
+    points["audit"] = (first, Checkpoint(number=0, read=late.read, sent=late.sent, made_at_s=70.0), early)
     assert [(c.number, c.at_s) for c in consistent_cuts(layout, points)][:2] == [(5, 70.0), (3, 30.0)]
 
 

@@ -1,7 +1,7 @@
 """The example that docs/model.md draws, computed."""
 
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
@@ -12,7 +12,7 @@ def upto(topic: str, length: int) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): length})
 
 
-def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Point, ...]]]:
+def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Checkpoint, ...]]]:
     layout = Layout(
         stages={
             "offers": Stage(name="offers", inputs=("asks",), output="offers", deterministic=deterministic),
@@ -23,9 +23,12 @@ def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Point, ...]
         held={} if deterministic else {"prices": "public prices"},
     )
 
-    def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Point, ...]:
-        begin = Point(number=-1, read=upto(read, 0), sent=upto(sent, 0))
-        return (begin, *(Point(number=i, read=upto(read, r), sent=upto(sent, s)) for i, (r, s) in enumerate(pairs)))
+    def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
+        begin = Checkpoint(number=-1, read=upto(read, 0), sent=upto(sent, 0))
+        return (
+            begin,
+            *(Checkpoint(number=i, read=upto(read, r), sent=upto(sent, s)) for i, (r, s) in enumerate(pairs)),
+        )
 
     return layout, {
         "offers": points("asks", "offers", (40, 40), (70, 70)),
