@@ -111,7 +111,7 @@ def check_history(history: object, where: SourceLocation) -> History:
     if not isinstance(history, str | timedelta):
         check_counts(where, history=(history, 0, HISTORY_MAX))
         assert isinstance(history, int)
-        return History(points=history)
+        return History(checkpoints=history)
     try:
         span_s = duration_s(history)
     except DefinitionError:

@@ -217,7 +217,7 @@ class Failures:
 
 
 def has_progressed(
-    points: Sequence[Checkpoint], restored: int, due: Mapping[TopicPartition, Offset], ran_s: float
+    checkpoints: Sequence[Checkpoint], restored: int, due: Mapping[TopicPartition, Offset], ran_s: float
 ) -> bool:
     """Return whether a live region has got further than the place where it failed before.
 
@@ -230,10 +230,10 @@ def has_progressed(
     A region without input when it resumed, or that has not failed, has got further if a checkpoint covers more input,
     or if it has run for a while.
 
-    Args: points: the region's points, oldest first. restored: the number of the checkpoint. due: the positions from
-        which it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
+    Args: checkpoints: the region's, oldest first. restored: the number of the checkpoint. due: the positions from which
+        it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
     """
-    later = [point for point in points if point.number >= restored]
+    later = [checkpoint for checkpoint in checkpoints if checkpoint.number >= restored]
     if len(later) < 2:
         return False
     newest = later[-1].read

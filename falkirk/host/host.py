@@ -249,7 +249,7 @@ class Host:
         self._update_views(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:
-            self._acceptance.take_in(self._recovery.points)
+            self._acceptance.take_in(self._recovery.checkpoints)
         if self._once is not None:
             self._once.update(self._recovery)
 
@@ -355,7 +355,7 @@ class Host:
     def push(self) -> list[dict[str, object]]:
         """Return the facts that the gateway needs about each source of requests: falkirk/host/gateway.py."""
         found = {s.name: s.describe() for s in self._plan.push}
-        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
+        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.checkpoints:
             released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
                 topic = source.topic.log

@@ -48,11 +48,11 @@ class RecordedRecovery(RecoveryProtocol):
         asked: Mapping[str, CheckpointNumber] | None = None,
         *,
         force: bool = False,
-        points: UnitCheckpoints | None = None,
+        checkpoints: UnitCheckpoints | None = None,
     ) -> RollbackDecision:
         """See RecoveryProtocol."""
         with step("decision"):
-            return super().decide(failed, asked, force=force, points=points)
+            return super().decide(failed, asked, force=force, checkpoints=checkpoints)
 
 
 class RecordedRegion:

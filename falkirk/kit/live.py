@@ -89,7 +89,7 @@ class MemoryRegion:
         """See RegionPort."""
         return Health(runs=self._running is not None)
 
-    def points(self) -> tuple[Checkpoint, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort."""
         return tuple(
             Checkpoint(

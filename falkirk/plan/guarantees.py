@@ -283,10 +283,10 @@ def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, .
         for name, stage in layout.stages.items()
     }
     begin = Checkpoint(number=INITIAL, read=EMPTY, sent=EMPTY)
-    points = {name: (begin, point) for name, point in half.items()}
+    checkpoints = {name: (begin, checkpoint) for name, checkpoint in half.items()}
     found = {}
     for name in names:
-        decision = decide_rollback(layout, points, failed=frozenset({name}), outside={})
+        decision = decide_rollback(layout, checkpoints, failed=frozenset({name}), outside={})
         found[name] = tuple(stage for stage in layout.stages if stage in decision.goes)
     return found
 

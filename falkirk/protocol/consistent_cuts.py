@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from falkirk.protocol.kept import grouped_points
+from falkirk.protocol.kept import grouped_checkpoints
 from falkirk.protocol.layout import Layout, cut
 from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import UnitCheckpoints, cuts_of, saved
@@ -31,13 +31,13 @@ class ConsistentCut:
     """A consistent choice of points.
 
     Args:
-        points: of each unit.
+        checkpoints: of each unit.
         at_s: when the newest of them was made; -inf if all are initial states.
         first_number, first_at_s: number and time of the oldest cut that equals this one: nothing was read and nothing
             was sent between the two.
     """
 
-    points: Mapping[str, Checkpoint]
+    checkpoints: Mapping[str, Checkpoint]
     at_s: float
     first_number: int
     first_at_s: float
@@ -45,7 +45,7 @@ class ConsistentCut:
     @property
     def number(self) -> int:
         """A number that grows from cut to cut. It depends on the points alone, so a cut keeps it."""
-        return _number(self.points)
+        return _number(self.checkpoints)
 
     @property
     def made_at_s(self) -> float | None:
@@ -60,11 +60,13 @@ class ConsistentCut:
     @property
     def asked(self) -> dict[str, CheckpointNumber]:
         """The point of each unit, as `decide` takes it."""
-        return {name: point.number for name, point in self.points.items()}
+        return {name: checkpoint.number for name, checkpoint in self.checkpoints.items()}
 
-    def read_again(self, points: UnitCheckpoints) -> int:
+    def read_again(self, checkpoints: UnitCheckpoints) -> int:
         """Return how many records between this cut and the newest points the units read again."""
-        return sum(_between(point.read, points[name][-1].read) for name, point in self.points.items())
+        return sum(
+            _between(checkpoint.read, checkpoints[name][-1].read) for name, checkpoint in self.checkpoints.items()
+        )
 
     def contradicts(self, layout: Layout, outside: Mapping[LogId, OffsetFrontier]) -> dict[str, int]:
         """Return, for each topic, how many published results a rollback to this cut may contradict, unless none.
@@ -75,33 +77,33 @@ class ConsistentCut:
         for topic, out in sorted(outside.items()):
             writer = layout.writer(topic)
             assert writer is not None, "published results are written by a unit"
-            found[layout.held.get(topic, topic)] = _between(cut(self.points[writer.name].sent, layout, topic), out)
+            found[layout.held.get(topic, topic)] = _between(cut(self.checkpoints[writer.name].sent, layout, topic), out)
         return {topic: number for topic, number in found.items() if number}
 
 
-def consistent_cuts(layout: Layout, points: UnitCheckpoints) -> tuple[ConsistentCut, ...]:
+def consistent_cuts(layout: Layout, checkpoints: UnitCheckpoints) -> tuple[ConsistentCut, ...]:
     """Return all cuts that differ, newest first: one for each time at which one of these points was made.
 
     They end where a unit has no point that is old enough.
     """
-    if not all(points[name] for name in layout.stages):
+    if not all(checkpoints[name] for name in layout.stages):
         return ()
-    available = {name: saved(layout, name, points[name]) for name in layout.stages}
-    made_at_s = {name: _made_at_s(points[name]) for name in layout.stages}
-    groups = {name: _groups(points[name]) for name in layout.stages}
-    solution = solve(layout.graph(cuts_of(layout, points)), layout.restorable() | available)
+    available = {name: saved(layout, name, checkpoints[name]) for name in layout.stages}
+    made_at_s = {name: _made_at_s(checkpoints[name]) for name in layout.stages}
+    groups = {name: _groups(checkpoints[name]) for name in layout.stages}
+    solution = solve(layout.graph(cuts_of(layout, checkpoints)), layout.restorable() | available)
     found: list[ConsistentCut] = []
     last: list[int] = []
     #: 1 if the chain of a unit begins with an initial state that is not among its points.
-    floors = {name: len(available[name].chain) - len(points[name]) for name in layout.stages}
+    floors = {name: len(available[name].chain) - len(checkpoints[name]) for name in layout.stages}
     while min((places := _places(solution, available, floors)).values()) >= 0:
-        chosen = {name: points[name][place] for name, place in places.items()}
+        chosen = {name: checkpoints[name][place] for name, place in places.items()}
         at_s = max(made_at_s[name][place] for name, place in places.items())
         number, equal = _number(chosen), [groups[name][place] for name, place in places.items()]
         if equal == last:
             found[-1] = replace(found[-1], first_number=number, first_at_s=at_s)
         else:
-            found.append(ConsistentCut(points=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
+            found.append(ConsistentCut(checkpoints=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
         if math.isinf(at_s):
             break
         last = equal
@@ -136,18 +138,18 @@ def cut_numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut |
     return next((each for each in found if each.first_number <= number <= each.number), None)
 
 
-def _number(points: Mapping[str, Checkpoint]) -> int:
-    return sum(point.number + 1 for point in points.values())
+def _number(checkpoints: Mapping[str, Checkpoint]) -> int:
+    return sum(checkpoint.number + 1 for checkpoint in checkpoints.values())
 
 
-def _made_at_s(points: Sequence[Checkpoint]) -> list[float]:
+def _made_at_s(checkpoints: Sequence[Checkpoint]) -> list[float]:
     """Return when each point was made, oldest first. It is not before an older one, even if a clock was set back."""
-    return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in points), max))
+    return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in checkpoints), max))
 
 
-def _groups(points: Sequence[Checkpoint]) -> list[int]:
+def _groups(checkpoints: Sequence[Checkpoint]) -> list[int]:
     """Return for each point the number of its group, within which nothing was read and nothing was sent."""
-    return [i for i, group in enumerate(grouped_points(points)) for _ in group]
+    return [i for i, group in enumerate(grouped_checkpoints(checkpoints)) for _ in group]
 
 
 def _between(first: OffsetFrontier, last: OffsetFrontier) -> int:

@@ -62,17 +62,17 @@ class Marks:
         """All marks by region, recorded or not."""
         return self._marks
 
-    def take_in(self, name: str, points: Sequence[Checkpoint]) -> None:
+    def take_in(self, name: str, checkpoints: Sequence[Checkpoint]) -> None:
         """Add the marks that checkpoints of a region give."""
         if name not in self._marks:
             return
         taken = self._taken.get(name, {})
-        self._taken[name] = {point.number: point for point in points}
-        for point in points:
-            if taken.get(point.number) is point:
+        self._taken[name] = {checkpoint.number: checkpoint for checkpoint in checkpoints}
+        for checkpoint in checkpoints:
+            if taken.get(checkpoint.number) is checkpoint:
                 continue
-            if not point.sent <= fixed_by(self._marks[name], point.read):
-                self._marks[name] += (Mark(read=point.read, sent=point.sent),)
+            if not checkpoint.sent <= fixed_by(self._marks[name], checkpoint.read):
+                self._marks[name] += (Mark(read=checkpoint.read, sent=checkpoint.sent),)
                 self._unrecorded.add(name)
 
     def record(self, kept: Callable[[str], Sequence[Checkpoint]]) -> None:
@@ -82,7 +82,7 @@ class Marks:
             behind. Nobody needs the single marks between two of these, so they are merged.
         """
         for name in sorted(self._unrecorded):
-            marks = _merged(self._marks[name], [point.read for point in kept(name)])
+            marks = _merged(self._marks[name], [checkpoint.read for checkpoint in kept(name)])
             self._store.record_marks(name, [(m.read.positions(), m.sent.positions()) for m in marks])
             self._marks[name] = marks
             self._unrecorded.discard(name)

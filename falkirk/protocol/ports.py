@@ -65,7 +65,7 @@ class RegionPort(Protocol):
     def health(self) -> Health:
         """Return its health. Called at each tick; changes nothing."""
 
-    def points(self) -> tuple[Checkpoint, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Return the undamaged checkpoints, oldest first, from the region's own durable logs.
 
         They include -1 as long as the input reaches back to it.
@@ -74,7 +74,7 @@ class RegionPort(Protocol):
     def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
         """Return where the epochs after a number end in the inputs, oldest first; nothing for a live region.
 
-        These are all epochs that are decided and not void, complete or not, from the oldest of `points` on.
+        These are all epochs that are decided and not void, complete or not, from the oldest of `checkpoints` on.
         """
 
     def fence(self) -> None:

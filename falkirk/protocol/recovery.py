@@ -177,9 +177,9 @@ class RecoveryProtocol:
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 
     @property
-    def points(self) -> Mapping[str, tuple[Checkpoint, ...]]:
+    def checkpoints(self) -> Mapping[str, tuple[Checkpoint, ...]]:
         """The checkpoints of each region, as of the last turn."""
-        return self.watermarks.points
+        return self.watermarks.checkpoints
 
     @property
     def marks(self) -> Mapping[str, Sequence[Mark]]:
@@ -265,17 +265,21 @@ class RecoveryProtocol:
         asked: Mapping[str, CheckpointNumber] | None = None,
         *,
         force: bool = False,
-        points: UnitCheckpoints | None = None,
+        checkpoints: UnitCheckpoints | None = None,
     ) -> RollbackDecision:
         """Return the decision that `recover` would make now, without carrying it out.
 
-        Args: points: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
+        Args: checkpoints: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
         """
-        points = {name: region.points() for name, region in self._regions.items()} if points is None else points
+        checkpoints = (
+            {name: region.checkpoints() for name, region in self._regions.items()}
+            if checkpoints is None
+            else checkpoints
+        )
         cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
             decision = decide_rollback(
-                self.layout, points, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
+                self.layout, checkpoints, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
                 cuts=cuts,
             )  # fmt: skip
         except UnrecoverableError as error:
@@ -297,12 +301,12 @@ class RecoveryProtocol:
         released: an interrupted release has published no more."""
         if (copied := self.sinks.copied(held)) is not None:
             return copied
-        if not self.watermarks.points:
+        if not self.watermarks.checkpoints:
             self.begin_again()
         return cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
 
     def _carry_out(self, number: int, goes: Mapping[str, CheckpointNumber]) -> None:
-        for name, point in goes.items():
+        for name, checkpoint in goes.items():
             region = self._regions[name]
             try:
                 region.fence()
@@ -311,7 +315,7 @@ class RecoveryProtocol:
                 # needs to know where its outputs end.
                 if not concerns_one(error):
                     raise
-            region.rewind(point)
+            region.rewind(checkpoint)
         self._store.advance_recovery(number, "restored")
 
     # -- release ------------------------------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ class RecoveryProtocol:
 
     def _release(self) -> None:
         """Copy the results that can no longer become invalid: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
-        self._marks.record(self.kept_points)  # released results depend on them
+        self._marks.record(self.kept_checkpoints)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
             upto = cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
             out = self.released(held)
@@ -346,19 +350,19 @@ class RecoveryProtocol:
 
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
-    def kept_points(self, name: str) -> tuple[Checkpoint, ...]:
+    def kept_checkpoints(self, name: str) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of a region that a failure or a requested rollback may need. All later ones are kept.
 
         Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
         """
-        points = self.points[name]
-        if not points:
+        checkpoints = self.checkpoints[name]
+        if not checkpoints:
             raise none_left(name)
-        return self._kept.of(name, points, self.watermarks.retained.low_watermark(name))
+        return self._kept.of(name, checkpoints, self.watermarks.retained.low_watermark(name))
 
     def kept(self, name: str) -> Checkpoint:
-        """Return the oldest of `kept_points`."""
-        return self.kept_points(name)[0]
+        """Return the oldest of `kept_checkpoints`."""
+        return self.kept_checkpoints(name)[0]
 
     def garbage(self) -> tuple[dict[str, tuple[CheckpointNumber, ...]], dict[LogId, OffsetFrontier]]:
         """Return the data to keep: per region, these checkpoints and all later ones; per hop, records from here on.
@@ -375,15 +379,15 @@ class RecoveryProtocol:
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
-        return {name: tuple(p.number for p in self.kept_points(name)) for name in kept}, below
+        return {name: tuple(p.number for p in self.kept_checkpoints(name)) for name in kept}, below
 
     def _needed(self, kept: Mapping[str, Checkpoint], topic: LogId) -> Iterable[OffsetFrontier]:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
         """Delete the data that is no longer needed."""
-        points, below = self.garbage()
-        for name, numbers in points.items():
+        checkpoints, below = self.garbage()
+        for name, numbers in checkpoints.items():
             self._regions[name].keep_only(numbers)
         self.watermarks.forget_below()
         for topic, upto in below.items():

@@ -11,7 +11,7 @@ never wanted again, and thinning often keeps the same points as thinning once. S
 the kept points of different processors lie near each other.
 
     >>> moments = [Moment(made_at_s=60.0 * minute, content=minute) for minute in range(24 * 60)]
-    >>> len(kept(moments, History(points=3))), len(kept(moments, History(span_s=86_400)))
+    >>> len(kept(moments, History(checkpoints=3))), len(kept(moments, History(span_s=86_400)))
     (4, 122)
 """
 
@@ -30,19 +30,19 @@ class History:
     """The data kept for rollbacks on request, beyond the data that a failure may need.
 
     Args:
-        points: this many points that differ.
+        checkpoints: this many points that differ.
         span_s: instead, the points of this many seconds before the newest one, thinned.
         levels: how they are thinned, from the youngest on.
     """
 
-    points: int = 0
+    checkpoints: int = 0
     span_s: float | None = None
     levels: Levels = LEVELS
 
     def batches(self, interval_s: float) -> int:
         """Return how many points in a row the history holds before it merges or thins any, one per interval."""
         if self.span_s is None:
-            return self.points
+            return self.checkpoints
         return math.ceil(min(self.span_s, self.levels[0][0]) / interval_s)
 
 
@@ -61,7 +61,7 @@ def moment_groups(moments: Sequence[Moment]) -> tuple[range, ...]:
     return tuple(range(a, b) for a, b in zip(starts, [*starts[1:], len(moments)], strict=True))
 
 
-def points_to_keep(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
+def checkpoints_to_keep(moments: Sequence[Moment], history: History, now_s: float | None = None) -> tuple[int, ...]:
     """Return the indexes of the points to keep, ascending. The newest is always one of them.
 
     Of each group the first and the last point stay: they say since when and until when nothing happened.
@@ -73,7 +73,7 @@ def points_to_keep(moments: Sequence[Moment], history: History, now_s: float | N
         return ()
     newest = len(moments) - 1
     if history.span_s is None:
-        chosen: Sequence[range] = groups[-history.points - 1 :] if history.points else ()
+        chosen: Sequence[range] = groups[-history.checkpoints - 1 :] if history.checkpoints else ()
     else:
         now_s = max(m.made_at_s for m in moments) if now_s is None else now_s
         chosen = _thinned(groups, [moments[g[0]].made_at_s for g in groups], history.span_s, history.levels, now_s)

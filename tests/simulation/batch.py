@@ -187,7 +187,7 @@ class SimBatch:
         self.world.call()
         return Health(runs=self.running is not None)
 
-    def points(self) -> tuple[Checkpoint, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         self.world.call()
         return tuple(
             Checkpoint(

@@ -14,7 +14,7 @@ from tests.simulation.run import LEVELS
 from tests.simulation.test_lost_checkpoints import Bench
 from tests.simulation.world import NeededRecordGone
 
-TEN = History(points=10)
+TEN = History(checkpoints=10)
 
 
 class Idle(Bench):
@@ -41,7 +41,7 @@ class Idle(Bench):
             self.save(*self.world.regions)
 
     def numbers(self, name: str) -> list[int]:
-        return [p.number for p in self.recovery.points[name]]
+        return [p.number for p in self.recovery.checkpoints[name]]
 
     def go_back(self, name: str, number: int) -> Mapping[str, int]:
         return self.recovery.recover(frozenset(), "asked", asked={name: number}, force=True).goes
@@ -94,7 +94,7 @@ def _without_history(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         RecoveryProtocol,
         "kept",
-        lambda self, name: of(self._kept, name, self.points[name], _watermark(self, name))[-1],
+        lambda self, name: of(self._kept, name, self.checkpoints[name], _watermark(self, name))[-1],
     )
 
 

@@ -201,18 +201,18 @@ class DashboardWatch:
         found |= {f"sink {o['name']}": by_unit[o["unit"]] for o in self._graph.get("sinks", ()) if o["unit"] in by_unit}
         self._board.publish("look", {"at_s": self._clock(), "edges": found})
         self._board.publish("failure", self.failure_of(snapshot, frozenset(snapshot.layout.stages)))
-        if snapshot.points != self._cuts_of:
-            self._cuts_of = snapshot.points
+        if snapshot.checkpoints != self._cuts_of:
+            self._cuts_of = snapshot.checkpoints
             self._board.publish("history", self._history(snapshot))
 
     def _history(self, snapshot: Snapshot) -> list[dict[str, Any]]:
-        cuts = consistent_cuts(snapshot.layout, snapshot.points)
+        cuts = consistent_cuts(snapshot.layout, snapshot.checkpoints)
         kept = cuts if len(cuts) <= CUTS_MAX else (*cuts[: CUTS_MAX - 1], cuts[-1])
         return [
             cut_json(
                 PastCut(
                     cut=each,
-                    again=each.read_again(snapshot.points),
+                    again=each.read_again(snapshot.checkpoints),
                     outside=each.contradicts(snapshot.layout, snapshot.outside),
                 )
             )

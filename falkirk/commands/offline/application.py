@@ -17,7 +17,7 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
-from falkirk.protocol.kept import NO_HISTORY, grouped_points
+from falkirk.protocol.kept import NO_HISTORY, grouped_checkpoints
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
@@ -72,7 +72,7 @@ class Past:
     """
 
     region: str
-    point: Checkpoint
+    checkpoint: Checkpoint
     first: Checkpoint
     since: int
     outside: bool
@@ -147,38 +147,40 @@ class OfflineApplication:
 
     def cuts(self) -> tuple[ConsistentCut, ...]:
         """Return the consistent states to which the application can roll back, newest first."""
-        return consistent_cuts(self.shape.layout, self.points())
+        return consistent_cuts(self.shape.layout, self.checkpoints())
 
     def past_cuts(self) -> tuple[PastCut, ...]:
         """Return the cuts with the price of each, newest first."""
         layout = self.shape.layout
-        points, outside = self.unchanged(lambda: (self._points(), self.recovery.outside()))
-        found = consistent_cuts(layout, points)
-        return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
+        checkpoints, outside = self.unchanged(lambda: (self._checkpoints(), self.recovery.outside()))
+        found = consistent_cuts(layout, checkpoints)
+        return tuple(
+            PastCut(cut=c, again=c.read_again(checkpoints), outside=c.contradicts(layout, outside)) for c in found
+        )
 
-    def points(self) -> UnitCheckpoints:
+    def checkpoints(self) -> UnitCheckpoints:
         """Return the points of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
-        return self.unchanged(self._points)
+        return self.unchanged(self._checkpoints)
 
-    def _points(self) -> UnitCheckpoints:
-        return {name: region.points() for name, region in self.regions.items()}
+    def _checkpoints(self) -> UnitCheckpoints:
+        return {name: region.checkpoints() for name, region in self.regions.items()}
 
     def asked(self, text: str) -> dict[str, CheckpointNumber]:
         """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`.
         """
-        name, _, point = text.rpartition("@")
+        name, _, checkpoint = text.rpartition("@")
         region = self.shape.region_of(name)
-        if region is None or not (point == "start" or point.isdigit()):
+        if region is None or not (checkpoint == "start" or checkpoint.isdigit()):
             raise CHECKPOINT_INVALID.error(text=text, names=", ".join(self.shape.names))
-        number = CheckpointNumber(-1 if point == "start" else int(point))
-        numbers = [p.number for p in self.regions[region].points()]
+        number = CheckpointNumber(-1 if checkpoint == "start" else int(checkpoint))
+        numbers = [p.number for p in self.regions[region].checkpoints()]
         if number not in numbers:
             raise CHECKPOINT_UNKNOWN.error(
                 region=region,
-                points=tuple(numbers),
-                point=point,
+                checkpoints=tuple(numbers),
+                checkpoint=checkpoint,
                 numbers=", ".join("start" if n < 0 else str(n) for n in numbers),
             )
         return {region: number}
@@ -193,11 +195,11 @@ class OfflineApplication:
     def _preview(self, asked: Mapping[str, CheckpointNumber]) -> Preview:
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        points = self._points()
-        decision = self.recovery.decide(failed, asked, force=True, points=points)
+        checkpoints = self._checkpoints()
+        decision = self.recovery.decide(failed, asked, force=True, checkpoints=checkpoints)
         moves = []
         for name, number in decision.goes.items():
-            newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
+            newest, to = checkpoints[name][-1], next(p for p in checkpoints[name] if p.number == number)
             if number == newest.number and name not in asked and name not in decision.takes_back:
                 continue  # it would resume from there without a rollback too
             stage = layout.stages[name]
@@ -242,13 +244,13 @@ class OfflineApplication:
         for name, region in self.regions.items():
             if wanted not in (None, name):
                 continue
-            output, points = layout.stages[name].output, region.points()
+            output, checkpoints = layout.stages[name].output, region.checkpoints()
             end = self.logs.ends(output).total()  # after the points: a running region sends more meanwhile
-            for equal in grouped_points(points):
-                point = equal[-1]
-                since = end - cut(point.sent, layout, output).total()
+            for equal in grouped_checkpoints(checkpoints):
+                checkpoint = equal[-1]
+                since = end - cut(checkpoint.sent, layout, output).total()
                 outside = output in layout.sinks
-                found.append(Past(region=name, point=point, first=equal[0], since=since, outside=outside))
+                found.append(Past(region=name, checkpoint=checkpoint, first=equal[0], since=since, outside=outside))
         return tuple(found)
 
     def garbage(self) -> GarbageCounts:
@@ -256,7 +258,7 @@ class OfflineApplication:
         self.recovery.begin_again()
         kept, below = self.recovery.garbage()
         checkpoints = {
-            n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.points())
+            n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.checkpoints())
             for n, r in self.regions.items()
         }
         records = {}

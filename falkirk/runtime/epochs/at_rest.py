@@ -30,7 +30,7 @@ class BatchAtRest:
         """See RegionPort."""
         return Health(runs=False)
 
-    def points(self) -> tuple[Checkpoint, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
         read, found = self._start_positions(), []
@@ -40,14 +40,14 @@ class BatchAtRest:
             if not epoch.is_complete:
                 break
             if epoch.number >= kept and epoch.saved:
-                found.append(self._point(epoch))
+                found.append(self._checkpoint(epoch))
         return self._reachable(found)
 
     def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
         """See RegionPort."""
         return tuple((e.number, self._read(e.last, e.views)) for e in self.epochs.epochs() if e.number > after)
 
-    def _point(self, epoch: Epoch) -> Checkpoint:
+    def _checkpoint(self, epoch: Epoch) -> Checkpoint:
         return Checkpoint(
             number=CheckpointNumber(epoch.number),
             read=self._read(epoch.last, epoch.views),
@@ -58,18 +58,20 @@ class BatchAtRest:
             detail=rounds_of(epoch),
         )
 
-    def _reachable(self, points: list[Checkpoint]) -> tuple[Checkpoint, ...]:
+    def _reachable(self, checkpoints: list[Checkpoint]) -> tuple[Checkpoint, ...]:
         """Leave out the points whose replay would need expired input. The newest point always stays."""
         oldest: Positions = {}
-        if len(points) > 1:
+        if len(checkpoints) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
             oldest |= {f: {0: self._files[f].there_from()} for f in self.logs.files if f in self._files}
         return tuple(
-            point
-            for point in points
-            if point is points[-1]
+            checkpoint
+            for checkpoint in checkpoints
+            if checkpoint is checkpoints[-1]
             or all(
-                point.reads_from.length_of(t, p) >= o for t, partitions in oldest.items() for p, o in partitions.items()
+                checkpoint.reads_from.length_of(t, p) >= o
+                for t, partitions in oldest.items()
+                for p, o in partitions.items()
             )
         )
 
@@ -89,8 +91,8 @@ class BatchAtRest:
         return OffsetFrontier.before(positions | {view: {0: Offset(number)} for view, number in views.items()})
 
     def _kept_from(self) -> EpochNumber:
-        point = self._store.retained_from(self.logs.name)
-        return EpochNumber(-1 if point is None else point)
+        checkpoint = self._store.retained_from(self.logs.name)
+        return EpochNumber(-1 if checkpoint is None else checkpoint)
 
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""

@@ -50,7 +50,7 @@ class RegionAtRest:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
-    def points(self) -> tuple[Checkpoint, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
         The initial state is excluded once it was collected, because older results may be deleted too.
@@ -60,7 +60,7 @@ class RegionAtRest:
         while True:
             before = self._there()
             try:
-                return self._read_points()
+                return self._read_checkpoints()
             except (FileNotFoundError, SparkError):
                 self._kept.refresh()
                 if self._there() == before:
@@ -70,7 +70,7 @@ class RegionAtRest:
         """Return the numbers of the checkpoints of Spark, and of those that are set aside."""
         return checkpoint.committed_batches(self._checkpoint), frozenset(self._kept.numbers)
 
-    def _read_points(self) -> tuple[Checkpoint, ...]:
+    def _read_checkpoints(self) -> tuple[Checkpoint, ...]:
         committed = self._committed()
         distrusted = self._store.distrusted(self.logs.name)
         trusted = [n for n in committed if n not in distrusted]

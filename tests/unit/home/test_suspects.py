@@ -45,13 +45,13 @@ def test_progress_of_a_live_region(
     failures = Failures({"a": {"losses": 3}})
     failures.begin("a", WHERE)
     partition = TopicPartition(topic=LogId("events"), partition=0)
-    points = [
+    checkpoints = [
         Checkpoint(number=CheckpointNumber(n), read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
         for n, upto in enumerate(read)
     ]
     live: Any = SimpleNamespace(
         region=SimpleNamespace(name="a", where=WHERE),
-        points=lambda: points,
+        checkpoints=lambda: checkpoints,
         observations=SimpleNamespace(was_lost=lambda: was_lost),
     )
     context: Any = SimpleNamespace(topics=None, connection=None)

@@ -90,13 +90,14 @@ class OfLive(Application):
         def at(topic: str, length: int) -> OffsetFrontier:
             return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): length})
 
-        points = (
+        checkpoints = (
             Checkpoint(number=-1, read=at("in", 0), sent=at("held", 0)),
             Checkpoint(number=1, read=at("in", 9), sent=at("held", RELEASED)),
         )
         region = SimpleNamespace(
-            points=lambda: points, health=lambda: Health(runs=True), fence=lambda: None, rewind=lambda number: None,
-            start=lambda number: None, beyond=lambda number, upto: (), keep_only=lambda numbers: None,
+            checkpoints=lambda: checkpoints, health=lambda: Health(runs=True), fence=lambda: None,
+            rewind=lambda number: None, start=lambda number: None, beyond=lambda number, upto: (),
+            keep_only=lambda numbers: None,
         )  # fmt: skip
         logs = KafkaLogs(layout, self.place, self.broker.end_positions, copy)
         logs.delete_below = logs.acknowledge = lambda topic, upto: None  # type: ignore[method-assign]

@@ -81,11 +81,11 @@ def test_a_region_goes_back_with_its_view(store: Store) -> None:
         return Checkpoint(number=CheckpointNumber(number), read=read, sent=OffsetFrontier.prefix(VIEW, number + 1))
 
     begin = Checkpoint(number=INITIAL, read=EMPTY, sent=EMPTY)
-    points = {"prices": (begin, *map(complete, range(4))), "priced": (begin, *map(live, range(3)))}
+    checkpoints = {"prices": (begin, *map(complete, range(4))), "priced": (begin, *map(live, range(3)))}
     for asked, goes in ((2, 1), (1, 1), (0, 0)):
         decision = decide_rollback(
-            layout, points, failed=frozenset(), outside={}, asked={"prices": CheckpointNumber(asked)}
+            layout, checkpoints, failed=frozenset(), outside={}, asked={"prices": CheckpointNumber(asked)}
         )  # fmt: skip
         assert decision.goes == {"prices": asked, "priced": goes}
-    alone = decide_rollback(layout, points, failed=frozenset({"priced"}), outside={})
+    alone = decide_rollback(layout, checkpoints, failed=frozenset({"priced"}), outside={})
     assert alone.goes == {"priced": 2}

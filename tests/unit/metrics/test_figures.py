@@ -74,7 +74,7 @@ def live(released_to: str | None = None) -> Any:
     return SimpleNamespace(
         region=region(released_to), starts={ORDERS: {0: Offset(10), 1: Offset(0)}},
         ends={HELD: {0: Offset(9), 1: Offset(4)}},
-        points=lambda: (Checkpoint(number=CheckpointNumber(3), read=read, sent=EMPTY),),
+        checkpoints=lambda: (Checkpoint(number=CheckpointNumber(3), read=read, sent=EMPTY),),
     )  # fmt: skip
 
 

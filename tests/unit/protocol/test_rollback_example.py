@@ -23,7 +23,7 @@ def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Checkpoint,
         held={} if deterministic else {"prices": "public prices"},
     )
 
-    def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
+    def checkpoints(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
         begin = Checkpoint(number=-1, read=upto(read, 0), sent=upto(sent, 0))
         return (
             begin,
@@ -31,15 +31,15 @@ def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Checkpoint,
         )
 
     return layout, {
-        "offers": points("asks", "offers", (40, 40), (70, 70)),
-        "prices": points("offers", "prices", (60, 60), (85, 85)),
-        "audit": points("clicks", "audit", (10, 10), (20, 20)),
+        "offers": checkpoints("asks", "offers", (40, 40), (70, 70)),
+        "prices": checkpoints("offers", "prices", (60, 60), (85, 85)),
+        "audit": checkpoints("clicks", "audit", (10, 10), (20, 20)),
     }
 
 
 def test_prices_goes_back_with_offers_and_audit_stays() -> None:
-    layout, points = example(deterministic=False)
-    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
+    layout, checkpoints = example(deterministic=False)
+    decision = decide_rollback(layout, checkpoints, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1, "prices": 0}
     assert decision.takes_back == ("offers", "prices")
     why = list(decision.solution.why("prices"))
@@ -48,18 +48,18 @@ def test_prices_goes_back_with_offers_and_audit_stays() -> None:
 
 
 def test_a_deterministic_one_moves_nobody_else() -> None:
-    layout, points = example(deterministic=True)
-    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
+    layout, checkpoints = example(deterministic=True)
+    decision = decide_rollback(layout, checkpoints, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1}
     assert decision.takes_back == ()
 
 
 def test_what_is_outside_is_not_contradicted_unawares() -> None:
-    layout, points = example(deterministic=False)
+    layout, checkpoints = example(deterministic=False)
     decision = decide_rollback(
-        layout, points, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0}
+        layout, checkpoints, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0}
     )
     assert decision.contradicts == ("public prices",)
     assert not decide_rollback(
-        layout, points, failed=frozenset(), outside={"prices": upto("prices", 60)}, asked={"prices": 0}
+        layout, checkpoints, failed=frozenset(), outside={"prices": upto("prices", 60)}, asked={"prices": 0}
     ).contradicts
