@@ -121,7 +121,8 @@ def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview
 
 
 def _require_same(visit: OfflineApplication, preview: Preview, target: RollbackTarget) -> None:
-    """Check that the points of a preview still exist. A rollback meanwhile may have made others with their numbers.
+    """Check that the checkpoints of a preview still exist. A rollback meanwhile may have made others with their
+    numbers.
 
     Raises: HomeError: `PREVIEW_OUTDATED`.
     """

@@ -1,7 +1,7 @@
 """Host: the regions and batches of an application in one Spark session, under the recovery protocol.
 
-The protocol decides which processors are restored, to which point, and which results are released. The host gives it
-turns, watches every processor (supervised.py), and waits for a broker or a store that is away.
+The protocol decides which processors are restored, to which checkpoint, and which results are released. The host gives
+it turns, watches every processor (supervised.py), and waits for a broker or a store that is away.
 """
 
 import contextlib

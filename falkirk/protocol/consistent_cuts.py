@@ -1,13 +1,13 @@
-"""Consistent cuts: the states that a requested rollback can restore, as one point of each unit.
+"""Consistent cuts: the states that a requested rollback can restore, as one checkpoint of each unit.
 
-The consistent cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A
-requested rollback computes all later results again, also those of deterministic units. So every unit goes back to one
-of its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the
-newest cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends
-of its epochs.)
+The consistent cut as of a time T is the greatest consistent choice among the checkpoints that were made by T (Figure
+6). A requested rollback computes all later results again, also those of deterministic units. So every unit goes back to
+one of its checkpoints, and a reader may have read no more than its writer's checkpoint fixes. A failure may resume
+later than the newest cut, because a deterministic unit sends the same results again. (The cuts of a batch are something
+else: the ends of its epochs.)
 
-These cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next
-older cut, the newest point of the last cut is removed from F*, and the solver continues from there.
+These cuts have an order: as T decreases, no unit's checkpoint becomes newer. So the solver is started once. To find the
+next older cut, the newest checkpoint of the last cut is removed from F*, and the solver continues from there.
 """
 
 import math
@@ -28,7 +28,7 @@ from falkirk.theory.rollback import Rollback, lower_until_stable, solve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistentCut:
-    """A consistent choice of points.
+    """A consistent choice of checkpoints.
 
     Args:
         checkpoints: of each unit.
@@ -44,12 +44,12 @@ class ConsistentCut:
 
     @property
     def number(self) -> int:
-        """A number that grows from cut to cut. It depends on the points alone, so a cut keeps it."""
+        """A number that grows from cut to cut. It depends on the checkpoints alone, so a cut keeps it."""
         return _number(self.checkpoints)
 
     @property
     def made_at_s(self) -> float | None:
-        """`at_s`; None if all points are initial states."""
+        """`at_s`; None if all checkpoints are initial states."""
         return None if math.isinf(self.at_s) else self.at_s
 
     @property
@@ -59,11 +59,11 @@ class ConsistentCut:
 
     @property
     def asked(self) -> dict[str, CheckpointNumber]:
-        """The point of each unit, as `decide` takes it."""
+        """The checkpoint of each unit, as `decide` takes it."""
         return {name: checkpoint.number for name, checkpoint in self.checkpoints.items()}
 
     def read_again(self, checkpoints: UnitCheckpoints) -> int:
-        """Return how many records between this cut and the newest points the units read again."""
+        """Return how many records between this cut and the newest checkpoints the units read again."""
         return sum(
             _between(checkpoint.read, checkpoints[name][-1].read) for name, checkpoint in self.checkpoints.items()
         )
@@ -82,9 +82,9 @@ class ConsistentCut:
 
 
 def consistent_cuts(layout: Layout, checkpoints: UnitCheckpoints) -> tuple[ConsistentCut, ...]:
-    """Return all cuts that differ, newest first: one for each time at which one of these points was made.
+    """Return all cuts that differ, newest first: one for each time at which one of these checkpoints was made.
 
-    They end where a unit has no point that is old enough.
+    They end where a unit has no checkpoint that is old enough.
     """
     if not all(checkpoints[name] for name in layout.stages):
         return ()
@@ -94,7 +94,7 @@ def consistent_cuts(layout: Layout, checkpoints: UnitCheckpoints) -> tuple[Consi
     solution = solve(layout.graph(cuts_of(layout, checkpoints)), layout.restorable() | available)
     found: list[ConsistentCut] = []
     last: list[int] = []
-    #: 1 if the chain of a unit begins with an initial state that is not among its points.
+    #: 1 if the chain of a unit begins with an initial state that is not among its checkpoints.
     floors = {name: len(available[name].chain) - len(checkpoints[name]) for name in layout.stages}
     while min((places := _places(solution, available, floors)).values()) >= 0:
         chosen = {name: checkpoints[name][place] for name, place in places.items()}
@@ -116,9 +116,10 @@ def consistent_cuts(layout: Layout, checkpoints: UnitCheckpoints) -> tuple[Consi
 
 
 def _places(solution: Rollback, available: Mapping[str, Checkpoints], floors: Mapping[str, int]) -> dict[str, int]:
-    """Return the index of each unit's chosen point; -1: it would have to go back further than its oldest point.
+    """Return the index of each unit's chosen checkpoint; -1: it would have to go back further than its oldest
+    checkpoint.
 
-    The points after the chosen one are dropped from F*, because no older cut has them.
+    The checkpoints after the chosen one are dropped from F*, because no older cut has them.
     """
     places = {}
     for name, mine in available.items():
@@ -143,12 +144,12 @@ def _number(checkpoints: Mapping[str, Checkpoint]) -> int:
 
 
 def _made_at_s(checkpoints: Sequence[Checkpoint]) -> list[float]:
-    """Return when each point was made, oldest first. It is not before an older one, even if a clock was set back."""
+    """Return when each checkpoint was made, oldest first. None is before an older one, even if a clock was set back."""
     return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in checkpoints), max))
 
 
 def _groups(checkpoints: Sequence[Checkpoint]) -> list[int]:
-    """Return for each point the number of its group, within which nothing was read and nothing was sent."""
+    """Return for each checkpoint the number of its group, within which nothing was read and nothing was sent."""
     return [i for i, group in enumerate(grouped_checkpoints(checkpoints)) for _ in group]
 
 

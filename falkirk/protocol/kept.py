@@ -1,6 +1,6 @@
-"""Kept points: the checkpoints that a failure, or a rollback on request, may ask for, of all that a region has.
+"""Kept checkpoints: those that a failure, or a rollback on request, may ask for, of all that a region has.
 
-All other kept data (records of logs, positions of outputs, marks) follows from these points.
+All other kept data (records of logs, positions of outputs, marks) follows from these checkpoints.
 """
 
 import math
@@ -16,7 +16,7 @@ NO_HISTORY = History()
 
 
 class RetainedCheckpoints:
-    """The kept points of each region. Args: as of `RecoveryProtocol`."""
+    """The kept checkpoints of each region. Args: as of `RecoveryProtocol`."""
 
     def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
         self._layout, self._history, self._full_history = layout, history, full_history
@@ -24,9 +24,10 @@ class RetainedCheckpoints:
         self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
 
     def of(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
-        """Return the points to keep up to the newest one within the retained watermark, oldest first.
+        """Return the checkpoints to keep up to the newest one within the retained watermark, oldest first.
 
-        No failure goes back beyond that last one. The points before it are the history, and all points after it stay.
+        No failure goes back beyond that last one. The checkpoints before it are the history, and all checkpoints after
+        it stay.
         """
         if name in self._full_history:
             return checkpoints
@@ -45,12 +46,12 @@ class RetainedCheckpoints:
 
 
 def grouped_checkpoints(checkpoints: Sequence[Checkpoint]) -> tuple[Sequence[Checkpoint], ...]:
-    """Return the points in groups between which nothing was read and nothing was sent, oldest first."""
+    """Return the checkpoints in groups between which nothing was read and nothing was sent, oldest first."""
     return tuple(checkpoints[group.start : group.stop] for group in rule.moment_groups(_moments(checkpoints)))
 
 
 def _moments(checkpoints: Sequence[Checkpoint]) -> list[Moment]:
-    """Describe points for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
+    """Describe checkpoints for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
     return [
         Moment(made_at_s=_made_at_s(p), content="start" if p.number < 0 else (p.read, p.sent, p.needs))
         for p in checkpoints

@@ -201,8 +201,8 @@ class Layout:
     def restorable(self) -> dict[str, Available]:
         """Return F*(p) for deciding where to restore and what to release, before any checkpoint (THEORY, end of §2).
 
-        A deterministic region can go back to every point that its durable inputs still cover, and a source log to every
-        record that it holds.
+        A deterministic region can go back to every checkpoint that its durable inputs still cover, and a source log to
+        every record that it holds.
         """
         return {
             p.name: Checkpoints([Metadata(frontier=p.domain)])
@@ -233,7 +233,7 @@ class Layout:
 
     @cached_property
     def _metadata(self) -> Callable[[str, Checkpoint], Metadata]:
-        """A cache, because each turn asks about the same points."""
+        """A cache, because each turn asks about the same checkpoints."""
         return lru_cache(maxsize=_POINTS_MAX)(self._describe)
 
     def _describe(self, stage: str, checkpoint: Checkpoint) -> Metadata:

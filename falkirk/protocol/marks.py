@@ -54,7 +54,7 @@ class Marks:
         ]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
-        #: The points that were taken in last: each turn has the same ones.
+        #: The checkpoints that were taken in last: each turn has the same ones.
         self._taken: dict[str, dict[CheckpointNumber, Checkpoint]] = {}
 
     @property

@@ -21,14 +21,7 @@ from falkirk.protocol.kept import NO_HISTORY, RetainedCheckpoints
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Mark, Marks
 from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
-from falkirk.protocol.rollback import (
-    RollbackDecision,
-    UnitCheckpoints,
-    contradiction,
-    decide_rollback,
-    none_left,
-    refuse_loss,
-)
+from falkirk.protocol.rollback import RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
 from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
@@ -265,17 +258,14 @@ class RecoveryProtocol:
         asked: Mapping[str, CheckpointNumber] | None = None,
         *,
         force: bool = False,
-        checkpoints: UnitCheckpoints | None = None,
+        checkpoints: Mapping[str, tuple[Checkpoint, ...]] | None = None,
     ) -> RollbackDecision:
         """Return the decision that `recover` would make now, without carrying it out.
 
-        Args: checkpoints: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
+        Args: checkpoints: those of all regions, if the caller has just read them. Raises: as `recover`.
         """
-        checkpoints = (
-            {name: region.checkpoints() for name, region in self._regions.items()}
-            if checkpoints is None
-            else checkpoints
-        )
+        if checkpoints is None:
+            checkpoints = {name: region.checkpoints() for name, region in self._regions.items()}
         cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
             decision = decide_rollback(
@@ -367,8 +357,8 @@ class RecoveryProtocol:
     def garbage(self) -> tuple[dict[str, tuple[CheckpointNumber, ...]], dict[LogId, OffsetFrontier]]:
         """Return the data to keep: per region, these checkpoints and all later ones; per hop, records from here on.
 
-        A log is kept from the earliest point to which its readers or its writer may go back. The writer looks there for
-        the results that it has sent since its checkpoint.
+        A log is kept from the earliest checkpoint to which its readers or its writer may go back. The writer looks
+        there for the results that it has sent since its checkpoint.
         """
         kept = {name: self.kept(name) for name in self.layout.stages}
         below: dict[LogId, OffsetFrontier] = {}

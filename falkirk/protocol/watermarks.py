@@ -24,7 +24,7 @@ class Watermarks:
     """The watermarks of one application.
 
     Args: as of `RecoveryProtocol`; marks: the marks of its regions.
-    Attributes: points: the checkpoints of each region that are known. restorable, retained: the monitors.
+    Attributes: checkpoints: those of each region that are known. restorable, retained: the monitors.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Watermarks:
         """Give the monitors the new checkpoints, considering that some of these may turn out to be damaged."""
         for name in names:
             checkpoints = self.checkpoints[name] = self._regions[name].checkpoints()
-            self._take_in_cuts(name)  # read after the points, and known before them: these are the epochs of the points
+            self._take_in_cuts(name)  # read after the checkpoints, and known before them: the epochs of the checkpoints
             self._marks.take_in(name, checkpoints)
             for metadata in self._new(name, checkpoints, self._restorable_to, self._may_lose(name)):
                 self._feed_restorable(name, metadata)

@@ -104,7 +104,7 @@ class DecisionStore(Part):
     def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
-        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
+        Raises: StoreError: `DECISION_CONTRADICTED`: the checkpoint is recorded with another Ξ.
         """
         text = dump(metadata)
         same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
@@ -130,7 +130,7 @@ class DecisionStore(Part):
             db.execute(checkpoints.update().where(same).values(metadata=text))
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
-        """Return the checkpoints of a processor, oldest point first, from `first` on."""
+        """Return the checkpoints of a processor, oldest checkpoint first, from `first` on."""
 
         def query() -> sql.Select[Any]:
             mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)

@@ -65,10 +65,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A point to which a region can roll back, and the results since.
+    """A checkpoint to which a region can roll back, and the results since.
 
-    Args: first: the oldest point that equals it: nothing was read and nothing was sent between the two. outside: the
-        results are published to users.
+    Args: first: the oldest checkpoint that equals it: nothing was read and nothing was sent between the two. outside:
+        the results are published to users.
     """
 
     region: str
@@ -159,14 +159,14 @@ class OfflineApplication:
         )
 
     def checkpoints(self) -> UnitCheckpoints:
-        """Return the points of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
+        """Return the checkpoints of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
         return self.unchanged(self._checkpoints)
 
     def _checkpoints(self) -> UnitCheckpoints:
         return {name: region.checkpoints() for name, region in self.regions.items()}
 
     def asked(self, text: str) -> dict[str, CheckpointNumber]:
-        """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
+        """Return the requested checkpoint of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`.
         """
@@ -231,7 +231,7 @@ class OfflineApplication:
         return max(0, out.total() - decision.settled[writer.name].total())
 
     def history(self, unit: str | None = None) -> tuple[Past, ...]:
-        """Return the points to which each region can roll back, region by region, oldest first.
+        """Return the checkpoints to which each region can roll back, region by region, oldest first.
 
         Args: unit: only of this region, or of the last one that runs this processor.
         Raises: DefinitionError: `REGION_UNKNOWN`. HomeError: `RECOVERIES_MEANWHILE`.
@@ -245,7 +245,7 @@ class OfflineApplication:
             if wanted not in (None, name):
                 continue
             output, checkpoints = layout.stages[name].output, region.checkpoints()
-            end = self.logs.ends(output).total()  # after the points: a running region sends more meanwhile
+            end = self.logs.ends(output).total()  # after the checkpoints: a running region sends more meanwhile
             for equal in grouped_checkpoints(checkpoints):
                 checkpoint = equal[-1]
                 since = end - cut(checkpoint.sent, layout, output).total()
@@ -296,7 +296,7 @@ def never_ran(home: Path | DataPath | str) -> HomeError:
 
 
 def _why(decision: RollbackDecision, name: str, asked: Mapping[str, CheckpointNumber]) -> str:
-    """Return why a region rolls back: the first constraint that excluded a later point."""
+    """Return why a region rolls back: the first constraint that excluded a later checkpoint."""
     if name in asked:
         return "asked for"
     graph = decision.solution.graph

@@ -19,7 +19,7 @@ _DIGITS_MAX = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackTarget:
-    """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
+    """Args: asked: the checkpoint of each named region. cut: the cut that consists of them, unless one is named."""
 
     asked: Mapping[str, CheckpointNumber]
     cut: ConsistentCut | None = None

@@ -59,7 +59,7 @@ class BatchAtRest:
         )
 
     def _reachable(self, checkpoints: list[Checkpoint]) -> tuple[Checkpoint, ...]:
-        """Leave out the points whose replay would need expired input. The newest point always stays."""
+        """Leave out the checkpoints whose replay would need expired input. The newest checkpoint always stays."""
         oldest: Positions = {}
         if len(checkpoints) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}

@@ -99,7 +99,7 @@ class RegionAtRest:
         return oldest == 0 if point is None else point < 0
 
     def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Checkpoint, ...]:
-        """Return the points of these checkpoints. `read` has the end of the input of each one."""
+        """Return these checkpoints as the protocol sees them. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
         views = {number: self._epochs_read.upto(number) for number in read} if self.logs.views else {}
         return tuple(

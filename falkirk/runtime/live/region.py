@@ -95,7 +95,7 @@ class LiveRegion(RegionAtRest):
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
-        #: The points at the last `observe`. While the query runs, `checkpoints` returns these.
+        #: The checkpoints at the last `observe`. While the query runs, `checkpoints` returns these.
         self._checkpoints: tuple[Checkpoint, ...] = ()
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
         self.ends, self.starts = Positions(), Positions()
@@ -351,7 +351,7 @@ class LiveRegion(RegionAtRest):
         self._store.observe_tail(self.region.name, record)
 
     def checkpoints(self) -> tuple[Checkpoint, ...]:
-        """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
+        """See RegionPort. While the query runs: those at the last `observe`; else they are read from the files."""
         return super().checkpoints() if self.query is None else self._checkpoints
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
