@@ -241,7 +241,8 @@ APPLICATION_CHANGED_PROGRAM = Condition(
     "APPLICATION_CHANGED",
     HomeError,
     "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last checkpoint "
-    "({checkpoint}) are complete. The new steps would compute another state than the one that belongs to their results.",
+    "({checkpoint}) are complete. The new steps would compute another state than the one that belongs to their "
+    "results.",
     hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
     "(`falkirk rollback --to {region}@{checkpoint}`), or begin with a new home and new sinks.",
 )
