@@ -10,7 +10,7 @@ from typing import Literal
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink
 from falkirk.plan import mechanisms
@@ -262,7 +262,7 @@ def _of_epoch(batch: Batch) -> Reason:
     return Reason(kind="epoch", processor=batch.name, where=batch.where, text=ends(batch.cut))
 
 
-def _of_sink(sink: Output) -> Iterator[Reason]:
+def _of_sink(sink: DeclaredSink) -> Iterator[Reason]:
     if isinstance(sink.to, OwnSink):
         text = (
             f"Sink {sink.name} is your own code. It receives each epoch exactly once only if it keeps the contract of "

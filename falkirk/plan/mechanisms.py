@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import SourceNode
-from falkirk.declare.parts import DeclaredProcessor, Output
+from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
     Acknowledged,
@@ -111,7 +111,7 @@ def before_keyed(draft: Draft, processor: DeclaredProcessor) -> str | None:
     return None
 
 
-def check_promise(sink: Output, cause: Undetermined | None, repeated_by: str | None) -> None:
+def check_promise(sink: DeclaredSink, cause: Undetermined | None, repeated_by: str | None) -> None:
     """Check that a sink's promise is possible with the policies before it.
 
     Args: cause: the cause that makes it tentative. repeated_by: the acknowledged processor upstream, if there is one.
