@@ -157,7 +157,7 @@ class Storage:
 
 @dataclass(slots=True, kw_only=True)
 class Writers:
-    """An incarnation of the writers of a topic. Args: token: see lanes.py; None: no transactions. jobs: their number."""
+    """An incarnation of the writers of a topic. Args: token: see lanes.py, or None. jobs: their number."""
 
     incarnation: Incarnation
     lanes: int

@@ -159,8 +159,8 @@ class LiveRegion(RegionAtRest):
     def may_write_elsewhere(self) -> bool:
         """Return whether a task of the ended query may still write, from an executor that this process can't reach.
 
-        The broker refuses the tasks of a transactional region. But once an executor is lost, the others may have too few
-        slots for the next query, and a new Spark application asks for all of them.
+        The broker refuses the tasks of a transactional region. But once an executor is lost, the others may have too
+        few slots for the next query, and a new Spark application asks for all of them.
         """
         was_lost = self.observations is not None and self.observations.was_lost()
         return writes_elsewhere(self._context.session) and (was_lost or not self.region.transactional)
