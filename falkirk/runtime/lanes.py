@@ -60,7 +60,7 @@ def of_jobs(topic: str) -> str:
     return f"release:{topic}"
 
 
-def transactional_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
+def fenced_incarnations(store: Store, region: str) -> frozenset[Incarnation]:
     """Return the incarnations of a region that may have written in lanes."""
     return frozenset(Incarnation(decision.number) for decision in store.decisions(LANES, region))
 

@@ -25,7 +25,7 @@ from falkirk.kafka.tail import OwnRecord, OwnRecords, Tail, tail_of
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.topics import refuse_compacted
 from falkirk.runtime.context import Context, Storage
-from falkirk.runtime.lanes import has_lanes, of_jobs, of_letters, transactional_incarnations
+from falkirk.runtime.lanes import fenced_incarnations, has_lanes, of_jobs, of_letters
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.store import TailRecord
 from falkirk.system.traced import step
@@ -284,9 +284,9 @@ class Outputs:
 
     def transactional(self, topic: LogId) -> frozenset[Incarnation]:
         """Return the incarnations that may have written one of them in transactions."""
-        found = transactional_incarnations(self._store, self._region.name)
+        found = fenced_incarnations(self._store, self._region.name)
         is_dead = topic == self._region.dead_letters
-        return found | transactional_incarnations(self._store, of_letters(self._region.name)) if is_dead else found
+        return found | fenced_incarnations(self._store, of_letters(self._region.name)) if is_dead else found
 
     def is_transactional(self, topic: LogId) -> bool:
         """Return whether an incarnation may have written one of them so. Then only committed records count."""
