@@ -73,7 +73,7 @@ def run_demo(settings: SearchSettings, console: Terminal) -> bool:
     collector.start()
     console.print(f"a search engine over {settings.source or 'the modules of this Python'}:", soft_wrap=True)
     console.print(
-        "a live index of words, batches for weights and ranks; a live answer reads the newest epoch of each view\n",
+        "a live index of words, batches for weights and ranks; a live answer reads their newest results\n",
         soft_wrap=True,
     )
     try:

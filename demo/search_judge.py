@@ -252,7 +252,7 @@ def judge_answers(run: Run) -> Finding:
     faults += _going_back(run.answers)
     return Finding(
         output="answers",
-        claim="every query was answered once, and each answer follows from the epochs that it names",
+        claim="every search was answered once, and each answer follows from the epochs that it names",
         checked=len(run.answers),
         faults=tuple(faults),
     )

@@ -11,7 +11,7 @@ import sqlalchemy as sql
 
 from falkirk.store import RegionRecord, Store, TailRecord
 from falkirk.store.logs import record_void
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 
 RECORD = RegionRecord(
     fingerprint={"reads": "events", "keyed step": "count(word)"},
@@ -146,7 +146,7 @@ def fill(store: Store, count: int) -> None:
         store.record_decision("epoch", "words", n, {"cut": {"0": n}, "hash": text})
         store.add_checkpoint("rank", n, {"delivered": [n, [1, 2]], "hash": text})
         store.record_release("answers", "held", n, n * 10)
-        store.retain_from(name, PointNumber(n))
+        store.retain_from(name, CheckpointNumber(n))
         store.advance_recovery(store.open_recovery(f"region {n} failed", {name: n, "rank": None}), "done")
         store.post_request("rollback", {"to": f"weights@{n}"})
 

@@ -266,7 +266,7 @@ TABLE = (
     FunctionEntry(
         nature=Nature.DIFFERENT,
         names=NEWEST_EPOCH,
-        reason="a record reads the newest epoch there is, and a replay may find a newer one",
+        reason="a lookup reads the newest epoch of its batch, and a replay may find a newer one",
         instead="read the view in a batch (fk.Eager()), which records the number of the epoch first",
     ),
     FunctionEntry(
@@ -322,7 +322,7 @@ _NOT_LISTED = FunctionEntry(
 #: The names that users know, if they are not Catalyst's names in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
-    NEWEST_EPOCH: "the newest epoch of a view", VIEW_ROWS: "rows of a view",
+    NEWEST_EPOCH: "lookup()", VIEW_ROWS: "lookup()",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
     ONE_SPELLING: "one of several equal values", OVERFLOWING: "a sum that may overflow",
     PRESENT: "a word for the current time ('now', 'today')", DATED: "a constant that may depend on the current date",

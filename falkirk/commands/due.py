@@ -15,7 +15,7 @@ from falkirk.analysis.typed import of_types
 from falkirk.commands import due_timed
 from falkirk.commands.due_timed import RegionRows
 from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
@@ -34,7 +34,7 @@ AGGREGATIONS = ("agg", "count")
 _OF_WINDOWS = {"Expand"}
 
 
-def not_checkable(sink: Output, reason: str) -> DefinitionError:
+def not_checkable(sink: DeclaredSink, reason: str) -> DefinitionError:
     """Return the error `NOT_CHECKABLE`."""
     return NOT_CHECKABLE.error(where=sink.where, sink=sink.name, reason=reason)
 
@@ -57,7 +57,7 @@ class RegionEvaluation:
     """
 
     def __init__(
-        self, sink: Output, hops: Mapping[str, Region], connection: Connection, session: SparkSession,
+        self, sink: DeclaredSink, hops: Mapping[str, Region], connection: Connection, session: SparkSession,
         partitions: Mapping[str, int],
     ) -> None:  # fmt: skip
         self._sink, self._hops, self._connection, self._session = sink, hops, connection, session

@@ -63,7 +63,7 @@ from falkirk.commands.invalid_results import InvalidRanges, InvalidResults, Vali
 from falkirk.declare.application import Application
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import SourceNode, Step
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED
@@ -126,7 +126,7 @@ class LiveJudge:
         self._plan = plan_application(app, self._session, "verify")
         self._hops = {region.hop.topic: region for region in self._plan.regions if region.hop is not None}
 
-    def judge_sink(self, sink: Output) -> LiveVerdict:
+    def judge_sink(self, sink: DeclaredSink) -> LiveVerdict:
         """Return the checker's verdict on one sink. Call it when no record is in flight.
 
         Raises: DefinitionError: `NOT_CHECKABLE`: the declaration can't be recomputed. LogError: `TOPIC_UNSEEN`: one of
@@ -142,7 +142,7 @@ class LiveJudge:
             return self._judge(sink, regions, rows, bounds)
 
     def _judge(
-        self, sink: Output, regions: Sequence[Region], rows: RegionEvaluation, bounds: Mapping[str, OffsetBounds]
+        self, sink: DeclaredSink, regions: Sequence[Region], rows: RegionEvaluation, bounds: Mapping[str, OffsetBounds]
     ) -> LiveVerdict:
         config = self._connection.client_options()
         due = [rows.of(region) for region in regions]
@@ -168,7 +168,7 @@ class LiveJudge:
             invalid=valid.found, invalid_letters=merged([each.found for each in valid_letters.values()]),
         )  # fmt: skip
 
-    def _path(self, sink: Output) -> list[Region]:
+    def _path(self, sink: DeclaredSink) -> list[Region]:
         """Return the regions from the sources to a sink, without those that only copy a log.
 
         Raises: DefinitionError: `NOT_CHECKABLE`.
@@ -185,7 +185,7 @@ class LiveJudge:
         return [each for each in found if not (isinstance(each.node, SourceNode) and each.node.is_hop)]
 
     def _results(
-        self, region: Region, due: RegionRows, rows: RegionEvaluation, sink: Output, valid: ValidRecords
+        self, region: Region, due: RegionRows, rows: RegionEvaluation, sink: DeclaredSink, valid: ValidRecords
     ) -> Verdict:
         node, good = region.node, replace(due.frame, data=due.frame.data.where(frames.is_good()))
         config = self._connection.client_options()
@@ -245,7 +245,7 @@ class _Compared:
     Args: sources: the topics by their numbers in stamps. valid: omits the records that a rollback made invalid.
     """
 
-    sink: Output
+    sink: DeclaredSink
     sources: Sequence[str]
     config: Mapping[str, Any]
     space: Space | None
@@ -336,7 +336,7 @@ def _types(data: DataFrame) -> dict[str, str]:
     return {each.name: named[type(each.dataType)] for each in data.schema if type(each.dataType) in named}
 
 
-def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: Output) -> None:
+def _refuse_unordered(data: DataFrame, model: AggregateModel, sink: DeclaredSink) -> None:
     """Refuse a minimum or maximum whose order JSON's values do not have, such as that of bytes in Base64."""
     ordered = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType)
     for name, function in model.aggregates.items():
@@ -353,7 +353,7 @@ def _keyed(step: Step) -> tuple[tuple[str, ...], Sequence[Any]]:
     return tuple(keys), step.arguments[1] if step.operation == "agg" else (F.count("*").alias("count"),)
 
 
-def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: Output) -> tuple[list[Any], AggregateModel]:
+def _model(keys: tuple[str, ...], aggregates: Sequence[Any], sink: DeclaredSink) -> tuple[list[Any], AggregateModel]:
     """Return the columns that the aggregates read, and the model that recomputes them."""
     columns: list[Any] = []
     parts: dict[str, AggregateFunction] = {}

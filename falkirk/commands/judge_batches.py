@@ -20,7 +20,7 @@ from falkirk.commands.judge_places import LogPlace, OutputPlace, due_rows, epoch
 from falkirk.commands.recomputed import Recomputation, RecomputedBatch, read_kept
 from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
@@ -59,11 +59,11 @@ class BatchJudge:
         read = {given.log for batch in self._plan.batches for given in batch.inputs}
         return tuple(batch for batch in self._plan.batches if batch.log in read)
 
-    def batch_of(self, sink: Output) -> Batch | None:
+    def batch_of(self, sink: DeclaredSink) -> Batch | None:
         """Return the batch whose results a sink gets, or None if that is a live region."""
         return next((b for b in self._plan.batches if sink.name in {s.name for s in b.sinks}), None)
 
-    def judge_sink(self, batch: Batch, sink: Output) -> EpochsVerdict:
+    def judge_sink(self, batch: Batch, sink: DeclaredSink) -> EpochsVerdict:
         """Return the verdict on the place of a sink.
 
         Raises: DefinitionError: `NOT_CHECKABLE`. HomeError: `APPLICATION_CHANGED`, `STATE_DAMAGED`. LogError.

@@ -14,7 +14,7 @@ from falkirk.commands.judge import PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session
@@ -26,7 +26,7 @@ from falkirk.plan.schemas import with_schemas
 class Judgeable:
     """An output: a sink, or the log of a batch from which other batches read."""
 
-    sink: Output | None = None
+    sink: DeclaredSink | None = None
     log: Batch | None = None
 
     @property
@@ -109,7 +109,7 @@ class OutputsJudge:
         kept = verdict.satisfies(PROMISES[what.sink.delivery])
         return FoundOutput(is_kept=kept, shown=render_live(verdict), as_dict=_as_dict(verdict))
 
-    def _of_batch(self, sink: Output, refusal: DefinitionError | None) -> FoundOutput:
+    def _of_batch(self, sink: DeclaredSink, refusal: DefinitionError | None) -> FoundOutput:
         """Judge the sink of a batch. Args: refusal: why it could not be judged as that of a live region."""
         if self._batches is None:
             made = batch_judge(self._app, self._home, self._connection, self._session)
@@ -125,7 +125,7 @@ class OutputsJudge:
             raise refusal
         return self._found(batch, sink)
 
-    def _found(self, batch: Batch, sink: Output | None) -> FoundOutput:
+    def _found(self, batch: Batch, sink: DeclaredSink | None) -> FoundOutput:
         assert self._batches is not None, "it was made for the batch"
         verdict = self._batches.judge_log(batch) if sink is None else self._batches.judge_sink(batch, sink)
         promised = Guarantee.EXACTLY_ONCE if sink is None else PROMISES[sink.delivery]

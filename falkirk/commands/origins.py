@@ -22,7 +22,7 @@ from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.fingerprint import WITH_TIMERS
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.theory.delivery import input_records
@@ -51,7 +51,7 @@ class Origins:
     ) -> None:
         self._app, self._place, self._records, self._limit, self._look = app, place, records, limit, look
         self._writers = writers_of(app, shape)
-        self._points: dict[str, tuple[Point, ...]] = {}
+        self._checkpoints: dict[str, tuple[Checkpoint, ...]] = {}
         self._shape = shape
 
     @cached_property
@@ -175,13 +175,17 @@ class Origins:
 
     def _checkpoint(self, region: RegionLogs, causes: list[RecordPlace]) -> _Values | None:
         """Return the first kept checkpoint that covers these input records; None: none does yet."""
-        if region.name not in self._points:
-            self._points[region.name] = RegionAtRest(region, self._place).points()
-        points = self._points[region.name]
-        for point in points:
-            lengths = [point.read.length_of(c.topic, c.partition) for c in causes]
+        if region.name not in self._checkpoints:
+            self._checkpoints[region.name] = RegionAtRest(region, self._place).checkpoints()
+        checkpoints = self._checkpoints[region.name]
+        for checkpoint in checkpoints:
+            lengths = [checkpoint.read.length_of(c.topic, c.partition) for c in causes]
             if all(length > cause.offset for length, cause in zip(lengths, causes, strict=True)):
-                return {"number": point.number, "made_at_s": point.made_at_s, "is_oldest": point is points[0]}
+                return {
+                    "number": checkpoint.number,
+                    "made_at_s": checkpoint.made_at_s,
+                    "is_oldest": checkpoint is checkpoints[0],
+                }
         return None
 
     def _same_key(self, region: RegionLogs, found: FoundRecord, causes: list[_Values], depth: int) -> _Values | None:

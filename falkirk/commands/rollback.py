@@ -105,7 +105,7 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             if as_json:
                 click.echo(json.dumps([_past_json(visit, p) for p in past], indent=1))
             else:
-                _out.print(_points(past))
+                _out.print(_checkpoints(past))
             return
         cuts = visit.past_cuts()
         if as_json:
@@ -121,11 +121,14 @@ def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview
 
 
 def _require_same(visit: OfflineApplication, preview: Preview, target: RollbackTarget) -> None:
-    """Check that the points of a preview still exist. A rollback meanwhile may have made others with their numbers.
+    """Check that the checkpoints of a preview still exist. A rollback meanwhile may have made others with their
+    numbers.
 
     Raises: HomeError: `PREVIEW_OUTDATED`.
     """
-    now = {(name, p.number, p.read, p.made_at_s) for name, points in visit.points().items() for p in points}
+    now = {
+        (name, p.number, p.read, p.made_at_s) for name, checkpoints in visit.checkpoints().items() for p in checkpoints
+    }
     shown_then = {m.region: (m.region, m.to.number, m.to.read, m.to.made_at_s) for m in preview.moves}
     changed = [name for name in target.asked if name in shown_then and shown_then[name] not in now]
     if changed:
@@ -137,8 +140,11 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     table = _table(("cut", "made", "ago", *columns, "published results after it", "records read again"), "made")
     above: PastCut | None = None
     for past in cuts:
-        cut, same = past.cut, {n for n in units if above is not None and above.cut.points[n] is past.cut.points[n]}
-        numbers = {name: _point(cut.points[name].number) for name in units}
+        cut, same = (
+            past.cut,
+            {n for n in units if above is not None and above.cut.checkpoints[n] is past.cut.checkpoints[n]},
+        )
+        numbers = {name: _checkpoint(cut.checkpoints[name].number) for name in units}
         if columns is units:
             cells = [f"= {numbers[name]}" if name in same else numbers[name] for name in units]
         else:
@@ -157,21 +163,21 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     return table
 
 
-def _points(past: Iterable[Past]) -> Table:
+def _checkpoints(past: Iterable[Past]) -> Table:
     past = tuple(past)
-    remarked = any(p.point.detail for p in past)
+    remarked = any(p.checkpoint.detail for p in past)
     headings = ("unit", "checkpoint", "made", "ago", "input records read", "results after it")
     table = _table((*headings, "") if remarked else headings, "unit", "made", "")
     for p in past:
-        made_at_s = p.point.made_at_s
+        made_at_s = p.checkpoint.made_at_s
         table.add_row(
             p.region,
-            _point(p.point.number),
+            _checkpoint(p.checkpoint.number),
             "" if made_at_s is None else _between(p.first.made_at_s or made_at_s, made_at_s),
             "" if made_at_s is None else _ago(time.time() - made_at_s),
-            f"{sum(int(n) for _, n in p.point.read.prefixes):,}",
+            f"{sum(int(n) for _, n in p.checkpoint.read.prefixes):,}",
             f"{p.since:,}" + (", published" if p.outside and p.since else ""),
-            *([p.point.detail] if remarked else []),
+            *([p.checkpoint.detail] if remarked else []),
         )
     return table
 
@@ -180,13 +186,13 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
     return {
         "region": past.region,
         "processors": list(visit.shape.processors[past.region]),
-        "checkpoint": past.point.number,
-        "made_at_s": past.point.made_at_s,
+        "checkpoint": past.checkpoint.number,
+        "made_at_s": past.checkpoint.made_at_s,
         "since_s": past.first.made_at_s,
-        "read": sum(int(n) for _, n in past.point.read.prefixes),
+        "read": sum(int(n) for _, n in past.checkpoint.read.prefixes),
         "results_since": past.since,
         "outside": past.outside,
-        "detail": past.point.detail,
+        "detail": past.checkpoint.detail,
     }
 
 
@@ -197,7 +203,7 @@ def _show(target: RollbackTarget, preview: Preview) -> None:
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:
         made = "" if m.to.made_at_s is None else _ago(time.time() - m.to.made_at_s) + " ago"
-        where = _point(m.newest.number), _point(m.to.number)
+        where = _checkpoint(m.newest.number), _checkpoint(m.to.number)
         table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
     _out.print(table)
     if preview.stays:
@@ -214,7 +220,7 @@ def _table(headings: Iterable[str], *left: str) -> Table:
     return table
 
 
-def _point(number: int) -> str:
+def _checkpoint(number: int) -> str:
     return "start" if number < 0 else str(number)
 
 

@@ -140,17 +140,17 @@ def _copy(origin: _Values) -> Iterator[str]:
 
 
 def _live(origin: _Values) -> Iterator[str]:
-    run, point = origin["incarnation"], origin["checkpoint"]
+    run, checkpoint = origin["incarnation"], origin["checkpoint"]
     what = "a dead letter of live region" if origin["dead_letter"] else "live region"
     since = f", since {when(run['opened_at_s'])}" if run["opened_at_s"] is not None else ""
     part = f"; result {'.'.join(map(str, origin['part']))} of its input record" if origin["part"] else ""
     yield f"{what} {origin['unit']}, incarnation {run['number']}{since}{part}"
-    if point is None:
+    if checkpoint is None:
         yield "no checkpoint covers it yet"
     else:
-        before = " or an older one, which was deleted" if point["is_oldest"] else ""
-        at = "" if point["made_at_s"] is None else f", made {when(point['made_at_s'])}"
-        yield f"covered by checkpoint {point['number']}{at}{before}"
+        before = " or an older one, which was deleted" if checkpoint["is_oldest"] else ""
+        at = "" if checkpoint["made_at_s"] is None else f", made {when(checkpoint['made_at_s'])}"
+        yield f"covered by checkpoint {checkpoint['number']}{at}{before}"
     yield from _code(origin)
 
 

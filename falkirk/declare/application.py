@@ -29,7 +29,7 @@ from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka
 from falkirk.declare.http import Http
 from falkirk.declare.nodes import ProcessorNode, SourceNode, part_of
-from falkirk.declare.parts import DeclaredProcessor, Iteration, Output, Stamped
+from falkirk.declare.parts import DeclaredProcessor, DeclaredSink, Iteration, Stamped
 from falkirk.declare.place import home_place
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
@@ -110,7 +110,7 @@ class Application:
         self.pushed: dict[str, Http] = {}
         self.folders: dict[str, Files] = {}
         self.processors: dict[str, DeclaredProcessor] = {}
-        self.sinks: dict[str, Output] = {}
+        self.sinks: dict[str, DeclaredSink] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
         sources = {*self.sources, *self.lists, *self.folders}
@@ -343,7 +343,9 @@ class Application:
 
     def add_sink(self, name: str, reads: str, to: Endpoint, delivery: Delivery | str, where: SourceLocation) -> None:
         """Add a sink whose name and target were checked. Args: reads: the name of the processor."""
-        self.sinks[name] = Output(name=name, reads=reads, to=to, delivery=as_delivery(delivery, where), where=where)
+        self.sinks[name] = DeclaredSink(
+            name=name, reads=reads, to=to, delivery=as_delivery(delivery, where), where=where
+        )
 
     def _upstream(self, sink: str, reads: object, where: SourceLocation) -> str:
         if isinstance(reads, str):

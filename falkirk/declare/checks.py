@@ -26,9 +26,10 @@ from falkirk.errors.conditions.declare import (
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.theory.history import History
 
-#: The largest number of points that a `history` has: at each start, the host reads the files of as many checkpoints.
+#: The largest number of checkpoints that a `history` has: at each start, the host reads the files of as many
+#: checkpoints.
 HISTORY_MAX = 10_000
-#: Its longest time: ten years. Old points are kept one a day.
+#: Its longest time: ten years. Old checkpoints are kept one a day.
 HISTORY_S_MAX = 3650 * 86_400
 
 
@@ -107,11 +108,11 @@ def check_counts(where: SourceLocation, **options: tuple[object, int, int | None
 
 
 def check_history(history: object, where: SourceLocation) -> History:
-    """Return the history that a number of points or a duration means. Raises: DefinitionError: `OPTION_UNKNOWN`."""
+    """Return the history for a number of checkpoints or a duration. Raises: DefinitionError: `OPTION_UNKNOWN`."""
     if not isinstance(history, str | timedelta):
         check_counts(where, history=(history, 0, HISTORY_MAX))
         assert isinstance(history, int)
-        return History(points=history)
+        return History(checkpoints=history)
     try:
         span_s = duration_s(history)
     except DefinitionError:

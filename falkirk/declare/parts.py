@@ -74,8 +74,8 @@ class DeclaredProcessor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """A declared output: the processor whose records it gets, the target, and the promise to readers."""
+class DeclaredSink:
+    """A declared sink: the processor whose records it gets, the target, and the promise to readers."""
 
     name: str
     reads: str

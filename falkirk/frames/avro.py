@@ -10,7 +10,7 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.declare import SCHEMA_MISSING
 from falkirk.errors.conditions.frames import SCHEMA_INVALID_AVRO, SCHEMA_MISMATCH
@@ -60,7 +60,7 @@ def _is_optional(kind: Any) -> bool:
     return kind == "null" or (isinstance(kind, list) and "null" in kind)
 
 
-def check_avro(sink: Output, data: DataFrame, columns: list[str]) -> None:
+def check_avro(sink: DeclaredSink, data: DataFrame, columns: list[str]) -> None:
     """See that rows can be written as a sink's schema has them.
 
     Raises: DefinitionError: `SCHEMA_MISMATCH`, `SCHEMA_INVALID`.
@@ -116,5 +116,5 @@ def _under(place: str, inner: str | None) -> str | None:
     return None if inner is None else place + inner
 
 
-def _mismatch(sink: Output, to: Kafka, reason: str) -> DefinitionError:
+def _mismatch(sink: DeclaredSink, to: Kafka, reason: str) -> DefinitionError:
     return SCHEMA_MISMATCH.error(where=sink.where, sink=sink.name, to=to.topic, reason=reason)

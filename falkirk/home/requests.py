@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.store import Store
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import CheckpointNumber
 
 _POLL_S = 0.2
 #: The longest wait for an answer: a stop flushes producers, and a rollback reads the results since the checkpoint.
@@ -75,13 +75,13 @@ class RolledBack:
         answer. It was carried out before this command asked, so it was not carried out again.
     """
 
-    goes: Mapping[str, PointNumber]
+    goes: Mapping[str, CheckpointNumber]
     is_earlier: bool
 
 
 def ask_for_rollback(
     store: Store,
-    asked: Mapping[str, PointNumber],
+    asked: Mapping[str, CheckpointNumber],
     *,
     force: bool,
     timeout_s: float,
@@ -128,7 +128,7 @@ def ask_for_rollback(
     raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)
 
 
-def is_rolled_back(store: Store, asked: Mapping[str, PointNumber], *, force: bool, to: str | None = None) -> bool:
+def is_rolled_back(store: Store, asked: Mapping[str, CheckpointNumber], *, force: bool, to: str | None = None) -> bool:
     """Return, once, whether an earlier command asked for this rollback, and did not see that it was carried out.
 
     Args: as of `ask_for_rollback`.
@@ -139,7 +139,7 @@ def is_rolled_back(store: Store, asked: Mapping[str, PointNumber], *, force: boo
     return number is not None
 
 
-def _rollback(asked: Mapping[str, PointNumber], *, force: bool, to: str | None) -> Mapping[str, object]:
+def _rollback(asked: Mapping[str, CheckpointNumber], *, force: bool, to: str | None) -> Mapping[str, object]:
     text = ", ".join(f"{name}@{point}" for name, point in sorted(asked.items())) if to is None else to
     return {"asked": dict(asked), "force": force, "to": text}
 

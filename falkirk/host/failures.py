@@ -26,7 +26,7 @@ from typing import Any
 from falkirk.errors import AWAY, SparkError
 from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
 from falkirk.errors.location import SourceLocation
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.causes import is_lost_connection, is_stray, registry_away
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
 from falkirk.system.disk import is_full
@@ -216,7 +216,9 @@ class Failures:
         return {name: asdict(count) for name, count in sorted(self._counts.items()) if count != FailureCount()}
 
 
-def has_progressed(points: Sequence[Point], restored: int, due: Mapping[TopicPartition, Offset], ran_s: float) -> bool:
+def has_progressed(
+    checkpoints: Sequence[Checkpoint], restored: int, due: Mapping[TopicPartition, Offset], ran_s: float
+) -> bool:
     """Return whether a live region has got further than the place where it failed before.
 
     That place is in the input that was there when it resumed, after the checkpoint from which it resumed. Its
@@ -228,10 +230,10 @@ def has_progressed(points: Sequence[Point], restored: int, due: Mapping[TopicPar
     A region without input when it resumed, or that has not failed, has got further if a checkpoint covers more input,
     or if it has run for a while.
 
-    Args: points: the region's points, oldest first. restored: the number of the checkpoint. due: the positions from
-        which it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
+    Args: checkpoints: the region's, oldest first. restored: the number of the checkpoint. due: the positions from which
+        it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
     """
-    later = [point for point in points if point.number >= restored]
+    later = [checkpoint for checkpoint in checkpoints if checkpoint.number >= restored]
     if len(later) < 2:
         return False
     newest = later[-1].read

@@ -34,9 +34,9 @@ class LiveFigures:
 
     def update(self, progress: Mapping[str, Any] | None) -> None:
         """Take in the findings of the last `observe`. Args: progress: Spark's report about its last micro-batch."""
-        points, starts = self._live.points(), self._live.starts
+        checkpoints, starts = self._live.checkpoints(), self._live.starts
         for number, (source, start) in enumerate(starts.items()):
-            read = sum(int(points[-1].read.length_of(source, p)) - o for p, o in start.items())
+            read = sum(int(checkpoints[-1].read.length_of(source, p)) - o for p, o in start.items())
             self._sources[source] = {"records": read, "lag": _behind(progress, len(start), number)}
         self._state = _state_of(progress)
 

@@ -1,7 +1,7 @@
 """Host: the regions and batches of an application in one Spark session, under the recovery protocol.
 
-The protocol decides which processors are restored, to which point, and which results are released. The host gives it
-turns, watches every processor (supervised.py), and waits for a broker or a store that is away.
+The protocol decides which processors are restored, to which checkpoint, and which results are released. The host gives
+it turns, watches every processor (supervised.py), and waits for a broker or a store that is away.
 """
 
 import contextlib
@@ -252,7 +252,7 @@ class Host:
         self._update_views(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:
-            self._acceptance.take_in(self._recovery.points)
+            self._acceptance.take_in(self._recovery.checkpoints)
         if self._once is not None:
             self._once.update(self._recovery)
 
@@ -358,7 +358,7 @@ class Host:
     def push(self) -> list[dict[str, object]]:
         """Return the facts that the gateway needs about each source of requests: falkirk/host/gateway.py."""
         found = {s.name: s.describe() for s in self._plan.push}
-        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.points:
+        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.checkpoints:
             released = {held: recovery.released(held) for held in recovery.layout.held}
             for source in self._plan.push:
                 topic = source.topic.log

@@ -80,8 +80,8 @@ class Once:
         self.status = OnceStatus(is_over=is_over, left=waits.left, stuck=stuck)
 
     def _covered(self, name: str, recovery: RecoveryProtocol) -> OffsetFrontier:
-        points = recovery.points.get(name, ())
-        read = points[-1].read if points else EMPTY
+        checkpoints = recovery.checkpoints.get(name, ())
+        read = checkpoints[-1].read if checkpoints else EMPTY
         batch = self._batches.get(name)
         return read if batch is None else read | batch.at_rest_with()
 

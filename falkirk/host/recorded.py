@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from falkirk.protocol.ports import RegionPort
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Points, RollbackDecision
+from falkirk.protocol.rollback import RollbackDecision, UnitCheckpoints
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.system.traced import Recorder, Span, add_attributes, step
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import CheckpointNumber
 
 
 class RecordedRecovery(RecoveryProtocol):
@@ -28,7 +28,7 @@ class RecordedRecovery(RecoveryProtocol):
         failed: frozenset[str],
         reason: str,
         *,
-        asked: Mapping[str, PointNumber] | None = None,
+        asked: Mapping[str, CheckpointNumber] | None = None,
         force: bool = False,
     ) -> RollbackDecision:
         """See RecoveryProtocol. The span has the decision: where each processor resumes."""
@@ -45,14 +45,14 @@ class RecordedRecovery(RecoveryProtocol):
     def decide(
         self,
         failed: frozenset[str],
-        asked: Mapping[str, PointNumber] | None = None,
+        asked: Mapping[str, CheckpointNumber] | None = None,
         *,
         force: bool = False,
-        points: Points | None = None,
+        checkpoints: UnitCheckpoints | None = None,
     ) -> RollbackDecision:
         """See RecoveryProtocol."""
         with step("decision"):
-            return super().decide(failed, asked, force=force, points=points)
+            return super().decide(failed, asked, force=force, checkpoints=checkpoints)
 
 
 class RecordedRegion:
@@ -69,12 +69,12 @@ class RecordedRegion:
         with step("fence", processor=self._name):
             self._port.fence()
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         with step("rewind", processor=self._name, checkpoint=number):
             self._port.rewind(number)
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         with step("processor.start", processor=self._name, checkpoint=number):
             self._port.start(number)

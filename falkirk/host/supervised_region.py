@@ -103,7 +103,7 @@ class SupervisedRegion(Supervised):
         self._figures.update(progress)
         if progress and self._context.recorder.is_on:
             self._record_checkpoint(progress)
-        if (interval_s := self._starvation.update(live.points()[-1], live.has_input)) is not None:
+        if (interval_s := self._starvation.update(live.checkpoints()[-1], live.has_input)) is not None:
             self._lengthen(interval_s)
         return None
 
@@ -137,7 +137,7 @@ class SupervisedRegion(Supervised):
             topics, connection = self._context.topics, self._context.connection
             has_failed = self._failures.has_failed(self.name)
             self._due = inputs.due(topics, connection, opening.start) if has_failed else {}
-        if has_progressed(self.live.points(), opening.restored_batch, self._due, ran_s):
+        if has_progressed(self.live.checkpoints(), opening.restored_batch, self._due, ran_s):
             self._failures.forget(self.name)
         elif ran_s > IDLE_S:  # a checkpoint may be due only later, but a value that kills would have been read
             self._failures.note_progress(self.name)

@@ -8,10 +8,10 @@ from falkirk.declare.policy import Delivery
 from falkirk.kit.steps import LiveSteps, RegionResult
 from falkirk.kit.world import MemoryRecord, Saved, World
 from falkirk.plan.region import Region
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.store import Store
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import INITIAL, EpochNumber, Incarnation, LogId, Offset, PointNumber
+from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset
 from falkirk.theory.times import TopicPartition
 
 #: The place of a result: its offset in the input, and its sub-indexes.
@@ -75,7 +75,7 @@ class MemoryRegion:
         """Save the state. All results of the input in it are published. Raises: Crash."""
         assert self._running is not None, "a region that does not run has no state"
         self._world.write()
-        self.saved[PointNumber(max(self.saved) + 1)] = Saved(
+        self.saved[CheckpointNumber(max(self.saved) + 1)] = Saved(
             read=self._running.read, sent=self._world.end(self._output), state=self._running.state,
             made_at_s=self._world.time(),
         )  # fmt: skip
@@ -89,10 +89,10 @@ class MemoryRegion:
         """See RegionPort."""
         return Health(runs=self._running is not None)
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort."""
         return tuple(
-            Point(
+            Checkpoint(
                 number=number, read=self._before(saved.read), sent=OffsetFrontier.prefix(self._output, saved.sent),
                 made_at_s=saved.made_at_s,
             )
@@ -111,7 +111,7 @@ class MemoryRegion:
         """See RegionPort."""
         self._running = None
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
+    def beyond(self, number: CheckpointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         saved, void = self.saved[number], self._void(self._output)
@@ -122,12 +122,12 @@ class MemoryRegion:
             if offset not in void and record.stamp[2] >= covered[record.stamp[0]]
         )
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         for later in [n for n in self.saved if n > number]:
             del self.saved[later]
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         saved, void = self.saved[number], self._void(self._output)
         is_first = not self._store.incarnations(self.region.name)
@@ -143,7 +143,7 @@ class MemoryRegion:
             self._world.skipped.setdefault(self.region.name, set()).update(map(Offset, downtime))
         self._running = _Incarnation(number=incarnation, read=saved.read, state=saved.state, main=main, dead=dead)
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""
         for old in [n for n in self.saved if n < numbers[-1] and n not in numbers]:
             del self.saved[old]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 
 
 class Crash(BaseException):
@@ -59,7 +59,7 @@ class World:
         self.now_s = now_s
         self.writes, self.crash_before = 0, _NEVER
         self.topics: dict[LogId, list[MemoryRecord]] = {}
-        self.saved: dict[str, dict[PointNumber, Saved]] = {}
+        self.saved: dict[str, dict[CheckpointNumber, Saved]] = {}
         self.sinks: dict[str, SinkContent] = {}
         #: The input that each at-most-once region never processes.
         self.skipped: dict[str, set[Offset]] = {}

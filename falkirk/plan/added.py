@@ -55,10 +55,10 @@ def sorter_of(name: str, reader: DeclaredProcessor, given: BatchInput, by: ByTim
     if found is None or not isinstance(found.dataType, TimestampType):
         raise DefinitionError(
             "COLUMN_MISSING" if found is None else "CUT_INVALID",
-            f"epochs of {reader.name!r} are cut by {by.column!r}, and {given.name!r} "
-            + ("has no such column." if found is None else f"has {found.dataType.simpleString()} there."),
+            f"{reader.name!r} has by={by.column!r}, the column with the event time of its rows, and {given.name!r} "
+            + ("has no such column." if found is None else f"has the type {found.dataType.simpleString()} there."),
             where=reader.where,
-            hint=f"It takes a TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
+            hint=f"Name a column of the type TIMESTAMP. Columns: {', '.join(given.schema.names)}.",
             column=by.column,
             columns=tuple(given.schema.names),
         )

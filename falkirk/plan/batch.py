@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from falkirk.analysis.properties import Properties
 from falkirk.declare.cut import ByClock, ByTime, Cut
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.declare.parts import Iteration, Output
+from falkirk.declare.parts import DeclaredSink, Iteration
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
@@ -130,7 +130,7 @@ class Batch:
     deterministic: bool
     undetermined: tuple[str, ...]
     properties: Properties
-    sinks: tuple[Output, ...]
+    sinks: tuple[DeclaredSink, ...]
     dead_letter_topic: LogId | None
     where: SourceLocation
     fingerprint: dict[str, str]

@@ -15,7 +15,7 @@ from falkirk.analysis.columns import require_columns
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.properties import batch_properties
 from falkirk.declare.cut import SLICE, ByTime, Cut
-from falkirk.declare.parts import DeclaredProcessor, Output
+from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Lazy
 from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
@@ -46,7 +46,7 @@ def stamped(given: BatchInput, column: str, where: object) -> BatchInput:
 
 def plan_batch(
     processor: DeclaredProcessor,
-    sinks: tuple[Output, ...],
+    sinks: tuple[DeclaredSink, ...],
     inputs: tuple[BatchInput, ...],
     session: SparkSession,
     *,

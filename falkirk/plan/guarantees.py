@@ -10,7 +10,7 @@ from typing import Literal
 
 from falkirk.declare.cut import ByClock, ByRows, ByTime, Cut
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink
 from falkirk.plan import mechanisms
@@ -21,10 +21,10 @@ from falkirk.plan.region import Region
 from falkirk.plan.shape import layout_of
 from falkirk.plan.unit import Unit
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import INITIAL, LogId, PointNumber
+from falkirk.theory.ids import INITIAL, CheckpointNumber, LogId
 
 _ReleaseTime = Literal["on arrival", "with its epoch", "behind a checkpoint"]
 
@@ -262,7 +262,7 @@ def _of_epoch(batch: Batch) -> Reason:
     return Reason(kind="epoch", processor=batch.name, where=batch.where, text=ends(batch.cut))
 
 
-def _of_sink(sink: Output) -> Iterator[Reason]:
+def _of_sink(sink: DeclaredSink) -> Iterator[Reason]:
     if isinstance(sink.to, OwnSink):
         text = (
             f"Sink {sink.name} is your own code. It receives each epoch exactly once only if it keeps the contract of "
@@ -279,14 +279,14 @@ def _of_sink(sink: Output) -> Iterator[Reason]:
 def _goes_back(layout: Layout, names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the regions that go back when one of these fails, if each has a checkpoint after half of its input."""
     half = {
-        name: Point(number=PointNumber(1), read=_half(*stage.inputs), sent=_half(stage.output))
+        name: Checkpoint(number=CheckpointNumber(1), read=_half(*stage.inputs), sent=_half(stage.output))
         for name, stage in layout.stages.items()
     }
-    begin = Point(number=INITIAL, read=EMPTY, sent=EMPTY)
-    points = {name: (begin, point) for name, point in half.items()}
+    begin = Checkpoint(number=INITIAL, read=EMPTY, sent=EMPTY)
+    checkpoints = {name: (begin, checkpoint) for name, checkpoint in half.items()}
     found = {}
     for name in names:
-        decision = decide_rollback(layout, points, failed=frozenset({name}), outside={})
+        decision = decide_rollback(layout, checkpoints, failed=frozenset({name}), outside={})
         found[name] = tuple(stage for stage in layout.stages if stage in decision.goes)
     return found
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from falkirk.declare.lake import Delta, Iceberg
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors.conditions.lake import COLUMN_UNFIT, PACKAGE_MISSING
 
 _PACKAGES = {Delta: "deltalake", Iceberg: "pyiceberg"}
@@ -37,14 +37,14 @@ _PLAIN = (*_PARTITIONED, BinaryType, DecimalType, DoubleType, FloatType, Timesta
 _DELTA_FORBIDS = " ,;{}()\n\t="
 
 
-def check_package(sink: Output) -> None:
+def check_package(sink: DeclaredSink) -> None:
     """Check that the package for a sink is installed. Raises: DefinitionError: `PACKAGE_MISSING`."""
     package = _PACKAGES.get(type(sink.to))
     if package is not None and find_spec(package) is None:
         raise PACKAGE_MISSING.error(where=sink.where, sink=sink.name, address=sink.to.address, package=package)
 
 
-def check_table_columns(sink: Output, schema: StructType) -> None:
+def check_table_columns(sink: DeclaredSink, schema: StructType) -> None:
     """Check that a table can have the columns of a batch. Raises: DefinitionError: `COLUMN_UNFIT`."""
     to = sink.to
     if not isinstance(to, Delta | Iceberg):
@@ -61,7 +61,7 @@ def check_table_columns(sink: Output, schema: StructType) -> None:
     _refuse(sink, next(iter(found), ""), "partition_by names every column, and no other is left" if is_all else None)
 
 
-def _refuse(sink: Output, column: str, reason: str | None) -> None:
+def _refuse(sink: DeclaredSink, column: str, reason: str | None) -> None:
     if reason is not None:
         raise COLUMN_UNFIT.error(
             where=sink.where, sink=sink.name, column=column, address=sink.to.address, reason=reason

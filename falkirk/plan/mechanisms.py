@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import SourceNode
-from falkirk.declare.parts import DeclaredProcessor, Output
+from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import (
     DEFAULT_POLICY,
     Acknowledged,
@@ -111,7 +111,7 @@ def before_keyed(draft: Draft, processor: DeclaredProcessor) -> str | None:
     return None
 
 
-def check_promise(sink: Output, cause: Undetermined | None, repeated_by: str | None) -> None:
+def check_promise(sink: DeclaredSink, cause: Undetermined | None, repeated_by: str | None) -> None:
     """Check that a sink's promise is possible with the policies before it.
 
     Args: cause: the cause that makes it tentative. repeated_by: the acknowledged processor upstream, if there is one.
@@ -227,8 +227,8 @@ def consequence(region: Region) -> str:
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "After a failure, the region computes the same results again, and Falkirk drops those that are already in "
-            "the sink."
+            "After a failure, the region computes the results since its last checkpoint again, and Falkirk drops those "
+            "that its topic already has."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

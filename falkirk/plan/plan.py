@@ -63,7 +63,7 @@ class Plan:
         """Return how many batches Spark must keep so that a live region can go back to them.
 
         A failure may need the checkpoint that matches one of the slowest region, which may be late. The files of
-        older points of the history are set aside.
+        older checkpoints of the history are set aside.
         """
         slowest_s = max(each.slowest_interval_s for each in self.regions)
         return (

@@ -29,7 +29,7 @@ from falkirk.analysis.properties import IntroducedOperations, Properties, of_liv
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of, steps_of
-from falkirk.declare.parts import DeclaredProcessor, Output
+from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Delivery, Ephemeral
 from falkirk.errors.conditions.plan import (
     COLUMN_MISSING_ALL,
@@ -111,7 +111,7 @@ class _Planner:
     def __post_init__(self) -> None:
         self.batches = BatchPlanner(self.app, self.session, self)
 
-    def add_sink(self, sink: Output) -> None:
+    def add_sink(self, sink: DeclaredSink) -> None:
         if sink.reads in self.app.processors and self.app.processors[sink.reads].cut is not None:
             self.batches.add(self.app.processors[sink.reads])
             return

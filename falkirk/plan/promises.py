@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from falkirk.analysis.columns import require_columns
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors.conditions.plan import DERIVATIVES_APART, PRINTED_AGAIN, SINK_NEEDS_BATCH, UNDETERMINED_OPERATION
 from falkirk.plan.reasons import Undetermined
 
 
-def check_sink_key(sink: Output, columns: Sequence[str]) -> None:
+def check_sink_key(sink: DeclaredSink, columns: Sequence[str]) -> None:
     """Check that a sink's key columns exist.
 
     Raises: DefinitionError: `COLUMN_MISSING`.
@@ -21,7 +21,7 @@ def check_sink_key(sink: Output, columns: Sequence[str]) -> None:
     )  # fmt: skip
 
 
-def check_live_sink(sink: Output) -> None:
+def check_live_sink(sink: DeclaredSink) -> None:
     """Check that a live processor can write a sink.
 
     Raises: DefinitionError: `SINK_NEEDS_BATCH`.
@@ -30,7 +30,7 @@ def check_live_sink(sink: Output) -> None:
         raise SINK_NEEDS_BATCH.error(where=sink.where, sink=sink.name)
 
 
-def check_printed(sink: Output) -> None:
+def check_printed(sink: DeclaredSink) -> None:
     """Refuse a promise that a terminal can't keep.
 
     Raises: GuaranteeError: `PRINTED_AGAIN`.
@@ -39,7 +39,7 @@ def check_printed(sink: Output) -> None:
         raise PRINTED_AGAIN.error(where=sink.where, sink=sink.name, delivery=sink.delivery)
 
 
-def check_at_most_once(sink: Output, *, split: str | None, cause: Undetermined | None) -> None:
+def check_at_most_once(sink: DeclaredSink, *, split: str | None, cause: Undetermined | None) -> None:
     """Check that a sink with at-most-once can have this promise.
 
     Args: split: the hop before it that may hold several records made from one. cause: the cause that makes it

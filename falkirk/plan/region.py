@@ -7,7 +7,7 @@ from falkirk.analysis.functions import entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import passed
-from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of
+from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, all_steps_of
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.lookups import PlannedView, views_of
@@ -22,6 +22,7 @@ from falkirk.plan.reasons import (
     differing,
     duration_text,
     in_place,
+    listed,
     of_assertions,
     same,
 )
@@ -244,13 +245,14 @@ class Region:
         own = None if self.deterministic else self.undetermined
         if own is not None:
             yield _of_undetermined(own, self.name, waits=waits)
+        first = True  # of the lookups: the others only refer to it
         for step in self.steps():
-            yield from of_step(step, name, self.source.topic.topic)
+            yield from of_step(step, name, self.source.topic.topic, in_full=first)
+            first = first and step.operation != LOOKUP
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
-                text=f"{self.name} writes an internal topic (a hop): {self.hop.reason}. Every replay reads the records "
-                "in the order in which the hop stores them.",
+                text=f"{self.name} writes an internal topic (a hop): {self.hop.reason}.",
             )  # fmt: skip
 
     def repeated_by_policy(self) -> Iterator[Reason]:
@@ -276,10 +278,7 @@ class Region:
         kept = "state and offsets" if self.stateful else "offsets"
         yield f"{self.name}: {kept} in the home, every {duration_text(self.interval_s)}"
         if self.hop is not None:
-            yield (
-                f"hop {self.hop.topic}, about {self.record_bytes} bytes a record; each record is kept until the "
-                "checkpoints of all readers cover that record"
-            )
+            yield f"hop {self.hop.topic}: each record, until the checkpoints of all its readers cover that record"
 
     def costs(self) -> Iterator[str]:
         """Yield the costs of its promise."""
@@ -292,8 +291,8 @@ class Region:
                 f"{self.name}: after a failure, Falkirk keeps the stamp of each result since the last checkpoint in "
                 f"memory, about {_STAMP_BYTES} bytes each"
             )
-        for view in self.views:
-            yield f"{self.name}: the memory of the JVM holds {view.name}, and loads all of it for each epoch"
+        if names := [view.name for view in self.views]:
+            yield f"{self.name}: the JVM has all rows of {listed(names)} in memory, and loads them for each epoch"
         if self.twins:
             yield f"{self.name}: twins take twice the slots and memory, and up to twice the processor time"
             return
@@ -364,12 +363,13 @@ def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
     but = (
         "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
         if repeats
-        else "Each value is in one result only, so results need not wait. The value that is published first stays. A "
-        "replay computes another one, and Falkirk drops that result."
+        else "Each value affects one result only, so results need not wait. If a replay computes a published result "
+        "again, with another value, Falkirk drops the new one."
     )
     return Reason(
         kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
-        short=f"{in_place(each)}{': may differ' if repeats else ', is in one result only'}", where=each.where,
+        short=f"{in_place(each)}: {'may differ' if repeats else 'each value affects one result only'}",
+        where=each.where,
         text=f"{differing(each.operations)}. {but}{background(each.operations)}",
     )  # fmt: skip
 

@@ -14,10 +14,14 @@ from falkirk.plan.reasons import Reason, ReasonKind, duration_text
 _TIMED = ("dropDuplicates", "windows", "timedJoin")
 
 
-def of_step(step: Step, processor: str, topic: str) -> Iterator[Reason]:
-    """Yield the reason of a live step, if the step itself has one. Args: topic: the source of its region."""
+def of_step(step: Step, processor: str, topic: str, *, in_full: bool = True) -> Iterator[Reason]:
+    """Yield the reason of a live step, if the step itself has one.
+
+    Args: topic: the source of its region. in_full: it is the first lookup of its region.
+    """
     kind: ReasonKind = "event-time" if step.operation in _TIMED else "view" if step.operation == LOOKUP else "python"
-    if (text := _text_of(step, topic)) is not None:
+    text = _text_of(step, topic) if in_full or kind != "view" else _of_other_view(step)
+    if text is not None:
         yield Reason(kind=kind, processor=processor, where=step.where, text=text)
 
 
@@ -48,9 +52,14 @@ def _of_udfs(step: Step, names: Sequence[str]) -> str:
 def _of_view(step: Step) -> str:
     name = step.arguments[0].name
     return (
-        f"lookup() runs live: the newest complete epoch of {name} is in the memory of the JVM. A record reads the "
-        f"epoch that is there when it arrives. No failure takes that epoch back. The region starts when {name} has one."
+        f"lookup() runs live: the results of the newest complete epoch of {name} are in the memory of the JVM, and a "
+        "record reads the epoch that is there when it arrives. No failure takes that epoch back. The region starts "
+        f"when {name} has one."
     )
+
+
+def _of_other_view(step: Step) -> str:
+    return f"lookup() in {step.arguments[0].name}: in the same way."
 
 
 def _of_first(step: Step, topic: str) -> str:

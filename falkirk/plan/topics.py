@@ -9,7 +9,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Files, Kafka
 from falkirk.declare.lake import Delta
 from falkirk.declare.nodes import SourceNode, steps_of
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import LogError
 from falkirk.errors.conditions.plan import (
@@ -42,7 +42,7 @@ def check_declared(app: Application) -> None:
 
     Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`, `PACKAGE_MISSING`.
     """
-    written: dict[str, Output] = {}
+    written: dict[str, DeclaredSink] = {}
     own: dict[str, str] = {}
     folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():

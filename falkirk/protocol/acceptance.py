@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from functools import reduce
 
 from falkirk.protocol.layout import Layout, Stage, cut
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import TOP, OffsetFrontier
-from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Covered:
     """The input of a checkpoint that is never read again, and a position of the output after all its results."""
 
-    number: PointNumber
+    number: CheckpointNumber
     read: OffsetFrontier
     sent: OffsetFrontier
 
@@ -52,11 +52,11 @@ class Acceptance:
     def _readers(self, log: LogId) -> list[Stage]:
         return [stage for stage in self._layout.readers(log) if log not in stage.views]
 
-    def take_in(self, points: Mapping[str, tuple[Point, ...]]) -> None:
-        """Add the newest checkpoint of each region, and forget those that were rolled back. `points`: oldest first."""
+    def take_in(self, checkpoints: Mapping[str, tuple[Checkpoint, ...]]) -> None:
+        """Add the newest checkpoint of each region, and forget those that were rolled back. They come oldest first."""
         for name in self._covered:
-            found = points[name]
-            there = {point.number for point in found}
+            found = checkpoints[name]
+            there = {checkpoint.number for checkpoint in found}
             kept = [c for c in self._covered[name] if c.number in there or (found and c.number < found[0].number)]
             last = kept[-1] if kept else None
             if found and (last is None or found[-1].number > last.number):

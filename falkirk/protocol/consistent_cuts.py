@@ -1,13 +1,13 @@
-"""Consistent cuts: the states that a requested rollback can restore, as one point of each unit.
+"""Consistent cuts: the states that a requested rollback can restore, as one checkpoint of each unit.
 
-The consistent cut as of a time T is the greatest consistent choice among the points that were made by T (Figure 6). A
-requested rollback computes all later results again, also those of deterministic units. So every unit goes back to one
-of its points, and a reader may have read no more than its writer's point fixes. A failure may resume later than the
-newest cut, because a deterministic unit sends the same results again. (The cuts of a batch are something else: the ends
-of its epochs.)
+The consistent cut as of a time T is the greatest consistent choice among the checkpoints that were made by T (Figure
+6). A requested rollback computes all later results again, also those of deterministic units. So every unit goes back to
+one of its checkpoints, and a reader may have read no more than its writer's checkpoint fixes. A failure may resume
+later than the newest cut, because a deterministic unit sends the same results again. (The cuts of a batch are something
+else: the ends of its epochs.)
 
-These cuts have an order: as T decreases, no unit's point becomes newer. So the solver is started once. To find the next
-older cut, the newest point of the last cut is removed from F*, and the solver continues from there.
+These cuts have an order: as T decreases, no unit's checkpoint becomes newer. So the solver is started once. To find the
+next older cut, the newest checkpoint of the last cut is removed from F*, and the solver continues from there.
 """
 
 import math
@@ -16,40 +16,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from falkirk.protocol.kept import grouped_points
+from falkirk.protocol.kept import grouped_checkpoints
 from falkirk.protocol.layout import Layout, cut
-from falkirk.protocol.ports import Point
-from falkirk.protocol.rollback import Points, cuts_of, saved
+from falkirk.protocol.ports import Checkpoint
+from falkirk.protocol.rollback import UnitCheckpoints, cuts_of, saved
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId
 from falkirk.theory.metadata import Checkpoints
 from falkirk.theory.rollback import Rollback, lower_until_stable, solve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsistentCut:
-    """A consistent choice of points.
+    """A consistent choice of checkpoints.
 
     Args:
-        points: of each unit.
+        checkpoints: of each unit.
         at_s: when the newest of them was made; -inf if all are initial states.
         first_number, first_at_s: number and time of the oldest cut that equals this one: nothing was read and nothing
             was sent between the two.
     """
 
-    points: Mapping[str, Point]
+    checkpoints: Mapping[str, Checkpoint]
     at_s: float
     first_number: int
     first_at_s: float
 
     @property
     def number(self) -> int:
-        """A number that grows from cut to cut. It depends on the points alone, so a cut keeps it."""
-        return _number(self.points)
+        """A number that grows from cut to cut. It depends on the checkpoints alone, so a cut keeps it."""
+        return _number(self.checkpoints)
 
     @property
     def made_at_s(self) -> float | None:
-        """`at_s`; None if all points are initial states."""
+        """`at_s`; None if all checkpoints are initial states."""
         return None if math.isinf(self.at_s) else self.at_s
 
     @property
@@ -58,13 +58,15 @@ class ConsistentCut:
         return None if math.isinf(self.first_at_s) else self.first_at_s
 
     @property
-    def asked(self) -> dict[str, PointNumber]:
-        """The point of each unit, as `decide` takes it."""
-        return {name: point.number for name, point in self.points.items()}
+    def asked(self) -> dict[str, CheckpointNumber]:
+        """The checkpoint of each unit, as `decide` takes it."""
+        return {name: checkpoint.number for name, checkpoint in self.checkpoints.items()}
 
-    def read_again(self, points: Points) -> int:
-        """Return how many records between this cut and the newest points the units read again."""
-        return sum(_between(point.read, points[name][-1].read) for name, point in self.points.items())
+    def read_again(self, checkpoints: UnitCheckpoints) -> int:
+        """Return how many records between this cut and the newest checkpoints the units read again."""
+        return sum(
+            _between(checkpoint.read, checkpoints[name][-1].read) for name, checkpoint in self.checkpoints.items()
+        )
 
     def contradicts(self, layout: Layout, outside: Mapping[LogId, OffsetFrontier]) -> dict[str, int]:
         """Return, for each topic, how many published results a rollback to this cut may contradict, unless none.
@@ -75,33 +77,33 @@ class ConsistentCut:
         for topic, out in sorted(outside.items()):
             writer = layout.writer(topic)
             assert writer is not None, "published results are written by a unit"
-            found[layout.held.get(topic, topic)] = _between(cut(self.points[writer.name].sent, layout, topic), out)
+            found[layout.held.get(topic, topic)] = _between(cut(self.checkpoints[writer.name].sent, layout, topic), out)
         return {topic: number for topic, number in found.items() if number}
 
 
-def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]:
-    """Return all cuts that differ, newest first: one for each time at which one of these points was made.
+def consistent_cuts(layout: Layout, checkpoints: UnitCheckpoints) -> tuple[ConsistentCut, ...]:
+    """Return all cuts that differ, newest first: one for each time at which one of these checkpoints was made.
 
-    They end where a unit has no point that is old enough.
+    They end where a unit has no checkpoint that is old enough.
     """
-    if not all(points[name] for name in layout.stages):
+    if not all(checkpoints[name] for name in layout.stages):
         return ()
-    available = {name: saved(layout, name, points[name]) for name in layout.stages}
-    made_at_s = {name: _made_at_s(points[name]) for name in layout.stages}
-    groups = {name: _groups(points[name]) for name in layout.stages}
-    solution = solve(layout.graph(cuts_of(layout, points)), layout.restorable() | available)
+    available = {name: saved(layout, name, checkpoints[name]) for name in layout.stages}
+    made_at_s = {name: _made_at_s(checkpoints[name]) for name in layout.stages}
+    groups = {name: _groups(checkpoints[name]) for name in layout.stages}
+    solution = solve(layout.graph(cuts_of(layout, checkpoints)), layout.restorable() | available)
     found: list[ConsistentCut] = []
     last: list[int] = []
-    #: 1 if the chain of a unit begins with an initial state that is not among its points.
-    floors = {name: len(available[name].chain) - len(points[name]) for name in layout.stages}
+    #: 1 if the chain of a unit begins with an initial state that is not among its checkpoints.
+    floors = {name: len(available[name].chain) - len(checkpoints[name]) for name in layout.stages}
     while min((places := _places(solution, available, floors)).values()) >= 0:
-        chosen = {name: points[name][place] for name, place in places.items()}
+        chosen = {name: checkpoints[name][place] for name, place in places.items()}
         at_s = max(made_at_s[name][place] for name, place in places.items())
         number, equal = _number(chosen), [groups[name][place] for name, place in places.items()]
         if equal == last:
             found[-1] = replace(found[-1], first_number=number, first_at_s=at_s)
         else:
-            found.append(ConsistentCut(points=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
+            found.append(ConsistentCut(checkpoints=chosen, at_s=at_s, first_number=number, first_at_s=at_s))
         if math.isinf(at_s):
             break
         last = equal
@@ -114,9 +116,10 @@ def consistent_cuts(layout: Layout, points: Points) -> tuple[ConsistentCut, ...]
 
 
 def _places(solution: Rollback, available: Mapping[str, Checkpoints], floors: Mapping[str, int]) -> dict[str, int]:
-    """Return the index of each unit's chosen point; -1: it would have to go back further than its oldest point.
+    """Return the index of each unit's chosen checkpoint; -1: it would have to go back further than its oldest
+    checkpoint.
 
-    The points after the chosen one are dropped from F*, because no older cut has them.
+    The checkpoints after the chosen one are dropped from F*, because no older cut has them.
     """
     places = {}
     for name, mine in available.items():
@@ -136,18 +139,18 @@ def cut_numbered(found: Sequence[ConsistentCut], number: int) -> ConsistentCut |
     return next((each for each in found if each.first_number <= number <= each.number), None)
 
 
-def _number(points: Mapping[str, Point]) -> int:
-    return sum(point.number + 1 for point in points.values())
+def _number(checkpoints: Mapping[str, Checkpoint]) -> int:
+    return sum(checkpoint.number + 1 for checkpoint in checkpoints.values())
 
 
-def _made_at_s(points: Sequence[Point]) -> list[float]:
-    """Return when each point was made, oldest first. It is not before an older one, even if a clock was set back."""
-    return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in points), max))
+def _made_at_s(checkpoints: Sequence[Checkpoint]) -> list[float]:
+    """Return when each checkpoint was made, oldest first. None is before an older one, even if a clock was set back."""
+    return list(accumulate((-math.inf if p.made_at_s is None else p.made_at_s for p in checkpoints), max))
 
 
-def _groups(points: Sequence[Point]) -> list[int]:
-    """Return for each point the number of its group, within which nothing was read and nothing was sent."""
-    return [i for i, group in enumerate(grouped_points(points)) for _ in group]
+def _groups(checkpoints: Sequence[Checkpoint]) -> list[int]:
+    """Return for each checkpoint the number of its group, within which nothing was read and nothing was sent."""
+    return [i for i, group in enumerate(grouped_checkpoints(checkpoints)) for _ in group]
 
 
 def _between(first: OffsetFrontier, last: OffsetFrontier) -> int:

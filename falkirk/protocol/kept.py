@@ -1,13 +1,13 @@
-"""Kept points: the checkpoints that a failure, or a rollback on request, may ask for, of all that a region has.
+"""Kept checkpoints: those that a failure, or a rollback on request, may ask for, of all that a region has.
 
-All other kept data (records of logs, positions of outputs, marks) follows from these points.
+All other kept data (records of logs, positions of outputs, marks) follows from these checkpoints.
 """
 
 import math
 from collections.abc import Sequence
 
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory import history as rule
 from falkirk.theory.frontier import Frontier
 from falkirk.theory.history import History, Moment
@@ -15,45 +15,48 @@ from falkirk.theory.history import History, Moment
 NO_HISTORY = History()
 
 
-class KeptPoints:
-    """The kept points of each region. Args: as of `RecoveryProtocol`."""
+class RetainedCheckpoints:
+    """The kept checkpoints of each region. Args: as of `RecoveryProtocol`."""
 
     def __init__(self, layout: Layout, history: History, full_history: frozenset[str]) -> None:
         self._layout, self._history, self._full_history = layout, history, full_history
         #: The last answer for each region, because several ask in each turn.
-        self._known: dict[str, tuple[tuple[Point, ...], Frontier, tuple[Point, ...]]] = {}
+        self._known: dict[str, tuple[tuple[Checkpoint, ...], Frontier, tuple[Checkpoint, ...]]] = {}
 
-    def of(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
-        """Return the points to keep up to the newest one within the retained watermark, oldest first.
+    def of(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
+        """Return the checkpoints to keep up to the newest one within the retained watermark, oldest first.
 
-        No failure goes back beyond that last one. The points before it are the history, and all points after it stay.
+        No failure goes back beyond that last one. The checkpoints before it are the history, and all checkpoints after
+        it stay.
         """
         if name in self._full_history:
-            return points
+            return checkpoints
         known = self._known.get(name)
-        if known is None or known[0] is not points or known[1] != watermark:
-            known = self._known[name] = points, watermark, self._choose(name, points, watermark)
+        if known is None or known[0] is not checkpoints or known[1] != watermark:
+            known = self._known[name] = checkpoints, watermark, self._choose(name, checkpoints, watermark)
         return known[2]
 
-    def _choose(self, name: str, points: tuple[Point, ...], watermark: Frontier) -> tuple[Point, ...]:
-        within = [i for i, p in enumerate(points) if self._layout.metadata(name, p).frontier <= watermark]
-        older = points[: max(within, default=0) + 1]
+    def _choose(self, name: str, checkpoints: tuple[Checkpoint, ...], watermark: Frontier) -> tuple[Checkpoint, ...]:
+        within = [i for i, p in enumerate(checkpoints) if self._layout.metadata(name, p).frontier <= watermark]
+        older = checkpoints[: max(within, default=0) + 1]
         return tuple(
-            older[i] for i in rule.points_to_keep(_moments(older), self._history, now_s=_made_at_s(points[-1]))
+            older[i]
+            for i in rule.checkpoints_to_keep(_moments(older), self._history, now_s=_made_at_s(checkpoints[-1]))
         )
 
 
-def grouped_points(points: Sequence[Point]) -> tuple[Sequence[Point], ...]:
-    """Return the points in groups between which nothing was read and nothing was sent, oldest first."""
-    return tuple(points[group.start : group.stop] for group in rule.moment_groups(_moments(points)))
+def grouped_checkpoints(checkpoints: Sequence[Checkpoint]) -> tuple[Sequence[Checkpoint], ...]:
+    """Return the checkpoints in groups between which nothing was read and nothing was sent, oldest first."""
+    return tuple(checkpoints[group.start : group.stop] for group in rule.moment_groups(_moments(checkpoints)))
 
 
-def _moments(points: Sequence[Point]) -> list[Moment]:
-    """Describe points for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
+def _moments(checkpoints: Sequence[Checkpoint]) -> list[Moment]:
+    """Describe checkpoints for the rule. The initial state is no checkpoint: it equals none, and is older than all."""
     return [
-        Moment(made_at_s=_made_at_s(p), content="start" if p.number < 0 else (p.read, p.sent, p.needs)) for p in points
+        Moment(made_at_s=_made_at_s(p), content="start" if p.number < 0 else (p.read, p.sent, p.needs))
+        for p in checkpoints
     ]
 
 
-def _made_at_s(point: Point) -> float:
-    return -math.inf if point.made_at_s is None else point.made_at_s
+def _made_at_s(checkpoint: Checkpoint) -> float:
+    return -math.inf if checkpoint.made_at_s is None else checkpoint.made_at_s

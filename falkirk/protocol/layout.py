@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.graph import Edge, Graph, Processor
 from falkirk.theory.ids import EpochNumber, LogId
@@ -201,8 +201,8 @@ class Layout:
     def restorable(self) -> dict[str, Available]:
         """Return F*(p) for deciding where to restore and what to release, before any checkpoint (THEORY, end of §2).
 
-        A deterministic region can go back to every point that its durable inputs still cover, and a source log to every
-        record that it holds.
+        A deterministic region can go back to every checkpoint that its durable inputs still cover, and a source log to
+        every record that it holds.
         """
         return {
             p.name: Checkpoints([Metadata(frontier=p.domain)])
@@ -227,16 +227,16 @@ class Layout:
     def _cutters(self) -> frozenset[str]:
         return frozenset(map(cutter_name, self.batches))
 
-    def metadata(self, stage: str, point: Point) -> Metadata:
+    def metadata(self, stage: str, checkpoint: Checkpoint) -> Metadata:
         """Return Ξ(p,f) of a region's checkpoint."""
-        return self._metadata(stage, point)
+        return self._metadata(stage, checkpoint)
 
     @cached_property
-    def _metadata(self) -> Callable[[str, Point], Metadata]:
-        """A cache, because each turn asks about the same points."""
+    def _metadata(self) -> Callable[[str, Checkpoint], Metadata]:
+        """A cache, because each turn asks about the same checkpoints."""
         return lru_cache(maxsize=_POINTS_MAX)(self._describe)
 
-    def _describe(self, stage: str, point: Point) -> Metadata:
+    def _describe(self, stage: str, checkpoint: Checkpoint) -> Metadata:
         """Return Ξ(p,f).
 
         The checkpoint of a batch is that of an epoch. That of a live region is one of offsets, and there the
@@ -245,14 +245,14 @@ class Layout:
         """
         mine = self.stages[stage]
         if mine.is_cut:
-            at = mine.through(EpochNumber(point.number))
+            at = mine.through(EpochNumber(checkpoint.number))
             edges = [epochs_name(stage)] + [_rounds_name(stage)] * (mine.times is TimeDomain.ROUNDS)
             return Metadata(frontier=at, delivered=dict.fromkeys(edges, at))
         own = TopicPartition(topic=LogId(f"checkpoints:{stage}"), partition=0)
         return Metadata(
-            frontier=point.read | OffsetFrontier.of({own: point.number + 1}),
-            delivered={self.edge(t, stage): cut(point.read, self, t) for t in mine.inputs},
-            projected=dict.fromkeys(self.outputs(stage), point.sent),
+            frontier=checkpoint.read | OffsetFrontier.of({own: checkpoint.number + 1}),
+            delivered={self.edge(t, stage): cut(checkpoint.read, self, t) for t in mine.inputs},
+            projected=dict.fromkeys(self.outputs(stage), checkpoint.sent),
         )
 
     def outputs(self, stage: str) -> tuple[str, ...]:

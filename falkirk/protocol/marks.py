@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from functools import reduce
 
 from falkirk.protocol.layout import Layout
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import PointNumber, Positions
+from falkirk.theory.ids import CheckpointNumber, Positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A position of the input and the position in the output up to which it is fixed; see `Point`."""
+    """A position of the input and the position in the output up to which it is fixed; see `Checkpoint`."""
 
     read: OffsetFrontier
     sent: OffsetFrontier
@@ -54,35 +54,35 @@ class Marks:
         ]
         self._marks = {name: tuple(map(_mark, store.marks(name))) for name in self._names}
         self._unrecorded: set[str] = set()
-        #: The points that were taken in last: each turn has the same ones.
-        self._taken: dict[str, dict[PointNumber, Point]] = {}
+        #: The checkpoints that were taken in last: each turn has the same ones.
+        self._taken: dict[str, dict[CheckpointNumber, Checkpoint]] = {}
 
     @property
     def known(self) -> Mapping[str, Sequence[Mark]]:
         """All marks by region, recorded or not."""
         return self._marks
 
-    def take_in(self, name: str, points: Sequence[Point]) -> None:
+    def take_in(self, name: str, checkpoints: Sequence[Checkpoint]) -> None:
         """Add the marks that checkpoints of a region give."""
         if name not in self._marks:
             return
         taken = self._taken.get(name, {})
-        self._taken[name] = {point.number: point for point in points}
-        for point in points:
-            if taken.get(point.number) is point:
+        self._taken[name] = {checkpoint.number: checkpoint for checkpoint in checkpoints}
+        for checkpoint in checkpoints:
+            if taken.get(checkpoint.number) is checkpoint:
                 continue
-            if not point.sent <= fixed_by(self._marks[name], point.read):
-                self._marks[name] += (Mark(read=point.read, sent=point.sent),)
+            if not checkpoint.sent <= fixed_by(self._marks[name], checkpoint.read):
+                self._marks[name] += (Mark(read=checkpoint.read, sent=checkpoint.sent),)
                 self._unrecorded.add(name)
 
-    def record(self, kept: Callable[[str], Sequence[Point]]) -> None:
+    def record(self, kept: Callable[[str], Sequence[Checkpoint]]) -> None:
         """Record the new marks.
 
         Args: kept: returns the checkpoints of a region that may still be needed, up to the newest that no failure goes
             behind. Nobody needs the single marks between two of these, so they are merged.
         """
         for name in sorted(self._unrecorded):
-            marks = _merged(self._marks[name], [point.read for point in kept(name)])
+            marks = _merged(self._marks[name], [checkpoint.read for checkpoint in kept(name)])
             self._store.record_marks(name, [(m.read.positions(), m.sent.positions()) for m in marks])
             self._marks[name] = marks
             self._unrecorded.discard(name)

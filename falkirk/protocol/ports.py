@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
 LogRange = tuple[LogId, int, Offset, Offset]
 """Records of a topic: (topic, partition, first, last exclusive)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Checkpoint:
     """A checkpoint that a region can go back to.
 
     Args:
@@ -31,7 +31,7 @@ class Point:
         detail: a remark on how it was made.
     """
 
-    number: PointNumber
+    number: CheckpointNumber
     read: OffsetFrontier
     sent: OffsetFrontier
     needs: OffsetFrontier | None = None
@@ -65,7 +65,7 @@ class RegionPort(Protocol):
     def health(self) -> Health:
         """Return its health. Called at each tick; changes nothing."""
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Return the undamaged checkpoints, oldest first, from the region's own durable logs.
 
         They include -1 as long as the input reaches back to it.
@@ -74,13 +74,13 @@ class RegionPort(Protocol):
     def cuts(self, after: EpochNumber) -> Sequence[tuple[EpochNumber, OffsetFrontier]]:
         """Return where the epochs after a number end in the inputs, oldest first; nothing for a live region.
 
-        These are all epochs that are decided and not void, complete or not, from the oldest of `points` on.
+        These are all epochs that are decided and not void, complete or not, from the oldest of `checkpoints` on.
         """
 
     def fence(self) -> None:
         """Stop it, and ensure that no record of a former incarnation can still arrive in its output. Idempotent."""
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
+    def beyond(self, number: CheckpointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """Return the records of its output that were caused by input beyond `upto` and are not void yet.
 
         The region is fenced, and goes back to checkpoint `number`, which lies within `upto`, a frontier of its time
@@ -89,17 +89,17 @@ class RegionPort(Protocol):
         sent again.
         """
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """Make this checkpoint the newest, and delete later ones. The region is fenced. Idempotent."""
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """Start a new incarnation that resumes from its newest checkpoint, which is `number`. The region is fenced.
 
         It skips void records of its inputs. It does not send results again that are in its output beyond the checkpoint
         and are not void.
         """
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """Keep these checkpoints until a later call omits them, and delete every other one before the last of them.
 
         The others are never needed again. `numbers` ascend; checkpoints after the last one stay. Idempotent.

@@ -17,17 +17,17 @@ from functools import reduce
 from falkirk.errors import FalkirkError, UnrecoverableError
 from falkirk.errors.conditions.protocol import CHECKPOINT_TOO_OLD
 from falkirk.protocol.down import Down, concerns_one, related
-from falkirk.protocol.kept import NO_HISTORY, KeptPoints
+from falkirk.protocol.kept import NO_HISTORY, RetainedCheckpoints
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Mark, Marks
-from falkirk.protocol.ports import LogsPort, Point, RegionPort
-from falkirk.protocol.rollback import Points, RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
+from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
+from falkirk.protocol.rollback import RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
 from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.history import History
-from falkirk.theory.ids import EpochNumber, LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
@@ -74,7 +74,7 @@ class RecoveryProtocol:
         self._say, self._on_failure = say, on_failure
         self._before_start, self._may_start = before_start, may_start
         self.down = Down(layout, clock)
-        self._kept = KeptPoints(layout, history, frozenset(full_history))
+        self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
         self.watermarks = Watermarks(layout, regions, self._marks, live, spare)
         self._cut_off = False
@@ -86,7 +86,7 @@ class RecoveryProtocol:
     # -- the turn -----------------------------------------------------------------------------------------------------
 
     def open(
-        self, *, asked: Mapping[str, PointNumber] | None = None, force: bool = False, reason: str = "start"
+        self, *, asked: Mapping[str, CheckpointNumber] | None = None, force: bool = False, reason: str = "start"
     ) -> RollbackDecision:
         """Take charge: finish an interrupted recovery, if there is one, and then restore every region.
 
@@ -170,9 +170,9 @@ class RecoveryProtocol:
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 
     @property
-    def points(self) -> Mapping[str, tuple[Point, ...]]:
+    def checkpoints(self) -> Mapping[str, tuple[Checkpoint, ...]]:
         """The checkpoints of each region, as of the last turn."""
-        return self.watermarks.points
+        return self.watermarks.checkpoints
 
     @property
     def marks(self) -> Mapping[str, Sequence[Mark]]:
@@ -190,7 +190,7 @@ class RecoveryProtocol:
         failed: frozenset[str],
         reason: str,
         *,
-        asked: Mapping[str, PointNumber] | None = None,
+        asked: Mapping[str, CheckpointNumber] | None = None,
         force: bool = False,
     ) -> RollbackDecision:
         """Restore the greatest consistent state that the failed regions leave, and resume from it.
@@ -245,7 +245,7 @@ class RecoveryProtocol:
         self.down.refuse_standstill()
         return decision
 
-    def _start(self, name: str, number: PointNumber) -> None:
+    def _start(self, name: str, number: CheckpointNumber) -> None:
         try:
             if self._before_start(name):
                 self._regions[name].start(number)
@@ -255,20 +255,21 @@ class RecoveryProtocol:
     def decide(
         self,
         failed: frozenset[str],
-        asked: Mapping[str, PointNumber] | None = None,
+        asked: Mapping[str, CheckpointNumber] | None = None,
         *,
         force: bool = False,
-        points: Points | None = None,
+        checkpoints: Mapping[str, tuple[Checkpoint, ...]] | None = None,
     ) -> RollbackDecision:
         """Return the decision that `recover` would make now, without carrying it out.
 
-        Args: points: the checkpoints of all regions, if the caller has just read them. Raises: as `recover`.
+        Args: checkpoints: those of all regions, if the caller has just read them. Raises: as `recover`.
         """
-        points = {name: region.points() for name, region in self._regions.items()} if points is None else points
+        if checkpoints is None:
+            checkpoints = {name: region.checkpoints() for name, region in self._regions.items()}
         cuts = {name: Cuts.of(self._regions[name].cuts(EpochNumber(-1))) for name in self.layout.batches}
         try:
             decision = decide_rollback(
-                self.layout, points, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
+                self.layout, checkpoints, failed=failed, outside=self.outside(), asked=asked, marks=self._marks.known,
                 cuts=cuts,
             )  # fmt: skip
         except UnrecoverableError as error:
@@ -290,12 +291,12 @@ class RecoveryProtocol:
         released: an interrupted release has published no more."""
         if (copied := self.sinks.copied(held)) is not None:
             return copied
-        if not self.watermarks.points:
+        if not self.watermarks.checkpoints:
             self.begin_again()
         return cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
 
-    def _carry_out(self, number: int, goes: Mapping[str, PointNumber]) -> None:
-        for name, point in goes.items():
+    def _carry_out(self, number: int, goes: Mapping[str, CheckpointNumber]) -> None:
+        for name, checkpoint in goes.items():
             region = self._regions[name]
             try:
                 region.fence()
@@ -304,7 +305,7 @@ class RecoveryProtocol:
                 # needs to know where its outputs end.
                 if not concerns_one(error):
                     raise
-            region.rewind(point)
+            region.rewind(checkpoint)
         self._store.advance_recovery(number, "restored")
 
     # -- release ------------------------------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ class RecoveryProtocol:
 
     def _release(self) -> None:
         """Copy the results that can no longer become invalid: t ∈ φ(d)(f_low(src(d))), by the restorable watermark."""
-        self._marks.record(self.kept_points)  # released results depend on them
+        self._marks.record(self.kept_checkpoints)  # released results depend on them
         for held, sink in sorted(self.layout.held.items()):
             upto = cut(self.watermarks.settled(held) & self._logs.ends(held), self.layout, held)
             out = self.released(held)
@@ -339,25 +340,25 @@ class RecoveryProtocol:
 
     # -- garbage and acknowledgement ----------------------------------------------------------------------------------
 
-    def kept_points(self, name: str) -> tuple[Point, ...]:
+    def kept_checkpoints(self, name: str) -> tuple[Checkpoint, ...]:
         """Return the checkpoints of a region that a failure or a requested rollback may need. All later ones are kept.
 
         Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
         """
-        points = self.points[name]
-        if not points:
+        checkpoints = self.checkpoints[name]
+        if not checkpoints:
             raise none_left(name)
-        return self._kept.of(name, points, self.watermarks.retained.low_watermark(name))
+        return self._kept.of(name, checkpoints, self.watermarks.retained.low_watermark(name))
 
-    def kept(self, name: str) -> Point:
-        """Return the oldest of `kept_points`."""
-        return self.kept_points(name)[0]
+    def kept(self, name: str) -> Checkpoint:
+        """Return the oldest of `kept_checkpoints`."""
+        return self.kept_checkpoints(name)[0]
 
-    def garbage(self) -> tuple[dict[str, tuple[PointNumber, ...]], dict[LogId, OffsetFrontier]]:
+    def garbage(self) -> tuple[dict[str, tuple[CheckpointNumber, ...]], dict[LogId, OffsetFrontier]]:
         """Return the data to keep: per region, these checkpoints and all later ones; per hop, records from here on.
 
-        A log is kept from the earliest point to which its readers or its writer may go back. The writer looks there for
-        the results that it has sent since its checkpoint.
+        A log is kept from the earliest checkpoint to which its readers or its writer may go back. The writer looks
+        there for the results that it has sent since its checkpoint.
         """
         kept = {name: self.kept(name) for name in self.layout.stages}
         below: dict[LogId, OffsetFrontier] = {}
@@ -368,15 +369,15 @@ class RecoveryProtocol:
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
-        return {name: tuple(p.number for p in self.kept_points(name)) for name in kept}, below
+        return {name: tuple(p.number for p in self.kept_checkpoints(name)) for name in kept}, below
 
-    def _needed(self, kept: Mapping[str, Point], topic: LogId) -> Iterable[OffsetFrontier]:
+    def _needed(self, kept: Mapping[str, Checkpoint], topic: LogId) -> Iterable[OffsetFrontier]:
         return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
         """Delete the data that is no longer needed."""
-        points, below = self.garbage()
-        for name, numbers in points.items():
+        checkpoints, below = self.garbage()
+        for name, numbers in checkpoints.items():
             self._regions[name].keep_only(numbers)
         self.watermarks.forget_below()
         for topic, upto in below.items():

@@ -12,15 +12,15 @@ from falkirk.errors.conditions.protocol import (
 )
 from falkirk.protocol.layout import Layout, Stage, cut, sink_name
 from falkirk.protocol.marks import Mark, fixed_by
-from falkirk.protocol.ports import LogRange, Point
+from falkirk.protocol.ports import Checkpoint, LogRange
 from falkirk.theory.frontier import EMPTY, TOP, Frontier, OffsetFrontier
 from falkirk.theory.graph import Graph
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints, Metadata
 from falkirk.theory.projection import Cuts
 from falkirk.theory.rollback import Rollback, solve
 
-Points = Mapping[str, tuple[Point, ...]]
+UnitCheckpoints = Mapping[str, tuple[Checkpoint, ...]]
 """The checkpoints of each region, oldest first."""
 
 
@@ -38,7 +38,7 @@ class RollbackDecision:
         solution: the solution of the solver, with its reasons.
     """
 
-    goes: Mapping[str, PointNumber]
+    goes: Mapping[str, CheckpointNumber]
     settled: Mapping[str, OffsetFrontier]
     contradicts: tuple[str, ...]
     outside: Mapping[LogId, OffsetFrontier]
@@ -56,11 +56,11 @@ class RollbackDecision:
 
 def decide_rollback(
     layout: Layout,
-    points: Points,
+    checkpoints: UnitCheckpoints,
     *,
     failed: frozenset[str],
     outside: Mapping[LogId, OffsetFrontier],
-    asked: Mapping[str, PointNumber] | None = None,
+    asked: Mapping[str, CheckpointNumber] | None = None,
     marks: Mapping[str, Sequence[Mark]] | None = None,
     cuts: Mapping[str, Cuts] | None = None,
 ) -> RollbackDecision:
@@ -76,9 +76,9 @@ def decide_rollback(
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`: a region has no checkpoint to go back to.
     """
     asked, marks = asked or {}, marks or {}
-    graph, available = layout.graph(cuts_of(layout, points) if cuts is None else cuts), layout.restorable()
+    graph, available = layout.graph(cuts_of(layout, checkpoints) if cuts is None else cuts), layout.restorable()
     for name, stage in layout.stages.items():
-        mine = [p for p in points[name] if p.number <= asked.get(name, p.number)]
+        mine = [p for p in checkpoints[name] if p.number <= asked.get(name, p.number)]
         if not mine:
             raise none_left(name)
         anywhere = stage.deterministic and name not in asked
@@ -93,13 +93,13 @@ def decide_rollback(
             gone = Metadata(frontier=out, delivered={layout.edge(held, sink_name(held)): out})
             available[sink_name(held)] = Checkpoints([Metadata(frontier=EMPTY), gone])
     solution = solve(graph, available)
-    goes: dict[str, PointNumber] = {}
+    goes: dict[str, CheckpointNumber] = {}
     settled: dict[str, OffsetFrontier] = {}
     for name, stage in layout.stages.items():
         frontier = solution.chosen[name].frontier
         if frontier.is_top and name not in failed:
             continue
-        at = newest_within(layout, name, points[name], frontier)
+        at = newest_within(layout, name, checkpoints[name], frontier)
         goes[name] = at.number
         if not frontier.is_top:
             known = marks.get(name, ()) if isinstance(available[name], Anywhere) else ()
@@ -109,9 +109,11 @@ def decide_rollback(
     return RollbackDecision(goes=goes, settled=settled, contradicts=contradicts, outside=outside, solution=solution)
 
 
-def cuts_of(layout: Layout, points: Points) -> dict[str, Cuts]:
+def cuts_of(layout: Layout, checkpoints: UnitCheckpoints) -> dict[str, Cuts]:
     """Return where the epochs with a checkpoint end, for each batch."""
-    return {n: Cuts.of((EpochNumber(p.number), p.read) for p in points[n] if p.number >= 0) for n in layout.batches}
+    return {
+        n: Cuts.of((EpochNumber(p.number), p.read) for p in checkpoints[n] if p.number >= 0) for n in layout.batches
+    }
 
 
 def none_left(name: str) -> UnrecoverableError:
@@ -140,7 +142,7 @@ def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[LogR
     results = {layout.held[topic]: number for topic, number in sorted(lost.items()) if number}
     if results:
         names = sorted(n for n in decision.takes_back if not layout.stages[n].deterministic) or decision.takes_back
-        places = ", ".join(f"{n} at {_point(decision.goes[n])}" for n in names)
+        places = ", ".join(f"{n} at {_checkpoint(decision.goes[n])}" for n in names)
         raise CHECKPOINT_LOST.error(
             where=", ".join(names),
             missing=tuple(names),
@@ -151,22 +153,22 @@ def refuse_loss(layout: Layout, decision: RollbackDecision, voids: Iterable[LogR
         )
 
 
-def _point(number: PointNumber) -> str:
+def _checkpoint(number: CheckpointNumber) -> str:
     return "the start" if number < 0 else f"checkpoint {number}"
 
 
-def newest_within(layout: Layout, name: str, points: tuple[Point, ...], frontier: object) -> Point:
+def newest_within(layout: Layout, name: str, checkpoints: tuple[Checkpoint, ...], frontier: object) -> Checkpoint:
     """Return a region's newest checkpoint within a frontier: where a replay up to it begins.
 
     Raises: UnrecoverableError: `NO_CHECKPOINT_LEFT`.
     """
-    within = [p for p in points if layout.metadata(name, p).frontier <= frontier]  # type: ignore[operator]
+    within = [p for p in checkpoints if layout.metadata(name, p).frontier <= frontier]  # type: ignore[operator]
     if not within:
         raise NO_CHECKPOINT_LEFT_OLD_ENOUGH.error(where=name, missing=(name,), name=name)
     return within[-1]
 
 
-def _settled(stage: Stage, frontier: Frontier, at: Point, marks: Iterable[Mark]) -> OffsetFrontier:
+def _settled(stage: Stage, frontier: Frontier, at: Checkpoint, marks: Iterable[Mark]) -> OffsetFrontier:
     """Return φ of a region that goes back to a frontier: up to here its results still count."""
     if not stage.is_cut:
         assert isinstance(frontier, OffsetFrontier), "a live region counts in offsets"
@@ -182,24 +184,24 @@ def _everything(graph: Graph, name: str) -> Metadata:
     return Metadata(frontier=graph.processors[name].domain.everything(), delivered=delivered)
 
 
-def saved(layout: Layout, name: str, points: Sequence[Point]) -> Checkpoints:
+def saved(layout: Layout, name: str, checkpoints: Sequence[Checkpoint]) -> Checkpoints:
     """Return F*(p) of a region that can go back only to its checkpoints.
 
     A lost checkpoint is left out, because its region would compute other results in place of those that it sent.
     """
-    metadata = [layout.metadata(name, p) for p in points]
+    metadata = [layout.metadata(name, p) for p in checkpoints]
     floor = [] if metadata[0].frontier.is_empty else [Metadata(frontier=metadata[0].frontier.nothing())]
     return Checkpoints([*floor, *metadata])
 
 
-def _anywhere(layout: Layout, name: str, points: list[Point], marks: Iterable[Mark]) -> Anywhere:
+def _anywhere(layout: Layout, name: str, checkpoints: list[Checkpoint], marks: Iterable[Mark]) -> Anywhere:
     """Return F*(p) of a region that can replay its input up to any point, with its marks.
 
     A batch needs none: the number of an epoch is its place in the log.
     """
     if layout.stages[name].is_cut:
         return Anywhere(discards=False)
-    known: list[tuple[Frontier, Frontier]] = [(layout.metadata(name, p).frontier, p.sent) for p in points]
+    known: list[tuple[Frontier, Frontier]] = [(layout.metadata(name, p).frontier, p.sent) for p in checkpoints]
     known += [(mark.read, mark.sent) for mark in marks]
     return Anywhere(discards=False, marks={edge: list(known) for edge in layout.outputs(name)})
 

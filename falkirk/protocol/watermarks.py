@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from falkirk.protocol.layout import Layout, epochs_name, sink_name
 from falkirk.protocol.marks import Marks
-from falkirk.protocol.ports import Point, RegionPort
+from falkirk.protocol.ports import Checkpoint, RegionPort
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.graph import Edge
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.metadata import Anywhere, Metadata
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.projection import Cuts
@@ -24,7 +24,7 @@ class Watermarks:
     """The watermarks of one application.
 
     Args: as of `RecoveryProtocol`; marks: the marks of its regions.
-    Attributes: points: the checkpoints of each region that are known. restorable, retained: the monitors.
+    Attributes: checkpoints: those of each region that are known. restorable, retained: the monitors.
     """
 
     def __init__(
@@ -34,10 +34,10 @@ class Watermarks:
         self._forget()
 
     def _forget(self) -> None:
-        self.points: dict[str, tuple[Point, ...]] = {}
+        self.checkpoints: dict[str, tuple[Checkpoint, ...]] = {}
         #: For each region, the newest checkpoint that each monitor knows.
-        self._restorable_to: dict[str, PointNumber] = {}
-        self._retained_to: dict[str, PointNumber] = {}
+        self._restorable_to: dict[str, CheckpointNumber] = {}
+        self._retained_to: dict[str, CheckpointNumber] = {}
         self._cuts = {name: Cuts() for name in self.layout.batches}
         graph = self.layout.graph(self._cuts)
         self.restorable = Monitor(graph, self.layout.restorable())
@@ -46,14 +46,14 @@ class Watermarks:
     def take_in(self, names: Iterable[str]) -> None:
         """Give the monitors the new checkpoints, considering that some of these may turn out to be damaged."""
         for name in names:
-            points = self.points[name] = self._regions[name].points()
-            self._take_in_cuts(name)  # read after the points, and known before them: these are the epochs of the points
-            self._marks.take_in(name, points)
-            for metadata in self._new(name, points, self._restorable_to, self._may_lose(name)):
+            checkpoints = self.checkpoints[name] = self._regions[name].checkpoints()
+            self._take_in_cuts(name)  # read after the checkpoints, and known before them: the epochs of the checkpoints
+            self._marks.take_in(name, checkpoints)
+            for metadata in self._new(name, checkpoints, self._restorable_to, self._may_lose(name)):
                 self._feed_restorable(name, metadata)
             # The kept checkpoints contain a consistent state even if each live region loses one of them.
             for metadata in self._new(
-                name, points, self._retained_to, max(int(name in self._live), self._may_lose(name))
+                name, checkpoints, self._retained_to, max(int(name in self._live), self._may_lose(name))
             ):
                 self.retained.add_checkpoint(name, metadata)
 
@@ -77,20 +77,20 @@ class Watermarks:
         return self._spare if name in self._live and not self.layout.stages[name].deterministic else 0
 
     def _new(
-        self, name: str, points: tuple[Point, ...], upto: dict[str, PointNumber], may_lose: int
+        self, name: str, checkpoints: tuple[Checkpoint, ...], upto: dict[str, CheckpointNumber], may_lose: int
     ) -> Iterable[Metadata]:
         """Yield the checkpoints that a monitor does not know, if `may_lose` of them may be lost.
 
         Each one is given the demands of the checkpoint that is `may_lose` later. Where these are met, all checkpoints
         between the two are consistent, and one of them remains after any of these losses.
         """
-        for point, later in zip(points, points[may_lose:], strict=False):
-            if point.number > upto.get(name, -2):
-                upto[name] = point.number
-                metadata = self.layout.metadata(name, point)
+        for checkpoint, later in zip(checkpoints, checkpoints[may_lose:], strict=False):
+            if checkpoint.number > upto.get(name, -2):
+                upto[name] = checkpoint.number
+                metadata = self.layout.metadata(name, checkpoint)
                 if not metadata.frontier.is_empty:  # the initial state is known from the beginning
                     demands = self.layout.metadata(name, later).delivered
-                    yield metadata if later is point else replace(metadata, delivered=demands)
+                    yield metadata if later is checkpoint else replace(metadata, delivered=demands)
 
     def _feed_restorable(self, name: str, metadata: Metadata) -> None:
         if isinstance(self.restorable.solution.available[name], Anywhere):

@@ -159,7 +159,7 @@ class Storage:
 
 @dataclass(slots=True, kw_only=True)
 class Writers:
-    """An incarnation of the writers of a topic. Args: token: see lanes.py; None: not fenced. jobs: their number."""
+    """An incarnation of the writers of a topic. Args: token: see lanes.py, or None. jobs: their number."""
 
     incarnation: Incarnation
     lanes: int

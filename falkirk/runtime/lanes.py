@@ -1,7 +1,8 @@
 """Lanes: transactional ids by which the broker itself refuses the writers of former incarnations of a region.
 
-A fenced region has one lane for each task of its query. The task's producer sends in short transactions with the lane's
-id. They only fence: a transaction has no relation to a checkpoint, because the barrier drops repeated results anyway.
+A transactional region has one lane for each task of its query. The task's producer sends in short transactions with
+the lane's id. They only fence: a transaction has no relation to a checkpoint, because the barrier drops repeated
+results anyway.
 
 The ids are the same in every incarnation. A gate, one more id per region, tells which incarnation is current: each
 start takes it, and the broker then keeps a new epoch for it. The fence of a start:
@@ -27,7 +28,7 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.store import Store
 from falkirk.theory.ids import Incarnation, Offset
 
-#: The kind of decision with the number of lanes of an incarnation of a fenced region.
+#: The kind of decision with the number of lanes of an incarnation of a transactional region.
 LANES = "lanes"
 #: A transaction ends when its first record is this old, in milliseconds.
 COMMIT_MS = 5
@@ -35,8 +36,8 @@ COMMIT_MS = 5
 JOB_COMMIT_MS = 100
 #: The Java class with which a job writes in lanes.
 JOB = "org.falkirk.LaneSink"
-#: The options of a fenced lane's producer.
-_FENCED = {
+#: The options of a transactional lane's producer.
+_TRANSACTIONAL = {
     "transaction.timeout.ms": str(round(TRANSACTION_TIMEOUT_S * 1000)),
     "retry.backoff.ms": "1",  # the broker may still end the last transaction when the next one begins
 }
@@ -146,8 +147,8 @@ def _prefix(place: Storage, region: str) -> str:
 def writer(
     context: Context, region: str, incarnation: Incarnation, lanes: int, options: dict[str, str], token: str | None
 ) -> Any:
-    """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not fenced."""
-    properties = _properties(context, options if token is None else {**options, **_FENCED})
+    """Return the JVM's writer of a region's rows. Args: options: of the producers. token: None: not transactional."""
+    properties = _properties(context, options if token is None else {**options, **_TRANSACTIONAL})
     made = _jvm(context).org.falkirk.KafkaWriter(
         lanes_key(context.home.identity, region), incarnation, lanes, HEADER_KEY, properties
     )
@@ -173,7 +174,7 @@ def job_options(
     if token is None:
         return made
     ids = {"ids": _prefix(context, region), "gate": _gate(context, region)}
-    transactional = {f"kafka.{name}": value for name, value in _FENCED.items()}
+    transactional = {f"kafka.{name}": value for name, value in _TRANSACTIONAL.items()}
     return {**made, **transactional, **ids, "token": token, "commitMs": str(JOB_COMMIT_MS)}
 
 

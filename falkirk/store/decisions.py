@@ -13,7 +13,7 @@ from falkirk.kafka.signing import SigningKey
 from falkirk.store.part import Part
 from falkirk.store.tables import checkpoints, decisions, regions, retained, voids
 from falkirk.store.values import CheckpointRecord, Decision, ForgottenEpochs, dump, load
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 
 #: Less than any number of a decision or a checkpoint.
 ANY = -(1 << 63)
@@ -104,7 +104,7 @@ class DecisionStore(Part):
     def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
-        Raises: StoreError: `DECISION_CONTRADICTED`: the point is recorded with another Ξ.
+        Raises: StoreError: `DECISION_CONTRADICTED`: the checkpoint is recorded with another Ξ.
         """
         text = dump(metadata)
         same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
@@ -130,7 +130,7 @@ class DecisionStore(Part):
             db.execute(checkpoints.update().where(same).values(metadata=text))
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
-        """Return the checkpoints of a processor, oldest point first, from `first` on."""
+        """Return the checkpoints of a processor, oldest checkpoint first, from `first` on."""
 
         def query() -> sql.Select[Any]:
             mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
@@ -155,17 +155,17 @@ class DecisionStore(Part):
         known = self.decision(_FORGOTTEN, name, 0)
         return None if known is None else ForgottenEpochs(**known.content)
 
-    def retain_from(self, processor: str, point: PointNumber) -> None:
+    def retain_from(self, processor: str, point: CheckpointNumber) -> None:
         """Record the oldest checkpoint of a processor that is kept, in place of the former record."""
         with self._writing() as db:
             db.execute(retained.delete().where(retained.c.processor == processor))
             db.execute(retained.insert().values(processor=processor, point=point))
 
-    def retained_from(self, processor: str) -> PointNumber | None:
+    def retained_from(self, processor: str) -> CheckpointNumber | None:
         """Return what `retain_from` has recorded; None: nothing was collected yet."""
         with self._reading() as db:
             found = db.execute(sql.select(retained.c.point).where(retained.c.processor == processor)).scalar()
-        return None if found is None else PointNumber(found)
+        return None if found is None else CheckpointNumber(found)
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
         return DECISION_CONTRADICTED.error(

@@ -14,7 +14,7 @@ from falkirk.store.logs import record_void
 from falkirk.store.part import Part
 from falkirk.store.tables import recoveries
 from falkirk.store.values import Recovery, RecoveryState, dump, load, printable
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 
 _STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)
 
@@ -25,7 +25,7 @@ class RecoveryStore(Part):
     def open_recovery(
         self,
         reason: str,
-        decided: Mapping[str, PointNumber | None],
+        decided: Mapping[str, CheckpointNumber | None],
         *,
         voids: Sequence[tuple[LogId, int, Offset, Offset]] = (),
     ) -> int:

@@ -22,7 +22,7 @@ from falkirk.store.values import (
     load_positions,
     printable,
 )
-from falkirk.theory.ids import BatchId, Incarnation, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation, Offset, Positions
 from falkirk.theory.objective import Measurements
 from falkirk.theory.offsets import PartitionRange
 
@@ -76,7 +76,7 @@ class RegionStore(Part):
                 tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=dump_positions(tail))
             )
 
-    def open_incarnation(self, region: str, restored: PointNumber) -> Incarnation:
+    def open_incarnation(self, region: str, restored: CheckpointNumber) -> Incarnation:
         """Record a new incarnation of a region, before anything of it runs; return its number, from 1."""
         with self._writing() as db:
             last = db.execute(

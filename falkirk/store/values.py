@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from falkirk.system.stored import parse_json
-from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Positions
 from falkirk.theory.objective import Measurements
 from falkirk.theory.offsets import positions_from_json, positions_to_json
 
@@ -149,7 +149,7 @@ class Recovery:
 
     recovery: int
     reason: str
-    decided: dict[str, PointNumber | None]
+    decided: dict[str, CheckpointNumber | None]
     state: RecoveryState
     begun_at_s: float
     ended_at_s: float | None

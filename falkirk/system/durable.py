@@ -91,7 +91,7 @@ def check_files(folder: Path, manifest: Manifest, *, contents: bool = True) -> N
 
 def damaged(text: str, where: object, **data: object) -> HomeError:
     """Return the error for files that can't be read, or that have changed since they were written."""
-    hint = "Roll back to an earlier point with falkirk rollback, or restore the home from a backup."
+    hint = "Roll back to an earlier checkpoint with falkirk rollback, or restore the home from a backup."
     return HomeError("STATE_DAMAGED", text, where=where, hint=hint, **data)
 
 

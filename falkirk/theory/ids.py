@@ -3,12 +3,12 @@
 All numbers are plain integers at runtime, and a log's id is a text. A value gets its type where it enters: from the
 store, Kafka, Spark, JSON, or a count. The rest of the code carries it.
 
-    Offset        the place of a record in a partition, or of the next record. A log of epochs has epoch n at offset n
-    EpochNumber   an epoch of a batch
-    BatchId       a micro-batch of Spark, and so a checkpoint of a live region
-    PointNumber   a checkpoint of any region, as the recovery protocol counts: a BatchId or an EpochNumber, -1: none
-    Incarnation   a start of a region, from 1
-    LogId         a log: a topic, a log of epochs, or the files of a folder
+    Offset            the place of a record in a partition, or of the next one. A log of epochs has epoch n at offset n
+    EpochNumber       an epoch of a batch
+    BatchId           a micro-batch of Spark, and so a checkpoint of a live region
+    CheckpointNumber  a checkpoint of any region, as the recovery protocol counts: a BatchId or an EpochNumber, -1: none
+    Incarnation       a start of a region, from 1
+    LogId             a log: a topic, a log of epochs, or the files of a folder
 """
 
 from enum import StrEnum
@@ -17,10 +17,10 @@ from typing import NewType
 Offset = NewType("Offset", int)
 EpochNumber = NewType("EpochNumber", int)
 BatchId = NewType("BatchId", int)
-PointNumber = NewType("PointNumber", int)
+CheckpointNumber = NewType("CheckpointNumber", int)
 Incarnation = NewType("Incarnation", int)
 
-INITIAL = PointNumber(-1)
+INITIAL = CheckpointNumber(-1)
 """The checkpoint of the initial state."""
 
 

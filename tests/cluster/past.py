@@ -15,7 +15,7 @@ from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.store import RegionRecord, TailRecord
-from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, PointNumber
+from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation, LogId, Offset
 from tests.integration.live import Wire
 from tests.support import on_disk
 
@@ -88,7 +88,7 @@ class Past:
             RegionRecord(fingerprint={}, start_offsets={self.events: {0: Offset(0)}}, partitions=partitions),
             first,
         )
-        incarnation = store.open_incarnation(name, PointNumber(-1))
+        incarnation = store.open_incarnation(name, CheckpointNumber(-1))
         lanes.record(place, name, incarnation, 1)
         folder = self.home.checkpoint(name)
         for kind in ("commits", "offsets"):

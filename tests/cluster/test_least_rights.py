@@ -22,7 +22,7 @@ from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
-from falkirk.theory.ids import EpochNumber, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber
 from tests.cluster.past import BATCHES, Past
 from tests.cluster.rights import (
     CREATE,
@@ -146,7 +146,7 @@ def test_history(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch, 
     def look(connection: Connection, *, runs: bool) -> None:
         visit = past.visit(connection, runs=runs)
         assert len(visit.past_cuts()) == 3 * BATCHES + 1
-        assert visit.preview({"held": PointNumber(1)}).moves
+        assert visit.preview({"held": CheckpointNumber(1)}).moves
         assert len(visit.history()) == 3 * (BATCHES + 1)
 
     running, at_rest = partial(look, runs=True), partial(look, runs=False)
@@ -162,7 +162,7 @@ def test_rollback(guarded: Secured, past: Past, monkeypatch: pytest.MonkeyPatch,
     """It looks at everything as `falkirk history` does, and needs these rights besides."""
 
     def go_back(connection: Connection) -> None:
-        past.visit(connection).roll_back({"plain": PointNumber(1), "held": PointNumber(1)}, force=True)
+        past.visit(connection).roll_back({"plain": CheckpointNumber(1), "held": CheckpointNumber(1)}, force=True)
 
     given = [
         *rights(TOPIC, past.counts, READ),

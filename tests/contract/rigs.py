@@ -138,11 +138,11 @@ class LiveRig:
 
         def saved() -> bool:
             self._live.observe()
-            newest = self._live.points()[-1]
+            newest = self._live.checkpoints()[-1]
             return all(newest.read.length(TopicPartition(topic=self.source, partition=p)) >= o for p, o in ends.items())
 
         self._await(saved, "a checkpoint of everything")
-        return self._live.points()[-1].number
+        return self._live.checkpoints()[-1].number
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         def met() -> bool:

@@ -90,17 +90,17 @@ def beyond(rig: Rig, number: int, upto: Frontier) -> list[int]:
 
 
 def test_epochs_from_the_first_cut_to_a_rollback(rig: Rig) -> None:
-    assert [p.number for p in rig.region.points()] == [-1]
+    assert [p.number for p in rig.region.checkpoints()] == [-1]
     assert cuts(rig) == {}
     ends = {rig.decide(10 * n, 10 * n + 10): 10 * n + 10 for n in range(5)}
     for number, saved in ((0, True), (1, False), (3, True)):
         rig.complete(number, saved=saved)
 
-    # Points: epochs with a state, while all epochs before them are complete. Cuts: all epochs that are decided.
-    points = rig.region.points()
-    assert [p.number for p in points] == [-1, 0]
-    assert points[-1].read == OffsetFrontier.of({SOURCE: 10})
-    assert points[-1].sent == OffsetFrontier.of({TopicPartition(topic=LOG, partition=0): 1})
+    # Checkpoints: epochs with a state, while all epochs before them are complete. Cuts: all epochs that are decided.
+    checkpoints = rig.region.checkpoints()
+    assert [p.number for p in checkpoints] == [-1, 0]
+    assert checkpoints[-1].read == OffsetFrontier.of({SOURCE: 10})
+    assert checkpoints[-1].sent == OffsetFrontier.of({TopicPartition(topic=LOG, partition=0): 1})
     assert cuts(rig) == ends
     assert cuts(rig, after=2) == {3: 40, 4: 50}
 
@@ -124,5 +124,5 @@ def test_epochs_from_the_first_cut_to_a_rollback(rig: Rig) -> None:
     rig.complete(2, saved=True)
     rig.complete(5, saved=True)
     rig.region.keep_only((2,))
-    assert [p.number for p in rig.region.points()] == [2, 5]
+    assert [p.number for p in rig.region.checkpoints()] == [2, 5]
     assert {2: 30, 5: 45}.items() <= cuts(rig).items()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.contract.rigs import Place, Rig, SimulatedRig, live_rig
@@ -24,22 +24,22 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, home: Path, tag: str) ->
 
 def begin(rig: Rig) -> None:
     rig.region.fence()
-    rig.region.start(rig.region.points()[-1].number)
+    rig.region.start(rig.region.checkpoints()[-1].number)
 
 
-def point(rig: Rig, number: int) -> Point:
-    return next(p for p in rig.region.points() if p.number == number)
+def checkpoint(rig: Rig, number: int) -> Checkpoint:
+    return next(p for p in rig.region.checkpoints() if p.number == number)
 
 
 def upto(topic: str, positions: dict[int, int]) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=p): o for p, o in positions.items()})
 
 
-def covers(at: Point, topic: str, place: Place) -> bool:
+def covers(at: Checkpoint, topic: str, place: Place) -> bool:
     return place[1] < at.read.length(TopicPartition(topic=topic, partition=place[0]))
 
 
-def before(at: Point, topic: str, place: Place) -> bool:
+def before(at: Checkpoint, topic: str, place: Place) -> bool:
     return place[1] < at.sent.length(TopicPartition(topic=topic, partition=place[0]))
 
 
@@ -49,7 +49,7 @@ def places(ranges: tuple[tuple[str, int, int, int], ...], topic: str) -> set[Pla
 
 def test_a_region_from_its_first_start_to_a_replay(rig: Rig) -> None:
     assert not rig.region.health().runs
-    assert [p.number for p in rig.region.points()] == [-1]
+    assert [p.number for p in rig.region.checkpoints()] == [-1]
     begin(rig)
     assert rig.region.health().runs
     rig.feed(6)
@@ -59,14 +59,14 @@ def test_a_region_from_its_first_start_to_a_replay(rig: Rig) -> None:
     rig.feed(6)
 
     # Checkpoints: their numbers and frontiers grow, and φ lies before each result of input that they don't cover.
-    points = rig.region.points()
-    numbers = [p.number for p in points]
+    checkpoints = rig.region.checkpoints()
+    numbers = [p.number for p in checkpoints]
     assert numbers == sorted(set(numbers))
     assert {-1, older, newer} <= set(numbers)
-    assert all(a.read <= b.read and a.sent <= b.sent for a, b in itertools.pairwise(points))
+    assert all(a.read <= b.read and a.sent <= b.sent for a, b in itertools.pairwise(checkpoints))
     sent = rig.causes(rig.output)
     assert len(sent) == 18
-    for at in points:
+    for at in checkpoints:
         assert all(covers(at, rig.source, sent[p]) for p in sent if before(at, rig.output, p))
 
     # The fence: the region stops, nothing more arrives, and a second call changes nothing.
@@ -78,18 +78,18 @@ def test_a_region_from_its_first_start_to_a_replay(rig: Rig) -> None:
 
     # `beyond` returns exactly the results of input that the checkpoint does not cover.
     for number in (-1, older, newer):
-        at = point(rig, number)
+        at = checkpoint(rig, number)
         beyond = places(rig.region.beyond(number, at.read), rig.output)
         assert beyond == {p for p in sent if not covers(at, rig.source, sent[p])}
     # The region may have to go back further than `upto`. Results of input within `upto` are still not included.
-    at = point(rig, newer)
+    at = checkpoint(rig, newer)
     beyond = places(rig.region.beyond(older, at.read), rig.output)
     assert beyond == {p for p in sent if not covers(at, rig.source, sent[p])}
 
     # Rewind: the checkpoint becomes the newest; a replay sends no result again that is already there.
     rig.region.rewind(older)
     rig.region.rewind(older)
-    assert rig.region.points()[-1].number == older
+    assert rig.region.checkpoints()[-1].number == older
     rig.region.start(older)
     rig.feed(3)
     rig.save()
@@ -108,7 +108,7 @@ def test_what_was_voided_is_sent_again_and_readers_skip_it(rig: Rig) -> None:
     number = rig.save()
     rig.feed(4)
     rig.region.fence()
-    read = point(rig, number).read
+    read = checkpoint(rig, number).read
     voids = rig.region.beyond(number, read)
     assert len(places(voids, rig.output)) == 4
     recovery = rig.store.open_recovery("test", {}, voids=voids)
@@ -145,18 +145,18 @@ def test_old_checkpoints_and_records_go_for_good(rig: Rig) -> None:
         numbers.append(rig.save())
     for _ in range(2):
         rig.region.keep_only([-1, numbers[1]])
-        assert [p.number for p in rig.region.points()][:2] == [-1, numbers[1]], "what lies between is deleted"
+        assert [p.number for p in rig.region.checkpoints()][:2] == [-1, numbers[1]], "what lies between is deleted"
     rig.region.keep_only(numbers[1:2])
     rig.region.keep_only(numbers[1:2])
-    kept = [p.number for p in rig.region.points()]
+    kept = [p.number for p in rig.region.checkpoints()]
     assert kept[0] == numbers[1]
     rig.region.fence()
-    assert [p.number for p in rig.region.points()] == kept
-    below = point(rig, numbers[1]).sent
+    assert [p.number for p in rig.region.checkpoints()] == kept
+    below = checkpoint(rig, numbers[1]).sent
     rig.logs.delete_below(rig.output, below)
     rig.logs.delete_below(rig.output, below)
-    assert all(not before(point(rig, numbers[1]), rig.output, p) for p in rig.causes(rig.output))
-    rig.logs.acknowledge(rig.source, point(rig, numbers[1]).read)
+    assert all(not before(checkpoint(rig, numbers[1]), rig.output, p) for p in rig.causes(rig.output))
+    rig.logs.acknowledge(rig.source, checkpoint(rig, numbers[1]).read)
     rig.region.rewind(numbers[1])
     rig.region.start(numbers[1])
     rig.feed(2)

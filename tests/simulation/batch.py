@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from falkirk.protocol.layout import Stage
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.theory.frontier import Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.elements import Element, compute, is_stateless
@@ -187,10 +187,10 @@ class SimBatch:
         self.world.call()
         return Health(runs=self.running is not None)
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         self.world.call()
         return tuple(
-            Point(
+            Checkpoint(
                 number=number,
                 read=OffsetFrontier.of(epoch.last),
                 sent=OffsetFrontier.of({self._log: number + 1}),

@@ -10,7 +10,7 @@ import pytest
 from falkirk.protocol import recovery, rollback
 from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Marks
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.theory import constraints
@@ -89,14 +89,14 @@ def readers_stay(patch: Patch) -> None:
 
 def newest_checkpoint_whatever_was_decided(patch: Patch) -> None:
     """A region goes back to its newest checkpoint, not to the newest one within its frontier."""
-    patch.setattr(rollback, "newest_within", lambda layout, name, points, frontier: points[-1])
+    patch.setattr(rollback, "newest_within", lambda layout, name, checkpoints, frontier: checkpoints[-1])
 
 
 def swapped_inclusion(patch: Patch) -> None:
     """A region goes back to the oldest checkpoint that its frontier does not hold."""
 
-    def newest_within(layout: Layout, name: str, points: Any, frontier: Any) -> Any:
-        return next((p for p in points if not layout.metadata(name, p).frontier <= frontier), points[-1])
+    def newest_within(layout: Layout, name: str, checkpoints: Any, frontier: Any) -> Any:
+        return next((p for p in checkpoints if not layout.metadata(name, p).frontier <= frontier), checkpoints[-1])
 
     patch.setattr(rollback, "newest_within", newest_within)
 
@@ -194,7 +194,7 @@ def released_by_the_wrong_watermark(patch: Patch) -> None:
 
 
 def acknowledged_without_the_history(patch: Patch) -> None:
-    """Points are kept for rollbacks on request, but their later input is not."""
+    """Checkpoints are kept for rollbacks on request, but their later input is not."""
 
     def acknowledge(self: RecoveryProtocol) -> None:
         for topic in self.layout.sources:
@@ -235,8 +235,8 @@ def one_checkpoint_is_kept(patch: Patch) -> None:
     """Nothing is kept to go back to when the newest checkpoint is damaged."""
     new = Watermarks._new
 
-    def all_of_them(self: Watermarks, name: str, points: Any, upto: dict[str, int], may_lose: int) -> Any:
-        return new(self, name, points, upto, 0 if upto is self._retained_to else may_lose)
+    def all_of_them(self: Watermarks, name: str, checkpoints: Any, upto: dict[str, int], may_lose: int) -> Any:
+        return new(self, name, checkpoints, upto, 0 if upto is self._retained_to else may_lose)
 
     patch.setattr(Watermarks, "_new", all_of_them)
 
@@ -249,11 +249,13 @@ def released_by_a_checkpoint_that_may_be_lost(patch: Patch) -> None:
 def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
     """A checkpoint that is inconsistent with others counts as the remaining one when the one before it is lost."""
 
-    def new(self: Watermarks, name: str, points: tuple[Point, ...], upto: dict[str, int], may_lose: int) -> Any:
-        for point in points[: len(points) - may_lose]:
-            if point.number > upto.get(name, -2):
-                upto[name] = point.number
-                metadata = self.layout.metadata(name, point)
+    def new(
+        self: Watermarks, name: str, checkpoints: tuple[Checkpoint, ...], upto: dict[str, int], may_lose: int
+    ) -> Any:
+        for checkpoint in checkpoints[: len(checkpoints) - may_lose]:
+            if checkpoint.number > upto.get(name, -2):
+                upto[name] = checkpoint.number
+                metadata = self.layout.metadata(name, checkpoint)
                 if not metadata.frontier.is_empty:
                     yield metadata
 
@@ -262,7 +264,7 @@ def a_newer_checkpoint_counts_as_left(patch: Patch) -> None:
 
 def marks_are_forgotten(patch: Patch) -> None:
     """The record of the results that a deterministic region had sent is lost with its checkpoint."""
-    patch.setattr(Marks, "take_in", lambda self, name, points: None)
+    patch.setattr(Marks, "take_in", lambda self, name, checkpoints: None)
 
 
 def cuts_are_not_taken_in(patch: Patch) -> None:
@@ -297,16 +299,16 @@ def what_was_drawn_counts_as_fixed(patch: Patch) -> None:
     sent: dict[str, OffsetFrontier] = {}
     is_asked = [False]
 
-    def remember(self: Marks, name: str, points: tuple[Point, ...]) -> None:
-        take_in(self, name, points)
-        sent[name] = points[-1].sent
+    def remember(self: Marks, name: str, checkpoints: tuple[Checkpoint, ...]) -> None:
+        take_in(self, name, checkpoints)
+        sent[name] = checkpoints[-1].sent
 
     def note(*what: Any, asked: Any, **options: Any) -> Any:
         is_asked[0] = bool(asked)
         return decide(*what, asked=asked, **options)
 
-    def as_remembered(layout: Layout, name: str, points: list[Point]) -> Checkpoints:
-        found = saved(layout, name, points)
+    def as_remembered(layout: Layout, name: str, checkpoints: list[Checkpoint]) -> Checkpoints:
+        found = saved(layout, name, checkpoints)
         if not is_asked[0]:
             last = found.chain[-1]
             known = {edge: fixed | sent.get(name, EMPTY) for edge, fixed in last.projected.items()}  # type: ignore[operator]

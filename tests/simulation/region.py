@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from falkirk.protocol.layout import Stage
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.elements import Element, compute, partition_of
@@ -41,14 +41,14 @@ class Saved:
     made_at_s: float | None
     whole: bool = True
     loads: bool = True
-    _point: Point | None = None
+    _checkpoint: Checkpoint | None = None
 
-    def point(self, number: int) -> Point:
+    def point(self, number: int) -> Checkpoint:
         """Return it as the coordinator sees it. Its content and its number never change."""
-        if self._point is None:
+        if self._checkpoint is None:
             read, sent = OffsetFrontier.of(self.read), OffsetFrontier.of(self.sent)
-            self._point = Point(number=number, read=read, sent=sent, made_at_s=self.made_at_s)
-        return self._point
+            self._checkpoint = Checkpoint(number=number, read=read, sent=sent, made_at_s=self.made_at_s)
+        return self._checkpoint
 
 
 class SimRegion:
@@ -160,7 +160,7 @@ class SimRegion:
             ready_at_s=self.ready_at_s,
         )
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         self.world.call()
         return tuple(saved.point(n) for n, saved in sorted(self.saved.items()) if saved.whole)
 

@@ -120,7 +120,7 @@ class Run:
         self.world = World(random_layout(self._rng, random.Random(seed + 9_000_001)), self._rng, decided=0)
         self.world.late = random.Random(seed + 3_000_000)
         self.world.backoff = random.Random(seed + 9_000_000) if seed % 5 == 4 else None
-        self._history = History(points=self._rng.choice([0, 0, 1, 3]))
+        self._history = History(checkpoints=self._rng.choice([0, 0, 1, 3]))
         spans = random.Random(seed + 7_000_000)
         if spans.random() < 0.3:
             self._history = History(span_s=spans.choice([5.0, 60.0, 300.0]), levels=LEVELS)
@@ -323,8 +323,8 @@ class Run:
             mine = available[name]
             stage = layout.stages[name]
             spare = 0 if stage.deterministic or stage.is_cut else self._spare
-            points = region.points()
-            for point, later in zip(points, points[spare:], strict=False):
+            checkpoints = region.checkpoints()
+            for point, later in zip(checkpoints, checkpoints[spare:], strict=False):
                 demands = layout.metadata(name, later).delivered
                 metadata = replace(layout.metadata(name, point), delivered=demands)
                 if isinstance(mine, Checkpoints) and not metadata.frontier.is_empty:

@@ -34,7 +34,7 @@ class ToCuts(Run):
     def _ask(self) -> None:
         if any(s.whole and not s.loads for r in self.world.regions.values() for s in r.saved.values()):
             return
-        found = consistent_cuts(self.world.layout, {name: r.points() for name, r in self.world.regions.items()})
+        found = consistent_cuts(self.world.layout, {name: r.checkpoints() for name, r in self.world.regions.items()})
         if found:
             self._coordinate(crash=self._rng.random() < 0.3, ask=self._rng.choice(found).asked)
 
@@ -66,4 +66,6 @@ def test_each_cut_of_a_history_can_be_restored(tmp_path: Path) -> None:
 
 
 def bench_cuts(bench: Idle) -> tuple[ConsistentCut, ...]:
-    return consistent_cuts(bench.world.layout, {name: region.points() for name, region in bench.world.regions.items()})
+    return consistent_cuts(
+        bench.world.layout, {name: region.checkpoints() for name, region in bench.world.regions.items()}
+    )

@@ -1,4 +1,4 @@
-"""Points for rollbacks on request: an idle application keeps older ones, with all data that they need."""
+"""Checkpoints for rollbacks on request: an idle application keeps older ones, with all data that they need."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.simulation.run import LEVELS
 from tests.simulation.test_lost_checkpoints import Bench
 from tests.simulation.world import NeededRecordGone
 
-TEN = History(points=10)
+TEN = History(checkpoints=10)
 
 
 class Idle(Bench):
@@ -41,7 +41,7 @@ class Idle(Bench):
             self.save(*self.world.regions)
 
     def numbers(self, name: str) -> list[int]:
-        return [p.number for p in self.recovery.points[name]]
+        return [p.number for p in self.recovery.checkpoints[name]]
 
     def go_back(self, name: str, number: int) -> Mapping[str, int]:
         return self.recovery.recover(frozenset(), "asked", asked={name: number}, force=True).goes
@@ -90,11 +90,11 @@ def test_a_time_keeps_old_points_thinned_with_the_records_that_they_need(tmp_pat
 
 
 def _without_history(patch: pytest.MonkeyPatch) -> None:
-    of = kept.KeptPoints.of
+    of = kept.RetainedCheckpoints.of
     patch.setattr(
         RecoveryProtocol,
         "kept",
-        lambda self, name: of(self._kept, name, self.points[name], _watermark(self, name))[-1],
+        lambda self, name: of(self._kept, name, self.checkpoints[name], _watermark(self, name))[-1],
     )
 
 

@@ -7,13 +7,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falkirk.theory import history as rule
-from falkirk.theory.history import LEVELS, History, Moment, moment_groups, points_to_keep
+from falkirk.theory.history import LEVELS, History, Moment, checkpoints_to_keep, moment_groups
 
 SMALL = ((5.0, 2.0), (20.0, 10.0), (60.0, 30.0))
 #: (seconds since the point before, whether anything came in between)
 steps = st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 3.0, 10.0, 40.0]), st.booleans()), min_size=1, max_size=60)
 histories = st.one_of(
-    st.integers(0, 6).map(lambda n: History(points=n)),
+    st.integers(0, 6).map(lambda n: History(checkpoints=n)),
     st.sampled_from([1.0, 15.0, 50.0, 200.0]).map(lambda s: History(span_s=s, levels=SMALL)),
 )
 
@@ -24,29 +24,29 @@ def moments(made: list[tuple[float, bool]]) -> list[Moment]:
     return [Moment(made_at_s=t, content=c) for t, c in zip(times, contents, strict=True)]
 
 
-def chosen(points: list[Moment], history: History, now_s: float | None = None) -> list[Moment]:
-    return [points[i] for i in points_to_keep(points, history, now_s)]
+def chosen(checkpoints: list[Moment], history: History, now_s: float | None = None) -> list[Moment]:
+    return [checkpoints[i] for i in checkpoints_to_keep(checkpoints, history, now_s)]
 
 
 def test_equal_points_of_an_idle_processor_push_out_no_others() -> None:
     """Ten points in the last minute are equal, so ten others are kept beside them."""
-    points = [Moment(made_at_s=10.0 * i, content=min(i, 20)) for i in range(60)]
-    assert {p.content for p in chosen(points, History(points=10))} == set(range(10, 21))
+    checkpoints = [Moment(made_at_s=10.0 * i, content=min(i, 20)) for i in range(60)]
+    assert {p.content for p in chosen(checkpoints, History(checkpoints=10))} == set(range(10, 21))
 
 
 def test_two_days_keep_all_of_the_last_minutes_and_some_of_the_last_hours() -> None:
-    points = [Moment(made_at_s=10.0 * i, content=i) for i in range(4 * 8640)]
-    now_s = points[-1].made_at_s
-    ages_s = sorted(now_s - p.made_at_s for p in chosen(points, History(span_s=172_800)))
+    checkpoints = [Moment(made_at_s=10.0 * i, content=i) for i in range(4 * 8640)]
+    now_s = checkpoints[-1].made_at_s
+    ages_s = sorted(now_s - p.made_at_s for p in chosen(checkpoints, History(span_s=172_800)))
     assert ages_s[:60] == [10.0 * i for i in range(60)]
     assert len(ages_s) < 250
     assert 172_800 <= ages_s[-1] < 172_800 + 3600 * 2
 
 
 def test_the_first_and_the_last_of_equal_points_stay() -> None:
-    points = [Moment(made_at_s=float(i), content=i // 10) for i in range(30)]
-    assert points_to_keep(points, History(points=2)) == (0, 9, 10, 19, 20, 29)
-    assert points_to_keep(points, History()) == (29,)
+    checkpoints = [Moment(made_at_s=float(i), content=i // 10) for i in range(30)]
+    assert checkpoints_to_keep(checkpoints, History(checkpoints=2)) == (0, 9, 10, 19, 20, 29)
+    assert checkpoints_to_keep(checkpoints, History()) == (29,)
 
 
 def test_slots_nest() -> None:
@@ -57,12 +57,14 @@ def test_slots_nest() -> None:
 
 @given(steps, histories)
 def test_the_newest_is_never_lost_and_equal_ones_are_one(made: list[tuple[float, bool]], history: History) -> None:
-    points = moments(made)
-    found = points_to_keep(points, history)
-    assert found[-1] == len(points) - 1
+    checkpoints = moments(made)
+    found = checkpoints_to_keep(checkpoints, history)
+    assert found[-1] == len(checkpoints) - 1
     assert list(found) == sorted(set(found))
     if history.span_s is None:
-        assert len({points[i].content for i in found}) == min(history.points + 1, len(moment_groups(points)))
+        assert len({checkpoints[i].content for i in found}) == min(
+            history.checkpoints + 1, len(moment_groups(checkpoints))
+        )
 
 
 @given(steps, histories)
@@ -78,10 +80,10 @@ def test_what_was_dropped_is_never_wanted_again(
 ) -> None:
     """A history that drops points on the way keeps the same points as one that has kept all until now."""
     everything = moments([*made, *later])
-    points: list[Moment] = []
+    checkpoints: list[Moment] = []
     for moment in everything:
-        points = chosen([*points, moment], history)
-    assert points == chosen(everything, history)
+        checkpoints = chosen([*checkpoints, moment], history)
+    assert checkpoints == chosen(everything, history)
 
 
 def _gap_s(age_s: float, levels: rule.Levels) -> float:
@@ -93,26 +95,26 @@ def test_a_rollback_to_any_time_finds_a_point_near_it(
     made: list[tuple[float, bool]], span_s: float, share: float
 ) -> None:
     """The newest kept point that is not newer has at least the state at a slot's length before that time."""
-    points = moments(made)
-    now_s = points[-1].made_at_s
-    age_s = min(span_s, now_s - points[0].made_at_s) * share
-    left = chosen(points, History(span_s=span_s, levels=SMALL))
+    checkpoints = moments(made)
+    now_s = checkpoints[-1].made_at_s
+    age_s = min(span_s, now_s - checkpoints[0].made_at_s) * share
+    left = chosen(checkpoints, History(span_s=span_s, levels=SMALL))
 
     def state(found: list[Moment], at_s: float) -> object:
         return max((m.content for m in found if m.made_at_s <= at_s), default=-1)  # type: ignore[type-var]
 
     at_s = now_s - age_s
-    assert state(points, at_s) >= state(left, at_s) >= state(points, at_s - _gap_s(age_s, SMALL))  # type: ignore[operator]
+    assert state(checkpoints, at_s) >= state(left, at_s) >= state(checkpoints, at_s - _gap_s(age_s, SMALL))  # type: ignore[operator]
 
 
 @given(steps, st.sampled_from([1.0, 15.0, 50.0]))
 @example([(0.0, False), (1.0, False), (3.0, False), (3.0, True), (40.0, False), (3.0, False)], 50.0)
 def test_the_state_near_the_begin_of_the_span_is_kept(made: list[tuple[float, bool]], span_s: float) -> None:
     """The point that is kept of the slot with the begin may be newer than the begin, by less than the slot."""
-    points = moments(made)
-    oldest_s = points[-1].made_at_s - span_s
-    has_before = any(p.made_at_s <= oldest_s for p in points)
-    left = chosen(points, History(span_s=span_s, levels=SMALL))
+    checkpoints = moments(made)
+    oldest_s = checkpoints[-1].made_at_s - span_s
+    has_before = any(p.made_at_s <= oldest_s for p in checkpoints)
+    left = chosen(checkpoints, History(span_s=span_s, levels=SMALL))
     assert has_before or all(p.made_at_s > oldest_s for p in left)
     assert not has_before or any(p.made_at_s <= oldest_s + _gap_s(span_s, SMALL) for p in left)
 
@@ -122,7 +124,7 @@ def test_slots_that_do_not_nest_would_want_a_dropped_point_again(broken: rule.Le
     """The planted bug of these tests: without nested slots, the kept points depend on the number of thinnings."""
     everything = [Moment(made_at_s=0.5 * i, content=i) for i in range(400)]
     history = History(span_s=190.0, levels=broken)
-    points: list[Moment] = []
+    checkpoints: list[Moment] = []
     for moment in everything:
-        points = chosen([*points, moment], history)
-    assert points != chosen(everything, history)
+        checkpoints = chosen([*checkpoints, moment], history)
+    assert checkpoints != chosen(everything, history)

@@ -17,19 +17,22 @@ CONSENT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consented:
-    """The effect that the page showed. Args: points: each region's target. outside: as in `Preview`. at_s: its time."""
+    """The effect that the page showed.
 
-    points: Mapping[str, int]
+    Args: checkpoints: each region's target. outside: as in `Preview`. at_s: its time.
+    """
+
+    checkpoints: Mapping[str, int]
     outside: Mapping[str, int]
     at_s: float
 
     @classmethod
     def of(cls, shown: Mapping[str, object]) -> "Consented":
         """Return the consent in the body of a request. Raises: KeyError, TypeError: it has another form."""
-        points, outside, at_s = shown["checkpoints"], shown["outside"], shown["at_s"]
+        checkpoints, outside, at_s = shown["checkpoints"], shown["outside"], shown["at_s"]
         if isinstance(at_s, bool) or not isinstance(at_s, int | float):
             raise TypeError
-        return cls(points=_numbers(points), outside=_numbers(outside), at_s=float(at_s))
+        return cls(checkpoints=_numbers(checkpoints), outside=_numbers(outside), at_s=float(at_s))
 
     def require_same(self, cut: str, now: Preview, now_s: float) -> None:
         """Refuse a rollback whose effect differs from the one that was shown. Raises: HomeError: `PREVIEW_OUTDATED`."""
@@ -37,7 +40,7 @@ class Consented:
             raise PREVIEW_OUTDATED.error(cut=cut, reason=reason)
 
     def _difference(self, now: Preview, now_s: float) -> str | None:
-        if {move.region: move.to.number for move in now.moves} != self.points:
+        if {move.region: move.to.number for move in now.moves} != self.checkpoints:
             return "regions go back to other checkpoints"
         for topic in sorted({*now.outside, *self.outside}):
             shown, found = self.outside.get(topic, 0), now.outside.get(topic, 0)

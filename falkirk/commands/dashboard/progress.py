@@ -11,7 +11,7 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, cut
 from falkirk.protocol.marks import Mark
-from falkirk.protocol.rollback import Points, decide_rollback
+from falkirk.protocol.rollback import UnitCheckpoints, decide_rollback
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, LogKind
 from falkirk.theory.projection import Cuts
@@ -29,7 +29,7 @@ class Snapshot:
     """
 
     layout: Layout
-    points: Points
+    checkpoints: UnitCheckpoints
     ends: Mapping[LogId, OffsetFrontier]
     released: Mapping[LogId, OffsetFrontier] = field(default_factory=dict)
     cuts: Mapping[str, EpochEnds] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Snapshot:
 
     def computed(self, stage: Stage, log: LogId) -> int:
         """Return how much of an input is computed. A live region reports it once per Spark micro-batch."""
-        saved = length(self.points[stage.name][-1].read, self.layout, log)
+        saved = length(self.checkpoints[stage.name][-1].read, self.layout, log)
         if stage.is_cut:
             complete = _within(self.cuts.get(stage.name, ()), self.ends[stage.output])
             return max(saved, length(complete, self.layout, log))
@@ -63,7 +63,7 @@ def take_snapshot(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]
 
 def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> Snapshot:
     layout, logs = visit.shape.layout, visit.logs
-    points = visit.points()
+    checkpoints = visit.checkpoints()
     # Released first: a result is in its log before it is released.
     released = {held: visit.recovery.released(held) for held in layout.held}
     names = dict.fromkeys([*layout.sources, *(stage.output for stage in layout.stages.values())])
@@ -74,8 +74,8 @@ def _look_at(visit: OfflineApplication, lags: Mapping[tuple[str, str], int]) -> 
             reads = [read for n, s in layout.stages.items() if log in s.inputs for _, read in cuts.get(n, ())[-1:]]
             ends[log] = cut(reads[-1], layout, log) if reads else EMPTY
     return Snapshot(
-        layout=layout, points=points, ends=ends, released=released, cuts=cuts, marks=visit.recovery.marks, lags=lags,
-        repeats=frozenset(r.name for r in visit.shape.regions if r.repeats),
+        layout=layout, checkpoints=checkpoints, ends=ends, released=released, cuts=cuts, marks=visit.recovery.marks,
+        lags=lags, repeats=frozenset(r.name for r in visit.shape.regions if r.repeats),
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """
     layout, found = snapshot.layout, dict[str, dict[str, int]]()
     for name, stage in layout.stages.items():
-        newest = snapshot.points[name][-1]
+        newest = snapshot.checkpoints[name][-1]
         for log in stage.inputs:
             there = length(snapshot.ends[log], layout, log)
             computed = min(there, snapshot.computed(stage, log))
@@ -110,7 +110,7 @@ def sink_frontiers(snapshot: Snapshot) -> dict[str, dict[str, int]]:
                 "there": there,
                 "computed": there,
                 "out": min(there, length(snapshot.published(stage), layout, stage.output)),
-                "saved": min(there, length(snapshot.points[name][-1].sent, layout, stage.output)),
+                "saved": min(there, length(snapshot.checkpoints[name][-1].sent, layout, stage.output)),
             }
     return found
 
@@ -122,7 +122,7 @@ def _out(snapshot: Snapshot, stage: Stage, log: LogId, computed: int) -> int:
         return computed
     if stage.is_cut:
         return length(_within(snapshot.cuts.get(stage.name, ()), released), snapshot.layout, log)
-    covered = [p.read for p in snapshot.points[stage.name] if p.sent <= released]
+    covered = [p.read for p in snapshot.checkpoints[stage.name] if p.sent <= released]
     return length(covered[-1], snapshot.layout, log) if covered else 0
 
 
@@ -150,14 +150,14 @@ def failure(snapshot: Snapshot, failed: frozenset[str]) -> dict[str, Any]:
     try:
         cuts = {name: Cuts.of(snapshot.cuts.get(name, ())) for name in layout.batches}
         decision = decide_rollback(
-            layout, snapshot.points, failed=failed, outside=snapshot.outside, marks=snapshot.marks, cuts=cuts
+            layout, snapshot.checkpoints, failed=failed, outside=snapshot.outside, marks=snapshot.marks, cuts=cuts
         )  # fmt: skip
     except UnrecoverableError as error:
         return {"failed": sorted(failed), "error": str(error), "goes": [], "stays": [], "again": 0, "repeated": []}
     goes, repeated = [], dict.fromkeys(decision.contradicts)
     for name, number in decision.goes.items():
-        stage, points = layout.stages[name], snapshot.points[name]
-        to = next(p for p in points if p.number == number)
+        stage, checkpoints = layout.stages[name], snapshot.checkpoints[name]
+        to = next(p for p in checkpoints if p.number == number)
         again: dict[str, int] = {"records": 0, "epochs": 0}
         for log in stage.inputs:
             unit = "epochs" if LogId(log).kind is LogKind.EPOCHS else "records"
@@ -168,7 +168,7 @@ def failure(snapshot: Snapshot, failed: frozenset[str]) -> dict[str, Any]:
         if name in snapshot.repeats and end > length(to.sent, layout, stage.output):
             repeated[str(stage.output)] = None
         goes.append({
-            "unit": name, "to": number, "newest": points[-1].number, "made_at_s": to.made_at_s, **again,
+            "unit": name, "to": number, "newest": checkpoints[-1].number, "made_at_s": to.made_at_s, **again,
             "why": _why(name, failed),
             "void": 0 if settled is None else max(0, end - length(settled, layout, stage.output)),
         })  # fmt: skip

@@ -34,7 +34,7 @@ from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import read_shape
 from falkirk.protocol.consistent_cuts import consistent_cuts
-from falkirk.protocol.rollback import Points, contradiction
+from falkirk.protocol.rollback import UnitCheckpoints, contradiction
 from falkirk.runtime.context import Storage
 from falkirk.system.stored import parse_json
 
@@ -70,7 +70,7 @@ class DashboardWatch:
         self._planned: tuple[float, ...] = ()
         self._graph: dict[str, Any] = {}
         self._look: Snapshot | None = None
-        self._cuts_of: Points | None = None
+        self._cuts_of: UnitCheckpoints | None = None
         self._next_look_s = 0.0
         #: The last start that was measured, and since when some region has not run.
         self._start: Mapping[str, Any] = {}
@@ -201,18 +201,18 @@ class DashboardWatch:
         found |= {f"sink {o['name']}": by_unit[o["unit"]] for o in self._graph.get("sinks", ()) if o["unit"] in by_unit}
         self._board.publish("look", {"at_s": self._clock(), "edges": found})
         self._board.publish("failure", self.failure_of(snapshot, frozenset(snapshot.layout.stages)))
-        if snapshot.points != self._cuts_of:
-            self._cuts_of = snapshot.points
+        if snapshot.checkpoints != self._cuts_of:
+            self._cuts_of = snapshot.checkpoints
             self._board.publish("history", self._history(snapshot))
 
     def _history(self, snapshot: Snapshot) -> list[dict[str, Any]]:
-        cuts = consistent_cuts(snapshot.layout, snapshot.points)
+        cuts = consistent_cuts(snapshot.layout, snapshot.checkpoints)
         kept = cuts if len(cuts) <= CUTS_MAX else (*cuts[: CUTS_MAX - 1], cuts[-1])
         return [
             cut_json(
                 PastCut(
                     cut=each,
-                    again=each.read_again(snapshot.points),
+                    again=each.read_again(snapshot.checkpoints),
                     outside=each.contradicts(snapshot.layout, snapshot.outside),
                 )
             )

@@ -17,11 +17,11 @@ from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
-from falkirk.protocol.kept import NO_HISTORY, grouped_points
+from falkirk.protocol.kept import NO_HISTORY, grouped_checkpoints
 from falkirk.protocol.layout import cut, cutter_name, epochs_name
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.protocol.rollback import Points, RollbackDecision
+from falkirk.protocol.rollback import RollbackDecision, UnitCheckpoints
 from falkirk.runtime.application.logs import AllLogs, KafkaLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
@@ -32,7 +32,7 @@ from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.system.data import DataPath
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.history import History
-from falkirk.theory.ids import LogId, Offsets, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class RollbackMove:
     """
 
     region: str
-    newest: Point
-    to: Point
+    newest: Checkpoint
+    to: Checkpoint
     again: int
     taken_back: int
     why: str
@@ -65,15 +65,15 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """A point to which a region can roll back, and the results since.
+    """A checkpoint to which a region can roll back, and the results since.
 
-    Args: first: the oldest point that equals it: nothing was read and nothing was sent between the two. outside: the
-        results are published to users.
+    Args: first: the oldest checkpoint that equals it: nothing was read and nothing was sent between the two. outside:
+        the results are published to users.
     """
 
     region: str
-    point: Point
-    first: Point
+    checkpoint: Checkpoint
+    first: Checkpoint
     since: int
     outside: bool
 
@@ -147,57 +147,59 @@ class OfflineApplication:
 
     def cuts(self) -> tuple[ConsistentCut, ...]:
         """Return the consistent states to which the application can roll back, newest first."""
-        return consistent_cuts(self.shape.layout, self.points())
+        return consistent_cuts(self.shape.layout, self.checkpoints())
 
     def past_cuts(self) -> tuple[PastCut, ...]:
         """Return the cuts with the price of each, newest first."""
         layout = self.shape.layout
-        points, outside = self.unchanged(lambda: (self._points(), self.recovery.outside()))
-        found = consistent_cuts(layout, points)
-        return tuple(PastCut(cut=c, again=c.read_again(points), outside=c.contradicts(layout, outside)) for c in found)
+        checkpoints, outside = self.unchanged(lambda: (self._checkpoints(), self.recovery.outside()))
+        found = consistent_cuts(layout, checkpoints)
+        return tuple(
+            PastCut(cut=c, again=c.read_again(checkpoints), outside=c.contradicts(layout, outside)) for c in found
+        )
 
-    def points(self) -> Points:
-        """Return the points of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
-        return self.unchanged(self._points)
+    def checkpoints(self) -> UnitCheckpoints:
+        """Return the checkpoints of all regions. Raises: HomeError: `RECOVERIES_MEANWHILE`."""
+        return self.unchanged(self._checkpoints)
 
-    def _points(self) -> Points:
-        return {name: region.points() for name, region in self.regions.items()}
+    def _checkpoints(self) -> UnitCheckpoints:
+        return {name: region.checkpoints() for name, region in self.regions.items()}
 
-    def asked(self, text: str) -> dict[str, PointNumber]:
-        """Return the requested point of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
+    def asked(self, text: str) -> dict[str, CheckpointNumber]:
+        """Return the requested checkpoint of `PROCESSOR@CHECKPOINT`: the number of a checkpoint, or `start`.
 
         Raises: DefinitionError: `CHECKPOINT_INVALID`, `CHECKPOINT_UNKNOWN`.
         """
-        name, _, point = text.rpartition("@")
+        name, _, checkpoint = text.rpartition("@")
         region = self.shape.region_of(name)
-        if region is None or not (point == "start" or point.isdigit()):
+        if region is None or not (checkpoint == "start" or checkpoint.isdigit()):
             raise CHECKPOINT_INVALID.error(text=text, names=", ".join(self.shape.names))
-        number = PointNumber(-1 if point == "start" else int(point))
-        numbers = [p.number for p in self.regions[region].points()]
+        number = CheckpointNumber(-1 if checkpoint == "start" else int(checkpoint))
+        numbers = [p.number for p in self.regions[region].checkpoints()]
         if number not in numbers:
             raise CHECKPOINT_UNKNOWN.error(
                 region=region,
-                points=tuple(numbers),
-                point=point,
+                checkpoints=tuple(numbers),
+                checkpoint=checkpoint,
                 numbers=", ".join("start" if n < 0 else str(n) for n in numbers),
             )
         return {region: number}
 
-    def preview(self, asked: Mapping[str, PointNumber]) -> Preview:
+    def preview(self, asked: Mapping[str, CheckpointNumber]) -> Preview:
         """Return the effect of a rollback, without performing it.
 
         Raises: GuaranteeError: `CHECKPOINT_TOO_OLD`. HomeError: `RECOVERIES_MEANWHILE`. LogError.
         """
         return self.unchanged(lambda: self._preview(asked))
 
-    def _preview(self, asked: Mapping[str, PointNumber]) -> Preview:
+    def _preview(self, asked: Mapping[str, CheckpointNumber]) -> Preview:
         layout = self.shape.layout
         failed = frozenset() if self._runs else frozenset(layout.stages)
-        points = self._points()
-        decision = self.recovery.decide(failed, asked, force=True, points=points)
+        checkpoints = self._checkpoints()
+        decision = self.recovery.decide(failed, asked, force=True, checkpoints=checkpoints)
         moves = []
         for name, number in decision.goes.items():
-            newest, to = points[name][-1], next(p for p in points[name] if p.number == number)
+            newest, to = checkpoints[name][-1], next(p for p in checkpoints[name] if p.number == number)
             if number == newest.number and name not in asked and name not in decision.takes_back:
                 continue  # it would resume from there without a rollback too
             stage = layout.stages[name]
@@ -229,7 +231,7 @@ class OfflineApplication:
         return max(0, out.total() - decision.settled[writer.name].total())
 
     def history(self, unit: str | None = None) -> tuple[Past, ...]:
-        """Return the points to which each region can roll back, region by region, oldest first.
+        """Return the checkpoints to which each region can roll back, region by region, oldest first.
 
         Args: unit: only of this region, or of the last one that runs this processor.
         Raises: DefinitionError: `REGION_UNKNOWN`. HomeError: `RECOVERIES_MEANWHILE`.
@@ -242,13 +244,13 @@ class OfflineApplication:
         for name, region in self.regions.items():
             if wanted not in (None, name):
                 continue
-            output, points = layout.stages[name].output, region.points()
-            end = self.logs.ends(output).total()  # after the points: a running region sends more meanwhile
-            for equal in grouped_points(points):
-                point = equal[-1]
-                since = end - cut(point.sent, layout, output).total()
+            output, checkpoints = layout.stages[name].output, region.checkpoints()
+            end = self.logs.ends(output).total()  # after the checkpoints: a running region sends more meanwhile
+            for equal in grouped_checkpoints(checkpoints):
+                checkpoint = equal[-1]
+                since = end - cut(checkpoint.sent, layout, output).total()
                 outside = output in layout.sinks
-                found.append(Past(region=name, point=point, first=equal[0], since=since, outside=outside))
+                found.append(Past(region=name, checkpoint=checkpoint, first=equal[0], since=since, outside=outside))
         return tuple(found)
 
     def garbage(self) -> GarbageCounts:
@@ -256,7 +258,7 @@ class OfflineApplication:
         self.recovery.begin_again()
         kept, below = self.recovery.garbage()
         checkpoints = {
-            n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.points())
+            n: sum(p.number < kept[n][-1] and p.number not in kept[n] for p in r.checkpoints())
             for n, r in self.regions.items()
         }
         records = {}
@@ -267,7 +269,7 @@ class OfflineApplication:
             )
         return GarbageCounts(checkpoints=checkpoints, records=records)
 
-    def roll_back(self, asked: Mapping[str, PointNumber], *, force: bool) -> RollbackDecision:
+    def roll_back(self, asked: Mapping[str, CheckpointNumber], *, force: bool) -> RollbackDecision:
         """Roll back a stopped application. Its next start resumes from there.
 
         Raises: GuaranteeError: `CONTRADICTS_RELEASED`, `CHECKPOINT_TOO_OLD`. LogError, HomeError.
@@ -293,8 +295,8 @@ def never_ran(home: Path | DataPath | str) -> HomeError:
     return NEVER_RAN.error(where=home)
 
 
-def _why(decision: RollbackDecision, name: str, asked: Mapping[str, PointNumber]) -> str:
-    """Return why a region rolls back: the first constraint that excluded a later point."""
+def _why(decision: RollbackDecision, name: str, asked: Mapping[str, CheckpointNumber]) -> str:
+    """Return why a region rolls back: the first constraint that excluded a later checkpoint."""
     if name in asked:
         return "asked for"
     graph = decision.solution.graph

@@ -10,7 +10,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import CHECKPOINT_INVALID_STATE, CUT_TOO_OLD, CUT_UNKNOWN
 from falkirk.protocol.consistent_cuts import ConsistentCut, as_of, cut_numbered
 from falkirk.system.times import when
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import CheckpointNumber
 
 _NONE_LEFT = "No consistent cut of the application is left. Restore the home from a backup."
 #: The number of a cut is shorter. Python reads no longer ones than about 4,000 digits.
@@ -19,9 +19,9 @@ _DIGITS_MAX = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackTarget:
-    """Args: asked: the point of each named region. cut: the cut that consists of these points, unless one is named."""
+    """Args: asked: the checkpoint of each named region. cut: the cut that consists of them, unless one is named."""
 
-    asked: Mapping[str, PointNumber]
+    asked: Mapping[str, CheckpointNumber]
     cut: ConsistentCut | None = None
 
 

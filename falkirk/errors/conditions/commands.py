@@ -31,7 +31,7 @@ CHECKPOINT_INVALID = Condition(
 CHECKPOINT_UNKNOWN = Condition(
     "CHECKPOINT_UNKNOWN",
     DefinitionError,
-    "{region!r} can't roll back to {point}.",
+    "{region!r} can't roll back to checkpoint {checkpoint}.",
     hint="Choose one of: {numbers}.",
 )
 APPLICATION_MISSING_FILE = Condition(

@@ -105,7 +105,8 @@ POLICY_MISPLACED = Condition(
 CUT_INVALID = Condition(
     "CUT_INVALID",
     DefinitionError,
-    "every={every!r} and rows={rows!r} do not define when an epoch is complete.",
+    "every={every!r} and rows={rows!r} do not define when an epoch is complete (an epoch is the input of one run of "
+    "the function).",
     hint='Write @app.{what}(every="1 minute") or @app.{what}(rows=10_000).',
 )
 CUT_INVALID_SPAN = Condition(
@@ -117,7 +118,8 @@ CUT_INVALID_SPAN = Condition(
 CUT_INVALID_TIME = Condition(
     "CUT_INVALID",
     DefinitionError,
-    "every={every!r}, by={by!r} and over={over!r} do not define when an epoch is complete.",
+    "every={every!r}, by={by!r} and over={over!r} do not define when an epoch is complete (an epoch is the input of "
+    "one run of the function).",
     hint='Write @app.batch(every="1 minute", by="at", late="10 seconds"), with over= a multiple of every=.',
 )
 NAME_INVALID = Condition(

@@ -67,7 +67,7 @@ STAMP_MISSING_ORDER = Condition(
 CUT_INVALID_SESSIONS = Condition(
     "CUT_INVALID",
     DefinitionError,
-    "fk.sessions() needs a batch whose epochs are cut by event time.",
+    "fk.sessions() needs a batch whose epochs end by event time (an epoch is the input of one run).",
     hint='Write @app.batch(every="1 minute", by="{time}").',
 )
 CUT_INVALID_SIZE = Condition(

@@ -217,8 +217,8 @@ VIEW_HAS_NO_EPOCHS_FILES = Condition(
 CUT_INVALID_FILES = Condition(
     "CUT_INVALID",
     DefinitionError,
-    "{reader!r} counts rows, but the number of rows in the files of {upstream!r} is unknown before they are read.",
-    hint='Write @app.batch(every="1 minute"), or @app.stream(fk.Eager()): an epoch as soon as there is a file.',
+    "{reader!r} has rows=, but the number of rows in the files of {upstream!r} is unknown before they are read.",
+    hint='Write @app.batch(every="1 minute"), or @app.stream(fk.Eager()) for a run as soon as there is a file.',
 )
 ACKNOWLEDGED_UNDONE = Condition(
     "ACKNOWLEDGED_UNDONE",

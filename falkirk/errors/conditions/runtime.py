@@ -241,9 +241,10 @@ APPLICATION_CHANGED_PROGRAM = Condition(
     "APPLICATION_CHANGED",
     HomeError,
     "the steps that compute the state of batch {region!r} have changed. {count} epochs after the last checkpoint "
-    "({point}) are complete. The new steps would compute another state than the one that belongs to their results.",
+    "({checkpoint}) are complete. The new steps would compute another state than the one that belongs to their "
+    "results.",
     hint="Undo the change, and let the application run until the state is saved ({when}). If you can't: roll back "
-    "(`falkirk rollback --to {region}@{point}`), or begin with a new home and new sinks.",
+    "(`falkirk rollback --to {region}@{checkpoint}`), or begin with a new home and new sinks.",
 )
 HOME_VERSION_ITERATION = Condition(
     "HOME_VERSION",

@@ -18,6 +18,7 @@ from falkirk.plan.reasons import duration_text
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import table, wrapped
 from falkirk.plan.shown.mermaid import mermaid
+from falkirk.plan.shown.terms import terms_in
 from falkirk.plan.shown.values import plan_values
 from falkirk.plan.shown.why import output_details, read_by, short_topic, with_steps
 from falkirk.plan.slots import RegionSlots
@@ -77,14 +78,17 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
     notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
-    ending = [*notes, f"`--why {_example(promises)}` "
+    ending = [*notes, f"The option `--why {_example(promises)}` "
               "explains the promise, the time of publication, and what a failure costs."]  # fmt: skip
+    cells = [_header(shown), *(cell for rows in (outputs, regions, batches) for row in rows for cell in row)]
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
         Text(),
         *_lines(outputs, width),
         Text(),
         *_lines(units, width),
+        Text(),
+        *(Text(line) for text in terms_in(cells) for line in wrapped(text, width)),
         Text(),
         *(Text(line) for text in ending for line in wrapped(text, width)),
     )
@@ -93,7 +97,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
 def _header(shown: Shown) -> str:
     parts = [shown.plan.application]
     if shown.home is not None:
-        parts.append(f"home {shown.home}")
+        parts.append(f"home {shown.home} (for checkpoints)")
     if shown.broker is not None:
         parts.append(f"broker {shown.broker}")
     return " · ".join(parts)
@@ -125,22 +129,21 @@ def _kind(batch: Batch) -> str:
 
 
 def _inputs(batch: Batch) -> str:
-    newest = [i.name for i in batch.inputs if i.view]
-    read = [read_by(i) for i in batch.inputs if not i.view]
-    return ", ".join([*read, *([f"newest epoch of {', '.join(newest)}"] if newest else [])])
+    newest = [f"newest {i.name}" for i in batch.inputs if i.view]
+    return ", ".join([*(read_by(i) for i in batch.inputs if not i.view), *newest])
 
 
 def _requests(plan: Plan) -> Iterator[str]:
     for push in plan.push:
         answered = f"; the response is the answer in topic {push.answers}" if push.answers else ""
-        yield f"Requests: POST {push.path} adds a record to {push.name}{answered}."
+        yield f"Requests: POST {push.path} adds a record to topic {push.name}{answered}."
 
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        provided = ". On one machine, Falkirk starts Spark with enough slots, even on fewer cores."
-        has = provided if shown.is_provided else f", {shown.available} available."
-        yield f"Core slots: {sum(need.total for need in shown.slots)} needed{has}"
+        needed = f"{sum(need.total for need in shown.slots)} needed, one per live Spark task"
+        provided = "On one machine, Falkirk starts Spark with enough."
+        yield f"Core slots: {needed}. {provided if shown.is_provided else f'{shown.available} are available.'}"
 
 
 def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:

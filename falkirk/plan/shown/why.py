@@ -1,6 +1,6 @@
 """Why: the details of one output: the promise, the reasons with the user's lines, what is durable, and failures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -13,6 +13,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import wrapped
+from falkirk.plan.shown.terms import terms_in
 
 #: Part of the names of internal topics instead of the home's identity, before the first run has chosen one.
 IDENTITY_UNKNOWN = "HOME"
@@ -24,7 +25,8 @@ def output_details(plan: Plan, promise: Promise, width: int | None) -> Renderabl
     """Return the details of one output. Args: width: see `wrapped`."""
     lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
     before = ""
-    for label, text in _facts(plan, promise):
+    facts = [*_facts(plan, promise)]
+    for label, text in [*facts, *(("terms", line) for line in terms_in(text for _, text in facts))]:
         room = None if width is None else width - _INDENT - _LABEL
         for number, line in enumerate(wrapped(text, room)):
             shown = label if label != before and not number else ""
@@ -47,28 +49,45 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     yield from _path(plan, promise)
     live = {name for region in plan.regions for name in region.processors}
     views = {batch.name: batch for batch in plan.batches if batch.newest_of}
+    inferred = [name for name in _processors(promise) if name not in views and name in plan.properties]
+    yield from (("steps", text) for text in _determined({name: plan.properties[name] for name in inferred}))
     for name in _processors(promise):
         if name in views:
             yield "steps", _view(plan, views[name])
-            continue
-        yield from (("steps", text) for text in _known(name, plan.properties.get(name), is_live=name in live))
-    yield from (("durable", text) for text in promise.durable)
+        elif name in inferred:
+            yield from (("steps", text) for text in _known(name, plan.properties[name], is_live=name in live))
+    yield from (("durable", text) for text in _merged(promise.durable))
     if any(f".{IDENTITY_UNKNOWN}." in text for text in promise.durable):
         yield "durable", f"({IDENTITY_UNKNOWN} stands for the identity of the home, which the first run chooses.)"
     yield from (("failure", text) for text in _failures(plan, promise))
-    yield from (("costs", text) for text in promise.costs)
+    yield from (("costs", text) for text in _merged(promise.costs))
+
+
+def _merged(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts of the form `name: fact`. Those with the same fact become one, with all their names."""
+    names: dict[str, list[str]] = {}
+    for text in texts:
+        name, _, fact = text.partition(": ")
+        names.setdefault(fact or text, []).extend([name] if fact else [])
+    yield from (f"{listed(names_)}: {fact}" if names_ else fact for fact, names_ in names.items())
 
 
 def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for region in plan.regions:
         if region.name in promise.goes_back:
             read = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
-            read += "".join(f", the newest epoch of {view.name}" for view in region.views)
+            if region.views:
+                read += f", and the newest results of {listed([view.name for view in region.views])}"
             yield "runs", f"{with_steps(plan, region)}: live, reads {read}, {_written(region)}"
-            yield "runs", f"  {mechanisms.consequence(region)}"
+    regions = [region for region in plan.regions if region.name in promise.goes_back]
+    if len(regions) == 1:
+        yield "runs", f"  {mechanisms.consequence(regions[0])}"
+    else:
+        texts = _merged(f"{region.name}: {mechanisms.consequence(region)}" for region in regions)
+        yield from (("runs", text) for text in texts)
     for batch in plan.batches:
         if batch.name in promise.goes_back:
-            read = ", ".join(f"the newest epoch of {i.name}" if i.view else read_by(i) for i in batch.inputs)
+            read = ", ".join(f"the newest results of {i.name}" if i.view else read_by(i) for i in batch.inputs)
             yield "runs", f"{batch.name}: computes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
@@ -96,15 +115,19 @@ def _view(plan: Plan, view: Batch) -> str:
     return f"{view.name} keeps the newest record of each key of {view.newest_of}, for the view in {listed(readers)}."
 
 
-def _known(name: str, known: Properties | None, *, is_live: bool) -> Iterator[str]:
-    """Yield the inferred properties of a processor that have consequences; `falkirk plan --json` has all of them.
+def _determined(known: Mapping[str, Properties]) -> Iterator[str]:
+    """Yield which processors are deterministic, by the user's word and by inference."""
+    for who, is_asserted in (("You declared", True), ("Falkirk inferred", False)):
+        names = [name for name, each in known.items() if not each.differs and bool(each.assertions) == is_asserted]
+        if names:
+            yield f"{who} that {listed(names)} {'are' if len(names) > 1 else 'is'} deterministic."
+
+
+def _known(name: str, known: Properties, *, is_live: bool) -> Iterator[str]:
+    """Yield the inferred properties of a processor that have more consequences; `falkirk plan --json` has all of them.
 
     An operation in a batch for which the order of rows matters is one of those that differ on a replay.
     """
-    if known is None:
-        return
-    if not known.differs:
-        yield f"{'You declared' if known.assertions else 'Falkirk inferred'} that {name} is deterministic."
     yield from (f"{name} is not deterministic, because {_because(reason)}." for reason in known.differs)
     if is_live:
         for reason in known.ordered:
@@ -120,20 +143,18 @@ def _because(reason: str) -> str:
 
 def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
-    called = {name: with_processors(name, processors) for name, processors in promise.within.items()}
-    called |= {region.name: with_steps(plan, region) for region in plan.regions}
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
     kinds = (
-        ("that region restarts, from its last checkpoint", [called[name] for name in alone if name not in batches]),
-        ("that batch restarts, from its last recorded epoch", [called[name] for name in alone if name in batches]),
+        ("that region restarts, from its last checkpoint", [name for name in alone if name not in batches]),
+        ("that batch restarts, from its last recorded epoch", [name for name in alone if name in batches]),
     )
     for restart, names in kinds:
         if names:
             yield f"If {listed(names, 'or')} fails, only {restart}."
     for name, others in promise.goes_back.items():
         if others != (name,):
-            yield f"If {called[name]} fails, {listed([called[other] for other in others])} restart from a checkpoint."
+            yield f"If {name} fails, {listed(others)} restart from a checkpoint."
 
 
 def short_topic(name: str, topic: str, *, is_hop: bool) -> str:

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 
 from falkirk.declare.parts import JOBS, ROUNDS, UNFINISHED
 from falkirk.plan.region import BatchLogs
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
-from falkirk.theory.ids import INITIAL, EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
 
 def epoch_log_of(logs: BatchLogs, place: Storage) -> EpochLog:
@@ -30,26 +30,26 @@ class BatchAtRest:
         """See RegionPort."""
         return Health(runs=False)
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort: the epochs with a saved state, if all epochs before them are complete."""
         kept = self._kept_from()
         read, found = self._start_positions(), []
         if kept < 0:
-            found.append(Point(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
+            found.append(Checkpoint(number=INITIAL, read=self._read(read, {}), sent=EMPTY))
         for epoch in self.epochs.epochs():
             if not epoch.is_complete:
                 break
             if epoch.number >= kept and epoch.saved:
-                found.append(self._point(epoch))
+                found.append(self._checkpoint(epoch))
         return self._reachable(found)
 
     def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
         """See RegionPort."""
         return tuple((e.number, self._read(e.last, e.views)) for e in self.epochs.epochs() if e.number > after)
 
-    def _point(self, epoch: Epoch) -> Point:
-        return Point(
-            number=PointNumber(epoch.number),
+    def _checkpoint(self, epoch: Epoch) -> Checkpoint:
+        return Checkpoint(
+            number=CheckpointNumber(epoch.number),
             read=self._read(epoch.last, epoch.views),
             sent=OffsetFrontier.prefix(self.logs.log, epoch.number + 1),
             # A view's newest epoch is read again until there is a newer one.
@@ -58,22 +58,24 @@ class BatchAtRest:
             detail=rounds_of(epoch),
         )
 
-    def _reachable(self, points: list[Point]) -> tuple[Point, ...]:
-        """Leave out the points whose replay would need expired input. The newest point always stays."""
+    def _reachable(self, checkpoints: list[Checkpoint]) -> tuple[Checkpoint, ...]:
+        """Leave out the checkpoints whose replay would need expired input. The newest checkpoint always stays."""
         oldest: Positions = {}
-        if len(points) > 1:
+        if len(checkpoints) > 1:
             oldest |= {t: self._place.topics.first_positions(t) for t in self.logs.topics}
             oldest |= {f: {0: self._files[f].there_from()} for f in self.logs.files if f in self._files}
         return tuple(
-            point
-            for point in points
-            if point is points[-1]
+            checkpoint
+            for checkpoint in checkpoints
+            if checkpoint is checkpoints[-1]
             or all(
-                point.reads_from.length_of(t, p) >= o for t, partitions in oldest.items() for p, o in partitions.items()
+                checkpoint.reads_from.length_of(t, p) >= o
+                for t, partitions in oldest.items()
+                for p, o in partitions.items()
             )
         )
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """Do nothing. The next start of the application resumes from there."""
 
     def _start_positions(self) -> Positions:
@@ -89,13 +91,13 @@ class BatchAtRest:
         return OffsetFrontier.before(positions | {view: {0: Offset(number)} for view, number in views.items()})
 
     def _kept_from(self) -> EpochNumber:
-        point = self._store.retained_from(self.logs.name)
-        return EpochNumber(-1 if point is None else point)
+        checkpoint = self._store.retained_from(self.logs.name)
+        return EpochNumber(-1 if checkpoint is None else checkpoint)
 
     def fence(self) -> None:
         """See RegionPort. A former run can write only into folders that no record names."""
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
+    def beyond(self, number: CheckpointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort: the epochs decided after `upto`, complete or not. Their input is cut into epochs again.
 
         Epochs between `number` and `upto` stay as they are: complete, or to be computed with the recorded cut.
@@ -105,15 +107,15 @@ class BatchAtRest:
         later = [e.number for e in self.epochs.epochs() if e.number > last]
         return ((self.logs.log, 0, Offset(later[0]), Offset(later[-1] + 1)),) if later else ()
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
         self.epochs.drop_strays()
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""
         kept = [EpochNumber(number) for number in numbers]
         if kept[0] > self._kept_from():
-            self._store.retain_from(self.logs.name, PointNumber(kept[0]))
+            self._store.retain_from(self.logs.name, CheckpointNumber(kept[0]))
             self.epochs.drop_states_below(kept[0])
         self.epochs.forget_states(kept)
 

@@ -39,7 +39,7 @@ def refuse_other_program(batch: Batch, epochs: EpochLog, store: Store) -> None:
             changed={"program of the state": (before, batch.program)},
             region=batch.name,
             count=unsaved,
-            point="start" if saved < 0 else str(saved),
+            checkpoint="start" if saved < 0 else str(saved),
             when=batch.saved_when,
         )
     number = EpochNumber(0 if known is None else known.number + 1)

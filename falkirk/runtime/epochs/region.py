@@ -31,7 +31,7 @@ from falkirk.runtime.lanes import has_lanes, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, Offset
 
 log = logging.getLogger("falkirk")
 
@@ -108,7 +108,7 @@ class BatchRegion(BatchAtRest):
         and called `end`. A batch never hangs, because an epoch may take any time."""
         return Health(runs=self._run is not None, ready_at_s=self.ready_at_s)
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         assert self._run is None, "a region is started after its fence"
         self.prepare()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from falkirk.errors import SparkError
 from falkirk.kafka.tail import Tail
 from falkirk.plan.region import RegionLogs
-from falkirk.protocol.ports import Health, LogRange, Point
+from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live import checkpoint
@@ -19,7 +19,7 @@ from falkirk.runtime.live.kept import KeptCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
-from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 from falkirk.theory.times import Natural
 
@@ -50,7 +50,7 @@ class RegionAtRest:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
-    def points(self) -> tuple[Point, ...]:
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
         """See RegionPort. The newest undamaged checkpoint is always included, older ones while their input exists.
 
         The initial state is excluded once it was collected, because older results may be deleted too.
@@ -60,7 +60,7 @@ class RegionAtRest:
         while True:
             before = self._there()
             try:
-                return self._read_points()
+                return self._read_checkpoints()
             except (FileNotFoundError, SparkError):
                 self._kept.refresh()
                 if self._there() == before:
@@ -70,7 +70,7 @@ class RegionAtRest:
         """Return the numbers of the checkpoints of Spark, and of those that are set aside."""
         return checkpoint.committed_batches(self._checkpoint), frozenset(self._kept.numbers)
 
-    def _read_points(self) -> tuple[Point, ...]:
+    def _read_checkpoints(self) -> tuple[Checkpoint, ...]:
         committed = self._committed()
         distrusted = self._store.distrusted(self.logs.name)
         trusted = [n for n in committed if n not in distrusted]
@@ -98,13 +98,13 @@ class RegionAtRest:
         point = self._store.retained_from(self.logs.name)
         return oldest == 0 if point is None else point < 0
 
-    def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Point, ...]:
-        """Return the points of these checkpoints. `read` has the end of the input of each one."""
+    def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Checkpoint, ...]:
+        """Return these checkpoints as the protocol sees them. `read` has the end of the input of each one."""
         tails = self._store.tails(self.logs.name)
         views = {number: self._epochs_read.upto(number) for number in read} if self.logs.views else {}
         return tuple(
-            Point(
-                number=PointNumber(number),
+            Checkpoint(
+                number=CheckpointNumber(number),
                 read=OffsetFrontier.before(covered | as_positions(views.get(number, {}), 1)),
                 # A view's newest epoch is read again.
                 needs=OffsetFrontier.before(covered | as_positions(views[number], 0)) if number in views else None,
@@ -147,19 +147,19 @@ class RegionAtRest:
         """Return positions by the numbers of their sources."""
         return {(n, p): o for n, topic in enumerate(self.logs.sources) for p, o in positions[topic].items()}
 
-    def rewind(self, number: PointNumber) -> None:
+    def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
         batch = BatchId(number)
         checkpoint.rewind(self._checkpoint, batch)
         self._kept.restore(batch)
         self._only = ()
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
         batches = tuple(BatchId(number) for number in numbers)
         if batches != self._only:
             if not self._only or self._only[0] != batches[0]:
-                self._store.retain_from(self.logs.name, PointNumber(batches[0]))
+                self._store.retain_from(self.logs.name, CheckpointNumber(batches[0]))
             checkpoint.keep_only(self._checkpoint, batches)
             self._kept.delete({n for n in self._kept.numbers if n < batches[-1] and n not in batches})
             self._store.keep_tails(self.logs.name, batches)
@@ -185,14 +185,14 @@ class RegionAtRest:
         for name in (self.logs.name, lanes.of_letters(self.logs.name)):
             lanes.fence(self._place, name)
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """Do nothing. The next start of the application resumes from this checkpoint."""
 
     def cuts(self, after: EpochNumber) -> tuple[tuple[EpochNumber, OffsetFrontier], ...]:
         """See RegionPort: a live region counts in offsets."""
         return ()
 
-    def beyond(self, number: PointNumber, upto: Frontier) -> tuple[LogRange, ...]:
+    def beyond(self, number: CheckpointNumber, upto: Frontier) -> tuple[LogRange, ...]:
         """See RegionPort. Dead letters are included: a rollback cancels the dead letters of cancelled input too."""
         assert isinstance(upto, OffsetFrontier), "a live region counts in offsets"
         assert self._ends is not None, "`fence` must be called before `beyond`"

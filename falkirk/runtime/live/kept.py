@@ -1,8 +1,8 @@
 """Kept checkpoints: the files of old checkpoints of a live region, set aside from those that Spark deletes.
 
-Spark keeps the states of its last N batches. A history may ask for a point long before: from the last hours, or from
-before a night without input. So Falkirk sets the files of such a point aside while Spark still has all of them: as hard
-links, which take no space while Spark keeps the file too. A file system without hard links gets copies.
+Spark keeps the states of its last N batches. A history may ask for a checkpoint long before: from the last hours, or
+from before a night without input. So Falkirk sets the files of such a checkpoint aside while Spark still has all of
+them: as hard links, which take no space while Spark keeps the file too. A file system without hard links gets copies.
 
 Only Spark knows on which files a version of a state depends. So Falkirk takes every file of the state, except versions
 after the checkpoint. Spark never changes a file after it was written, and deletes none that a kept version needs.

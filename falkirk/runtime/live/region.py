@@ -25,7 +25,7 @@ from falkirk.kafka.tail import Tail
 from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
-from falkirk.protocol.ports import Health, Point
+from falkirk.protocol.ports import Checkpoint, Health
 from falkirk.runtime import producers
 from falkirk.runtime.context import Context
 from falkirk.runtime.dead_letters import DeadLetters
@@ -40,7 +40,7 @@ from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange
 from falkirk.theory.positions import TailPosition, is_caught_up
 
@@ -95,8 +95,8 @@ class LiveRegion(RegionAtRest):
         #: Dead letters since this home was made, at the last `observe`.
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
-        #: The points at the last `observe`. While the query runs, `points` returns these.
-        self._points: tuple[Point, ...] = ()
+        #: The checkpoints at the last `observe`. While the query runs, `checkpoints` returns these.
+        self._checkpoints: tuple[Checkpoint, ...] = ()
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
         self.ends, self.starts = Positions(), Positions()
         #: When the region last made progress, and when it may be started again.
@@ -135,7 +135,7 @@ class LiveRegion(RegionAtRest):
         A region whose query has just ended still counts as running until `end` is called. The caller first checks
         the cause, because a restart does not help against every cause.
         """
-        has_committed = self.opening is not None and self._points[-1].number > self.opening.restored_batch
+        has_committed = self.opening is not None and self._checkpoints[-1].number > self.opening.restored_batch
         slow_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
         slow_s = self.region.longest_call_s + (slow_s if has_committed else OVERDUE_AT_START_S)
         runs, last_s, hung_after_s = self.query is not None, self.progressed_at_s, self.region.interval_s + slow_s
@@ -159,8 +159,8 @@ class LiveRegion(RegionAtRest):
     def may_write_elsewhere(self) -> bool:
         """Return whether a task of the ended query may still write, from an executor that this process can't reach.
 
-        The broker refuses the tasks of a fenced region. But once an executor is lost, the others may have too few slots
-        for the next query, and a new Spark application asks for all of them.
+        The broker refuses the tasks of a transactional region. But once an executor is lost, the others may have too
+        few slots for the next query, and a new Spark application asks for all of them.
         """
         was_lost = self.observations is not None and self.observations.was_lost()
         return writes_elsewhere(self._context.session) and (was_lost or not self.region.transactional)
@@ -190,7 +190,7 @@ class LiveRegion(RegionAtRest):
 
     # -- 1 to 3: starting --------------------------------------------------------------------------------------------
 
-    def start(self, number: PointNumber) -> None:
+    def start(self, number: CheckpointNumber) -> None:
         """See RegionPort.
 
         Raises: HomeError, LogError, SparkError: no query was started.
@@ -238,7 +238,7 @@ class LiveRegion(RegionAtRest):
         )
         if region.views:
             self.note_epochs(self._views())
-        self._points = super().points()
+        self._checkpoints = super().checkpoints()
         try:
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
@@ -317,8 +317,8 @@ class LiveRegion(RegionAtRest):
         return last
 
     def _take_in(self, last: BatchId) -> None:
-        """Add the new checkpoints up to `last` to the result of `points`."""
-        known = self._points[-1].number if self._points else -2
+        """Add the new checkpoints up to `last` to the result of `checkpoints`."""
+        known = self._checkpoints[-1].number if self._checkpoints else -2
         new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
         if not new:
             return
@@ -328,7 +328,7 @@ class LiveRegion(RegionAtRest):
             # Results wait for this checkpoint, and readers may roll back to it. An exact boundary is worth the read.
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
-        self._points += self._points_of({n: self._read(n) for n in new})
+        self._checkpoints += self._points_of({n: self._read(n) for n in new})
         self._note_commit(time.monotonic())
 
     def _note_commit(self, now_s: float) -> None:
@@ -350,22 +350,22 @@ class LiveRegion(RegionAtRest):
         record = TailRecord(valid_from_commit=valid_from, incarnation=self.opening.incarnation, positions=positions)
         self._store.observe_tail(self.region.name, record)
 
-    def points(self) -> tuple[Point, ...]:
-        """See RegionPort. While the query runs: the points at the last `observe`; else they are read from the files."""
-        return super().points() if self.query is None else self._points
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        """See RegionPort. While the query runs: those at the last `observe`; else they are read from the files."""
+        return super().checkpoints() if self.query is None else self._checkpoints
 
-    def keep_only(self, numbers: Sequence[PointNumber]) -> None:
+    def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
-        newest = BatchId(self._points[-1].number if self._points else -1)
+        newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
         batches = tuple(BatchId(number) for number in numbers)
         self._kept.set_aside(batches, newest=newest, retain=self.retain)
         if batches != self._only:
             super().keep_only(numbers)
-            self._points = tuple(p for p in self._points if p.number >= numbers[-1] or p.number in numbers)
+            self._checkpoints = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
 
     def has_input(self) -> bool:
         """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
-        return has_records(self._context.topics, self._context.connection, self.points()[-1].read, self.starts)
+        return has_records(self._context.topics, self._context.connection, self.checkpoints()[-1].read, self.starts)
 
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""

@@ -2,7 +2,7 @@
 
 Readers of hops and held logs skip late records (kafka/void.py), so a region that writes such a log has plain lanes. A
 fence would delay each record there by some milliseconds. But people and other programs read its dead letters. These
-have separate lanes, which are fenced. A task opens its lane for dead letters at the first one.
+have separate lanes, which are transactional. A task opens its lane for dead letters at the first one.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ class RegionLanes:
     def __init__(self, region: Region, context: Context) -> None:
         self._region, self._context = region, context
         self._letters = lanes.of_letters(region.name)
-        #: By name of the fenced lanes: the token of the next incarnation.
+        #: By name of the transactional lanes: the token of the next incarnation.
         self._tokens: dict[str, str] = {}
 
     @property
@@ -53,7 +53,7 @@ class RegionLanes:
             lanes.close_lanes(self._context, name)
 
     def writer(self, incarnation: Incarnation, count: int, options: dict[str, str]) -> Any:
-        """Return the JVM's writer of an incarnation. First record its fenced lanes.
+        """Return the JVM's writer of an incarnation. First record its transactional lanes.
 
         Args: count: the number of tasks. options: of the producers.
         """

@@ -9,7 +9,7 @@ shorter way to a batch's first record, so the remedy is a longer interval.
 import math
 from collections.abc import Callable
 
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 
 #: A region is starved if this many checkpoints in a row, at least, cover no record although records waited throughout.
 CHECKPOINTS = 5
@@ -23,10 +23,10 @@ class Starvation:
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         #: The first checkpoint with the present positions, or the one at which it was known that records wait.
-        self._since: Point | None = None
+        self._since: Checkpoint | None = None
         self._waits = False
 
-    def update(self, newest: Point, has_input: Callable[[], bool]) -> float | None:
+    def update(self, newest: Checkpoint, has_input: Callable[[], bool]) -> float | None:
         """Take in the newest checkpoint; return a longer interval in seconds if the region is starved.
 
         A checkpoint takes as long as the machine needs to start a task, so twice that leaves as much time to read.

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.declare.parts import Output
+from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.errors.spark import SPARK_ERRORS
@@ -317,7 +317,7 @@ def _is_open(epoch: Epoch) -> bool:
 
 def releaser_of(
     logs: BatchLogs,
-    sinks: Mapping[str, Output],
+    sinks: Mapping[str, DeclaredSink],
     epochs: EpochLog,
     place: Storage,
     settle: Callable[[str], Offsets],

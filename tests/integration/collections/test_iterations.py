@@ -249,7 +249,7 @@ def test_an_epoch_is_taken_back_and_done_again(
     with open_home(home, app.name) as opened:
         before = kept(opened)
         visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
-        points = [p.point.number for p in visit.history() if p.region == "components"]
+        points = [p.checkpoint.number for p in visit.history() if p.region == "components"]
         preview = visit.preview(visit.asked(f"components@{points[-3]}"))
         assert {m.region for m in preview.moves} == {"components"}, "degrees has read none of it"
         visit.roll_back(visit.asked(f"components@{points[-3]}"), force=True)
@@ -304,7 +304,7 @@ def test_to_go_back_is_to_go_on_from_an_older_state(
     run_until_cut_off(app, broker, None, lambda: wire.send(topic, sent), lambda _: len(found()) >= 4)
     with open_home(home, app.name) as opened:
         visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
-        points = [p.point.number for p in visit.history() if p.region == "degrees"]
+        points = [p.checkpoint.number for p in visit.history() if p.region == "degrees"]
         visit.roll_back(visit.asked(f"degrees@{points[-3]}"), force=True)
     if not goes_back:
         monkeypatch.setattr(States, "read", lambda *_, is_result: saved[-1])

@@ -112,7 +112,7 @@ def test_a_loop_that_was_cut_short_is_told_of_until_it_has_come_to_rest(
             query.stop()
     with open_home(home, app.name) as opened:
         visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
-        told = [past.point.detail for past in visit.history() if past.point.number >= 0]
+        told = [past.checkpoint.detail for past in visit.history() if past.checkpoint.number >= 0]
     assert len(told) == len(EPOCHS)
     assert all(re.search(r"\b\d+ rounds\b", detail) for detail in told), told
     assert ([detail.startswith("converged") for detail in told] == [rests for _, rests in EPOCHS]) is (not off), told

@@ -133,8 +133,8 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
     assert Counter(map(_text, search.told())) == Counter(map(_text, answered))
     with open_home(home, app.name) as opened:
         visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)
-        points = [p.point.number for p in visit.history() if p.region == "weights"]
-        asked = visit.asked(f"weights@{points[-2]}")
+        checkpoints = [p.checkpoint.number for p in visit.history() if p.region == "weights"]
+        asked = visit.asked(f"weights@{checkpoints[-2]}")
         preview = visit.preview(asked)
         moved = {m.region: m for m in preview.moves}
         assert moved.keys() == {"weights", "totals", "answers"}, "walk reads none of it"
@@ -143,7 +143,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         assert moved["totals"].why == "it has read results of weights that become invalid"
         assert preview.outside, "what is taken back was released"
         newest, older = visit.past_cuts()[:2]
-        assert newest.cut.asked == {name: max(p.number for p in r.points()) for name, r in visit.regions.items()}
+        assert newest.cut.asked == {name: max(p.number for p in r.checkpoints()) for name, r in visit.regions.items()}
         assert (newest.again, dict(newest.outside)) == (0, {}), "all epochs are complete and saved"
         assert older.again > 0
         back = visit.preview(older.cut.asked)
@@ -154,7 +154,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         walked = {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")}
         visit.roll_back(asked, force=True)
         void = opened.store.voided_ranges("epochs:weights")
-        assert [(v.partition, v.first) for v in void] == [(0, points[-2] + 1)]
+        assert [(v.partition, v.first) for v in void] == [(0, checkpoints[-2] + 1)]
         assert visit.garbage().checkpoints.keys() == {"weights", "totals", "walk", "answers"}
         assert {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")} == walked
     run(2, void=1)
@@ -168,7 +168,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         search.assert_counting(opened, asked=3)
         still = {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk") if c.point in walked}
         assert still, "some of them are kept"
-        assert all(walked[point] == found for point, found in still.items()), "a step was drawn again"
+        assert all(walked[checkpoint] == found for checkpoint, found in still.items()), "a step was drawn again"
         voided = {
             name: sum(v.last_exclusive - v.first for v in opened.store.voided_ranges(f"epochs:{name}"))
             for name in ("weights", "answers")

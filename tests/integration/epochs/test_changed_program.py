@@ -112,7 +112,7 @@ def test_other_steps_are_refused_while_the_state_is_not_saved(
     with pytest.raises(HomeError) as refused:
         run(0, step=10)
     assert refused.value.condition == "APPLICATION_CHANGED"
-    assert refused.value.parameters.items() >= {"region": "counted", "count": 2, "point": "start"}.items()
+    assert refused.value.parameters.items() >= {"region": "counted", "count": 2, "checkpoint": "start"}.items()
     with open_home(home, "sums") as opened:
         app = application(home, database, events, step=10)
         visit = OfflineApplication(app, opened, connection, runs=False, history=app.history)

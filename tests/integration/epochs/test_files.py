@@ -200,9 +200,9 @@ def _can_be_looked_at_and_taken_back(folder: Path, home: Path, database: str, br
     app = application(folder, home, database)
     with open_home(home, "files") as opened:
         visit = OfflineApplication(app, opened, Connection.of(broker.bootstrap), runs=False, history=app.history)
-        points = [p.point.number for p in visit.history() if p.region == "totals"]
-        assert len(points) >= 2
-        preview = visit.preview({"totals": points[0]})
+        checkpoints = [p.checkpoint.number for p in visit.history() if p.region == "totals"]
+        assert len(checkpoints) >= 2
+        preview = visit.preview({"totals": checkpoints[0]})
         assert [m.region for m in preview.moves if m.again > 0] == ["totals"]
         assert set(visit.garbage().checkpoints) == {"words", "totals"}
         (folder / f"{len(PLACES)}.json").unlink()  # only the newest point needs it no more

@@ -74,13 +74,13 @@ def test_a_point_from_before_an_idle_time_can_be_gone_back_to(
         )
         past = [p for p in visit.history() if p.region == "counts"]
         (old,) = [p for p in past if p.since == len(WORDS)]
-        assert old.point.number not in committed_batches(folder), "Spark has deleted it"
+        assert old.checkpoint.number not in committed_batches(folder), "Spark has deleted it"
         shutil.rmtree(folder / "state")  # as if it had deleted all that it may
-        goes = visit.roll_back({"counts": old.point.number}, force=True).goes
-        assert goes == {"counts": old.point.number}
+        goes = visit.roll_back({"counts": old.checkpoint.number}, force=True).goes
+        assert goes == {"counts": old.checkpoint.number}
     query = run_here(application(wire, home), connection)
     wire.await_count(f"counts-{tag}", 3 * len(WORDS), query)
-    await_commit(query, old.point.number + 2)
+    await_commit(query, old.checkpoint.number + 2)
     query.stop()
     versions = {word: [row["version"] for row in wire.rows(f"counts-{tag}") if row["word"] == word] for word in "ab"}
     assert versions == {"a": [1, 2, 3, 4, 5, 6, 4, 5, 6], "b": [1, 2, 2]}, "it counts on from what it had counted then"

@@ -96,8 +96,8 @@ def test_a_region_goes_back_to_an_older_checkpoint(spark: "SparkSession", broker
             application(wire, home), opened, connection, runs=False, history=fk.App("kept", history=5).history
         )
         covers = OffsetFrontier.of({TopicPartition(topic=clicks, partition=0): 2})  # a and b
-        old = next(p for p in visit.history() if p.region == "out" and p.point.read == covers)
-        assert visit.roll_back({"out": old.point.number}, force=True).goes == {"out": old.point.number}
+        old = next(p for p in visit.history() if p.region == "out" and p.checkpoint.read == covers)
+        assert visit.roll_back({"out": old.checkpoint.number}, force=True).goes == {"out": old.checkpoint.number}
     query = run_here(application(wire, home), connection)
     wire.await_count(out, 4 + 2, query)
     query.stop()

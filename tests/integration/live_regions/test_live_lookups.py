@@ -26,7 +26,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.runtime.live import views
 from falkirk.store import Store
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 
 if TYPE_CHECKING:
@@ -138,8 +138,8 @@ def _goes_back_with_its_view(wire: Wire, query: Query, store: Store, more: Calla
     newest = max(row["epoch"] for row in wire.rows(f"priced-{wire.tag}"))
     await_one(query, lambda: store.newest_decision("epoch", "prices").number > newest, "another epoch")  # type: ignore[union-attr]
     with pytest.raises(fk.HomeError):  # results are published
-        ask_for_rollback(store, {"prices": PointNumber(newest - 1)}, force=False, timeout_s=60)
-    ask_for_rollback(store, {"prices": PointNumber(newest - 1)}, force=True, timeout_s=60)
+        ask_for_rollback(store, {"prices": CheckpointNumber(newest - 1)}, force=False, timeout_s=60)
+    ask_for_rollback(store, {"prices": CheckpointNumber(newest - 1)}, force=True, timeout_s=60)
     taken = store.newest_decision("epoch", "prices")
     assert taken is not None
     assert store.voided_ranges(LogId(f"priced-{wire.tag}")), "results have read an epoch that is void"

@@ -13,7 +13,7 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.protocol import rollback
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision
 from tests.chaos.harness import Load
@@ -37,26 +37,26 @@ class Decided:
     """Every decision of a wheel, with the points that it was made from."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.made: list[tuple[RecoveryProtocol, RollbackDecision, Mapping[str, tuple[Point, ...]]]] = []
+        self.made: list[tuple[RecoveryProtocol, RollbackDecision, Mapping[str, tuple[Checkpoint, ...]]]] = []
         decide = RecoveryProtocol.decide
 
         def remember(recovery: RecoveryProtocol, *arguments: Any, **options: Any) -> RollbackDecision:
             decision = decide(recovery, *arguments, **options)
             if current_thread().name != WATCH:
                 return decision  # a test that asks
-            points = {name: region.points() for name, region in recovery._regions.items()}
-            self.made.append((recovery, decision, points))
+            checkpoints = {name: region.checkpoints() for name, region in recovery._regions.items()}
+            self.made.append((recovery, decision, checkpoints))
             return decision
 
         patch.setattr(RecoveryProtocol, "decide", remember)
 
     def mistakes(self, restored: Mapping[str, int]) -> list[str]:
         """Return the regions that resumed from another checkpoint than that of the solver's answer."""
-        recovery, decision, points = self.made[-1]
+        recovery, decision, checkpoints = self.made[-1]
         wrong = []
         for name, batch in restored.items():
             answer = decision.solution.chosen[name].frontier
-            fitting = [p.number for p in points[name] if recovery.layout.metadata(name, p).frontier <= answer]
+            fitting = [p.number for p in checkpoints[name] if recovery.layout.metadata(name, p).frontier <= answer]
             if batch != max(fitting):
                 wrong.append(f"{name} went on from {batch}, the solver's answer is {max(fitting)}")
         return wrong
@@ -90,7 +90,7 @@ class Run:
         def saved() -> bool:
             assert self.query.isActive, self.query.exception()
             decision = recovery.decide(frozenset({DRAWN}))
-            newest = recovery._regions[COUNTS].points()[-1]
+            newest = recovery._regions[COUNTS].checkpoints()[-1]
             ages = {r.name: r.checkpoint_age_s for r in self.query.status}
             fresh = (ages[DRAWN] or 0.0) < INTERVAL_S / 2
             return fresh and decision.goes[DRAWN] >= 0 and decision.goes[COUNTS] < newest.number
@@ -178,8 +178,8 @@ def test_a_perturbed_answer_shows(
     decided = Decided(monkeypatch)
     newest_within = rollback.newest_within
 
-    def perturbed(layout: Any, name: str, points: tuple[Point, ...], frontier: object) -> Point:
-        return points[-1] if name == COUNTS else newest_within(layout, name, points, frontier)
+    def perturbed(layout: Any, name: str, checkpoints: tuple[Checkpoint, ...], frontier: object) -> Checkpoint:
+        return checkpoints[-1] if name == COUNTS else newest_within(layout, name, checkpoints, frontier)
 
     with Run(spark, broker, tag, home) as run, Load(broker.bootstrap, run.events, rate=RATE):
         for _ in range(5):  # it may have saved that itself between the look and the failure, and then nothing is wrong

@@ -266,8 +266,8 @@ def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSessio
         return stream.groupBy("s").agg(fk.latest_value("n"))
 
     text = explained(planned(spark, (latest, fk.Lazy("1 minute")), key=None))
-    assert "Every replay reads the records in the order in which the hop stores them." in text
-    assert "kept until the checkpoints of all readers cover that record" in text
+    assert "hop X: the internal topic that X writes; a replay reads its records in the same order" in text
+    assert "each record, until the checkpoints of all its readers cover that record" in text
     assert "Falkirk fixes the order of each key's records" in text
     assert "p0-by-s: offsets in the home, every 1 min" in text
 

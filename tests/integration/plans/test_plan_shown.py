@@ -45,13 +45,16 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     rows = {line.split()[0]: re.split(r" {2,}", line)[1:] for line in lines if "→" in line}
     assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
     assert rows["index"] == ["exactly once", "at once", "deterministic"]
+    why = " ".join(re.split(r" {2,}", line)[-1] for line in lines if "lookup" in line or "affects" in line)
+    assert re.search(r"lookup\(\) in answers, line \d+: each value affects one result only", why)
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert any(line.startswith("Core slots: 14 needed.") for line in lines)
+    assert any(line.startswith("Core slots: 14 needed, one per live Spark task.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index up") for line in lines)
     assert any(line.startswith("index (copies hop index-out to") for line in lines)
     assert "--why" in lines[-1]
+    assert {"live", "hop X", "epoch", "newest X"} <= {line.partition(": ")[0] for line in lines}, "terms are explained"
 
 
 def program_of_page(folder: Path, processor: str) -> str:
@@ -87,7 +90,10 @@ def test_the_output_that_waits_on_the_page_is_the_one_that_is_shown(tmp_path: Pa
 def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     code, text, _ = invoked(str(SEARCH), "--why", "answers")
     assert (code, text.splitlines()[0]) == (0, "answers → topic answers")
-    assert "The newest epoch of a view gives another value in a replay." in text
+    assert "`lookup()` may give another value in a replay." in text
+    facts = [line[13:] for line in text.splitlines() if not line.endswith('epoch="…")')]
+    assert len(facts) == len(set(facts)), "each fact is told once, for all regions that share it"
+    assert "lookup() in rank: in the same way." in text
     assert "…" not in text.replace('"…"', ""), "only constants in lines of the program are shortened"
     assert "\x1b" not in text, "no colours"
     code, _, error = invoked(str(SEARCH), "--why", "answer")

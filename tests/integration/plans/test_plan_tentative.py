@@ -192,9 +192,9 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert promise.when == "after 2 checkpoints, ≤ 10 s"
     text = explained(chain)
     assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
-    first = "counts-by-s (counts up to groupBy)"
-    assert f"If {first} fails, {first} and out (counts) restart from a checkpoint." in text
-    assert "If out (counts) fails, only that region restarts, from its last checkpoint." in text
+    assert "runs       counts-by-s (counts up to groupBy): live, reads topic" in text
+    assert "If counts-by-s fails, counts-by-s and out restart from a checkpoint." in text
+    assert "If out fails, only that region restarts, from its last checkpoint." in text
 
     plain = plan(lambda s: s)
     (promise,) = promises_of(plain)
@@ -223,7 +223,8 @@ def test_the_plan_as_json_says_it_too(plan: Any) -> None:
     assert (sink["sink"], sink["release"], sink["within_s"]) == ("out", "behind a checkpoint", 10)
     assert sink["awaits"] == ["counts-by-s", "out"]
     assert [text.partition(",")[0] for text in sink["durable"]] == [
-        "input: topic events", "counts-by-s: offsets in the home", f"hop {planned.regions[0].output.topic}",
+        "input: topic events", "counts-by-s: offsets in the home",
+        f"hop {planned.regions[0].output.topic}: each record",
         "out: state and offsets in the home",
     ]  # fmt: skip
     assert sink["goes_back"] == {"counts-by-s": ["counts-by-s", "out"], "out": ["out"]}

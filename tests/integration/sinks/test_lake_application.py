@@ -122,7 +122,7 @@ def test_strangers_and_a_rollback(spark: "SparkSession", wire: Wire, home: Path,
     print("== rollback")
     with open_home(home, shop.app.name) as opened:
         visit = OfflineApplication(shop.app, opened, Connection.of(wire.bootstrap), runs=False, history=50)
-        points = [p.point.number for p in visit.history() if p.region == "sales"]
+        points = [p.checkpoint.number for p in visit.history() if p.region == "sales"]
         asked = visit.asked(f"sales@{sorted(points)[-3]}")
         visit.roll_back(asked, force=True)
         void = opened.store.voided_ranges("epochs:sales")

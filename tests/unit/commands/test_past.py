@@ -5,9 +5,9 @@ from typing import Any, cast
 
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
 
 SOURCE, OUTPUT = LogId("in"), LogId("out")
@@ -20,14 +20,14 @@ def test_results_that_are_sent_meanwhile_are_not_counted_below_zero() -> None:
     def at(log: LogId, length: int) -> OffsetFrontier:
         return OffsetFrontier.of({TopicPartition(topic=log, partition=0): length})
 
-    def points() -> tuple[Point, ...]:
+    def checkpoints() -> tuple[Checkpoint, ...]:
         nonlocal sent
         sent += 3
-        return (Point(number=PointNumber(1), read=at(SOURCE, sent), sent=at(OUTPUT, sent), made_at_s=1.0),)
+        return (Checkpoint(number=CheckpointNumber(1), read=at(SOURCE, sent), sent=at(OUTPUT, sent), made_at_s=1.0),)
 
     layout = Layout({"r": Stage(name="r", inputs=(SOURCE,), output=OUTPUT)}, {SOURCE: 1, OUTPUT: 1}, {})
     visit = cast(Any, object.__new__(OfflineApplication))
-    visit.shape, visit.regions = SimpleNamespace(layout=layout), {"r": SimpleNamespace(points=points)}
+    visit.shape, visit.regions = SimpleNamespace(layout=layout), {"r": SimpleNamespace(checkpoints=checkpoints)}
     visit._store = SimpleNamespace(newest_recovery=lambda: None)
     visit.logs = SimpleNamespace(ends=lambda log: at(log, sent))
     assert [past.since for past in visit.history()] == [0]

@@ -20,21 +20,21 @@ from falkirk.commands.offline.application import PastCut, Preview, RollbackMove
 from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from tests.unit.protocol.test_rollback_example import upto
 
 NOON_S = datetime(2026, 11, 24, 12).timestamp()
 
 
-def point(number: int, made_at_s: float) -> Point:
+def checkpoint(number: int, made_at_s: float) -> Checkpoint:
     made = None if number < 0 else made_at_s
-    return Point(number=number, read=upto("in", number + 1), sent=upto("out", number + 1), made_at_s=made)
+    return Checkpoint(number=number, read=upto("in", number + 1), sent=upto("out", number + 1), made_at_s=made)
 
 
 def cut(at_s: float, first: tuple[int, float] | None = None, **numbers: int) -> ConsistentCut:
     number, since_s = first or (sum(numbers.values()) + len(numbers), at_s)
-    points = {name: point(n, at_s) for name, n in numbers.items()}
-    return ConsistentCut(points=points, at_s=at_s, first_number=number, first_at_s=since_s)
+    checkpoints = {name: checkpoint(n, at_s) for name, n in numbers.items()}
+    return ConsistentCut(checkpoints=checkpoints, at_s=at_s, first_number=number, first_at_s=since_s)
 
 
 NEWEST = cut(NOON_S + 0.4, first=(8, NOON_S - 20), sales=5, audit=3)
@@ -49,7 +49,7 @@ class Visit:
     def __init__(self, cuts: tuple[ConsistentCut, ...] = CUTS, units: tuple[str, ...] = ("sales", "audit")) -> None:
         self.found, self.previewed, self.went = cuts, dict[str, int](), dict[str, int]()
         #: The checkpoint 2 of sales, and later another one with this number.
-        self.newest_two = [point(2, NOON_S)]
+        self.newest_two = [checkpoint(2, NOON_S)]
         self.shape = SimpleNamespace(layout=SimpleNamespace(stages=dict.fromkeys(units)))
 
     def unchanged(self, read: Callable[[], object]) -> object:
@@ -65,8 +65,8 @@ class Visit:
         name, _, number = text.partition("@")
         return {name: int(number)}
 
-    def points(self) -> dict[str, tuple[Point, ...]]:
-        return {"sales": (self.newest_two[-1],), "audit": (point(0, 0.0),)}
+    def checkpoints(self) -> dict[str, tuple[Checkpoint, ...]]:
+        return {"sales": (self.newest_two[-1],), "audit": (checkpoint(0, 0.0),)}
 
     def roll_back(self, asked: Mapping[str, int], *, force: bool) -> None:
         self.went = dict(asked)
@@ -74,7 +74,7 @@ class Visit:
     def preview(self, asked: Mapping[str, int]) -> Preview:
         self.previewed = dict(asked)
         move = RollbackMove(
-            region="sales", newest=point(5, 0), to=point(2, NOON_S), again=7, taken_back=3, why="asked for"
+            region="sales", newest=checkpoint(5, 0), to=checkpoint(2, NOON_S), again=7, taken_back=3, why="asked for"
         )
         return Preview(moves=(move,), stays=(), outside={})
 
@@ -158,8 +158,8 @@ def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: str) -> Result:
 def test_history_shows_cuts_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: NOON_S + 30)
     monkeypatch.setattr("falkirk.commands.rollback._out", command.Terminal(width=200))
-    shared = {**CUTS[1].points, "audit": NEWEST.points["audit"]}  # audit made no point in between
-    middle = ConsistentCut(points=shared, at_s=NOON_S - 60, first_number=7, first_at_s=NOON_S - 60)
+    shared = {**CUTS[1].checkpoints, "audit": NEWEST.checkpoints["audit"]}  # audit made no point in between
+    middle = ConsistentCut(checkpoints=shared, at_s=NOON_S - 60, first_number=7, first_at_s=NOON_S - 60)
     result = run(monkeypatch, Visit((NEWEST, middle, CUTS[2], START)), "history")
     assert result.exit_code == 0, result.output
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
@@ -177,7 +177,10 @@ def test_history_of_many_regions_names_those_that_change(monkeypatch: pytest.Mon
     units = tuple(f"r{i}" for i in range(9))
     newest = cut(NOON_S, **dict.fromkeys(units, 4))
     older = ConsistentCut(
-        points={**newest.points, "r3": point(2, 0)}, at_s=NOON_S - 9, first_number=9, first_at_s=NOON_S - 9
+        checkpoints={**newest.checkpoints, "r3": checkpoint(2, 0)},
+        at_s=NOON_S - 9,
+        first_number=9,
+        first_at_s=NOON_S - 9,
     )
     result = run(monkeypatch, Visit((newest, older), units), "history")
     assert "r0@4, r1@4" in result.stdout
@@ -217,7 +220,7 @@ def test_a_checkpoint_that_was_replaced_after_the_preview_is_not_taken(
 
     def confirm(*arguments: object, **options: object) -> None:
         if meanwhile:
-            visit.newest_two.append(point(2, NOON_S + 20))
+            visit.newest_two.append(checkpoint(2, NOON_S + 20))
 
     monkeypatch.setattr(command.click, "confirm", confirm)
     result = run(monkeypatch, visit, "rollback", "--to", "sales@2")

@@ -17,7 +17,7 @@ from falkirk.commands.offline.unchanged import TRIES, read_unchanged
 from falkirk.errors import FalkirkError
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.theory.ids import BatchId, LogId, PointNumber
+from falkirk.theory.ids import BatchId, CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
 from tests.unit.commands.test_state import stateful
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
@@ -34,10 +34,10 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 def roll_back(shop: Shop, region: str = "sales", ends: int = PRESENT) -> None:
     """Roll a region back to checkpoint 0, as the application does, and make another checkpoint 1."""
     store = shop.home.store
-    number = store.open_recovery("asked for", {region: PointNumber(0)})
+    number = store.open_recovery("asked for", {region: CheckpointNumber(0)})
     checkpoint.rewind(shop.home.checkpoint(region), BatchId(0))
     store.advance_recovery(number, "restored")
-    store.open_incarnation(region, PointNumber(0))
+    store.open_incarnation(region, CheckpointNumber(0))
     store.advance_recovery(number, "done")
     commit(shop, region, 1, {HOP if region == "sales" else "orders": {0: ends}})
 
@@ -71,9 +71,9 @@ def test_a_point_has_one_checkpoint(shop: Shop, monkeypatch: pytest.MonkeyPatch)
     """The input of a checkpoint is read first, its time later."""
     for number, ends in enumerate((1, FORMER)):
         commit(shop, "sales", number, {HOP: {0: ends}})
-    calls = len(visit_of(shop).points()["sales"])
+    calls = len(visit_of(shop).checkpoints()["sales"])
     once_before(monkeypatch, checkpoint, "committed_at_s", lambda: roll_back(shop), at=calls - 1)
-    newest = visit_of(shop).points()["sales"][-1]
+    newest = visit_of(shop).checkpoints()["sales"][-1]
     assert newest.read.length(TopicPartition(topic=LogId(HOP), partition=0)) == PRESENT
     assert newest.made_at_s == checkpoint.committed_at_s(shop.home.checkpoint("sales"), BatchId(1))
 
@@ -88,9 +88,9 @@ def test_the_points_of_all_regions_are_from_one_time(shop: Shop, monkeypatch: py
         for region in ("sales-by-item", "sales"):
             roll_back(shop, region)
 
-    once_before(monkeypatch, RegionAtRest, "points", both, at=2)
-    points = visit_of(shop).points()
-    read = [points[region][-1].read for region in ("sales-by-item", "sales")]
+    once_before(monkeypatch, RegionAtRest, "checkpoints", both, at=2)
+    checkpoints = visit_of(shop).checkpoints()
+    read = [checkpoints[region][-1].read for region in ("sales-by-item", "sales")]
     ends = [
         r.length(TopicPartition(topic=LogId(log), partition=0)) for r, log in zip(read, ("orders", HOP), strict=True)
     ]
@@ -111,7 +111,7 @@ def test_why_names_the_checkpoint_that_covers_the_result_now(shop: Shop, monkeyp
         store.advance_recovery(number, "done")
         roll_back(shop)
 
-    once_before(monkeypatch, RegionAtRest, "points", cancelled)
+    once_before(monkeypatch, RegionAtRest, "checkpoints", cancelled)
     file = shop.home.path.parent / "shop.py"
     file.write_text(
         "from pathlib import Path\nfrom tests.unit.commands.told_origins import application\n\n"

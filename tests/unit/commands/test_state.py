@@ -23,7 +23,7 @@ from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.checkpoint import keep_only
 from falkirk.system.data import DataPath
-from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, PointNumber
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
 from tests.support import on_disk
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
 
@@ -223,7 +223,7 @@ def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, mo
 
     def meanwhile(log: EpochLog, epoch: Epoch) -> Path:
         if epoch.number == 1:
-            store.open_recovery("asked", {"report": PointNumber(0)}, voids=[(log.name, 0, Offset(1), Offset(2))])
+            store.open_recovery("asked", {"report": CheckpointNumber(0)}, voids=[(log.name, 0, Offset(1), Offset(2))])
             EpochLog(log.name, "report", log.folder, store).drop_strays()
         return before(log, epoch)
 

@@ -12,9 +12,9 @@ from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.host.web import WebServer
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from falkirk.theory.times import TopicPartition
 
 HOSTILE = '<img src=x onerror="document.title=\'owned\'"><script>document.title="owned"</script>'
@@ -94,11 +94,11 @@ def shop() -> tuple[dict[str, Any], Snapshot]:
     )  # fmt: skip
     look = Snapshot(
         layout=layout,
-        points={
-            "sales-by-item": points("orders", "hop", (900, 1800), (1000, 2000)),
-            "sales": points("hop", "sales", (1700, 1700), (1950, 1950)),
-            "vouchers": points("orders", "held", (800, 1600), (980, 1960)),
-            "report": points("orders", "epochs:report", (600, 1), (900, 2)),
+        checkpoints={
+            "sales-by-item": checkpoints("orders", "hop", (900, 1800), (1000, 2000)),
+            "sales": checkpoints("hop", "sales", (1700, 1700), (1950, 1950)),
+            "vouchers": checkpoints("orders", "held", (800, 1600), (980, 1960)),
+            "report": checkpoints("orders", "epochs:report", (600, 1), (900, 2)),
         },
         ends={
             LogId(log): upto(log, n)
@@ -111,10 +111,10 @@ def shop() -> tuple[dict[str, Any], Snapshot]:
     return plan, look
 
 
-def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Point, ...]:
-    start = Point(number=PointNumber(-1), read=upto(read, 0), sent=EMPTY)
+def checkpoints(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
+    start = Checkpoint(number=CheckpointNumber(-1), read=upto(read, 0), sent=EMPTY)
     later = (
-        Point(number=PointNumber(i), read=upto(read, r), sent=upto(sent, s), made_at_s=NOW_S - 30 + 10 * i)
+        Checkpoint(number=CheckpointNumber(i), read=upto(read, r), sent=upto(sent, s), made_at_s=NOW_S - 30 + 10 * i)
         for i, (r, s) in enumerate(pairs)
     )
     return (start, *later)
@@ -137,8 +137,8 @@ def large(number: int) -> tuple[dict[str, Any], Snapshot]:
     layout = Layout(stages=stages, partitions=dict.fromkeys(sorted(logs), 1), held={})
     look = Snapshot(
         layout=layout,
-        points={
-            n: points(s.inputs[0], s.output, (50 + i, 50), (80 + i, 80)) for i, (n, s) in enumerate(stages.items())
+        checkpoints={
+            n: checkpoints(s.inputs[0], s.output, (50 + i, 50), (80 + i, 80)) for i, (n, s) in enumerate(stages.items())
         },
         ends={log: upto(log, 400) for log in logs},
     )

@@ -148,7 +148,7 @@ def test_a_rollback_is_previewed_and_asks_first(browser: Browser, here: Shop) ->
     page.run("document.querySelector('dialog .danger').click()")
     page.wait("document.querySelector('dialog .good')", "answer")
     assert here[1].asked == [("3", True)]
-    assert here[1].shown == Consented(points={"sales": 0}, outside={"sales": 470}, at_s=NOW_S)
+    assert here[1].shown == Consented(checkpoints={"sales": 0}, outside={"sales": 470}, at_s=NOW_S)
     unharmed(page, here)
 
 

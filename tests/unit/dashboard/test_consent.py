@@ -8,12 +8,12 @@ import pytest
 from falkirk.commands.dashboard.consent import CONSENT_S, Consented
 from falkirk.errors import FalkirkError
 
-SHOWN = Consented(points={"sales": 1, "hop": 4}, outside={"sales": 470}, at_s=1000.0)
+SHOWN = Consented(checkpoints={"sales": 1, "hop": 4}, outside={"sales": 470}, at_s=1000.0)
 SAME = {"sales": 1, "hop": 4}
 
 
-def effect(points: dict[str, int], **outside: int) -> Any:
-    moves = [SimpleNamespace(region=region, to=SimpleNamespace(number=to)) for region, to in points.items()]
+def effect(checkpoints: dict[str, int], **outside: int) -> Any:
+    moves = [SimpleNamespace(region=region, to=SimpleNamespace(number=to)) for region, to in checkpoints.items()]
     return SimpleNamespace(moves=moves, outside=outside)
 
 
@@ -43,5 +43,5 @@ def test_any_other_change_needs_another_consent(now: Any, passed_s: float, reaso
 
 
 def test_a_rollback_that_contradicts_nothing_may_be_confirmed_late() -> None:
-    shown = Consented(points=SAME, outside={}, at_s=1000.0)
+    shown = Consented(checkpoints=SAME, outside={}, at_s=1000.0)
     shown.require_same("3", effect(SAME), 1000.0 + 10 * CONSENT_S)

@@ -50,7 +50,8 @@ def test_published_results_that_would_be_contradicted_are_named() -> None:
     _, look = shop()
     ends = look.ends["held"]  # type: ignore[index]
     lost = Snapshot(
-        layout=look.layout, points=look.points, ends=look.ends, released={**look.released, "held": ends}, cuts=look.cuts  # type: ignore[dict-item]
+        layout=look.layout, checkpoints=look.checkpoints, ends=look.ends, cuts=look.cuts,
+        released={**look.released, "held": ends},  # type: ignore[dict-item]
     )  # fmt: skip
     assert failure(lost, frozenset({"vouchers"}))["repeated"] == ["vouchers"]
 
@@ -60,17 +61,17 @@ def test_results_that_are_published_again_are_named() -> None:
     _, look = shop()
     found = failure(replace(look, repeats=frozenset({"sales"})), frozenset({"sales"}))
     assert found["repeated"] == ["sales"]
-    points = {
-        **look.points,
-        "sales": (*look.points["sales"][:-1], replace(look.points["sales"][-1], sent=look.ends[SALES])),
+    checkpoints = {
+        **look.checkpoints,
+        "sales": (*look.checkpoints["sales"][:-1], replace(look.checkpoints["sales"][-1], sent=look.ends[SALES])),
     }
-    caught_up = replace(look, repeats=frozenset({"sales"}), points=points)
+    caught_up = replace(look, repeats=frozenset({"sales"}), checkpoints=checkpoints)
     assert failure(caught_up, frozenset({"sales"}))["repeated"] == []
 
 
 def test_an_application_that_could_not_recover_says_so() -> None:
     _, look = shop()
-    lost = Snapshot(layout=look.layout, points={**look.points, "sales": ()}, ends=look.ends, cuts=look.cuts)
+    lost = Snapshot(layout=look.layout, checkpoints={**look.checkpoints, "sales": ()}, ends=look.ends, cuts=look.cuts)
     found = failure(lost, frozenset(look.layout.stages))
     assert "sales" in found["error"]
     assert found["goes"] == []
@@ -101,7 +102,7 @@ def drawn(seed: int) -> Snapshot:
     layout: Layout = world.layout
     return Snapshot(
         layout=layout,
-        points={name: region.points() for name, region in world.regions.items()},
+        checkpoints={name: region.checkpoints() for name, region in world.regions.items()},
         ends={log: world.ends(log) for log in layout.partitions},
         released=dict.fromkeys(layout.held, EMPTY),
         cuts={name: world.regions[name].cuts(EpochNumber(-1)) for name in layout.batches},
@@ -116,7 +117,7 @@ def test_frontiers_are_ordered_and_the_failure_is_the_protocols(seed: int) -> No
         assert 0 <= f["saved"] <= f["there"]
     cuts = {name: Cuts.of(found) for name, found in look.cuts.items()}
     for failed in (frozenset(look.layout.stages), frozenset([*look.layout.stages][:1])):
-        decision = decide_rollback(look.layout, look.points, failed=failed, outside=look.outside, cuts=cuts)
+        decision = decide_rollback(look.layout, look.checkpoints, failed=failed, outside=look.outside, cuts=cuts)
         found = failure(look, failed)
         assert {g["unit"]: g["to"] for g in found["goes"]} == dict(decision.goes)
         assert {*found["stays"]} == look.layout.stages.keys() - decision.goes.keys()

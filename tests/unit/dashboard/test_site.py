@@ -100,7 +100,7 @@ def test_a_rollback_of_the_page_is_asked_for(page: Page) -> None:
     assert page.roll_back()[::2] == (200, {"goes": {"sales": 0}})
     assert page.roll_back(Sec_Fetch_Site="same-origin")[0] == 200
     assert page.watch.asked == [("2", False)] * 2
-    assert page.watch.shown == Consented(points={"sales": 0}, outside={"sales": 5}, at_s=7.5)
+    assert page.watch.shown == Consented(checkpoints={"sales": 0}, outside={"sales": 5}, at_s=7.5)
 
 
 @pytest.mark.parametrize(

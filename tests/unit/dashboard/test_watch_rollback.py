@@ -23,7 +23,7 @@ def test_a_rollback_needs_a_running_application(looked: Stage) -> None:
 
 def agreed(**outside: int) -> Consented:
     """Return the effect that a page showed at the time of `Clock`."""
-    return Consented(points={"sales": 1}, outside=outside, at_s=1001.0)
+    return Consented(checkpoints={"sales": 1}, outside=outside, at_s=1001.0)
 
 
 @pytest.fixture

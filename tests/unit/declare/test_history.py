@@ -28,7 +28,7 @@ def test_so_many_checkpoints_can_be_kept(option: str, number: Any) -> None:
 @pytest.mark.parametrize("number", [0, 101, 10_000])
 def test_any_number_between_is_taken(number: int) -> None:
     app = fk.App("a", history=number, spare_checkpoints=number)
-    assert (app.history, app.spare_checkpoints) == (History(points=number), number)
+    assert (app.history, app.spare_checkpoints) == (History(checkpoints=number), number)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def plan(*intervals_s: float, spare: int = 0) -> Plan:
 def test_spark_keeps_the_history_and_more(history: int) -> None:
     """Before, Spark kept the last 100, so a rollback to a point that `falkirk history` showed could fail."""
     planned = plan(10.0)
-    assert planned.retained_of(planned.regions[0], History(points=history)) > history + 100
+    assert planned.retained_of(planned.regions[0], History(checkpoints=history)) > history + 100
 
 
 def test_spark_keeps_what_belongs_to_a_checkpoint_of_a_region_that_saves_seldom() -> None:

@@ -82,9 +82,9 @@ def test_states_that_a_history_drops_are_deleted_and_the_kept_ones_are_whole(sto
     log.forget_states([1, 4, 6])
     log.forget_states([1, 4, 6])
     for known in (log, log_of(store, tmp_path)):
-        points = [e for e in known.epochs() if e.saved]
-        assert [e.number for e in points] == [0, 1, 4, 6, 7], "those before the first are dropped by number"
-        for epoch in points:
+        checkpoints = [e for e in known.epochs() if e.saved]
+        assert [e.number for e in checkpoints] == [0, 1, 4, 6, 7], "those before the first are dropped by number"
+        for epoch in checkpoints:
             known.state(epoch)
         for epoch in known.epochs():
             known.results(epoch)

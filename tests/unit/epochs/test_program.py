@@ -41,7 +41,7 @@ def test_other_steps_wait_for_a_saved_state(epochs: EpochLog, store: Store) -> N
         with pytest.raises(HomeError) as refused:
             refuse_other_program(batch("four"), epochs, store)
         assert refused.value.condition == "APPLICATION_CHANGED"
-        assert refused.value.parameters.items() >= {"count": 2, "point": "0", "region": "b"}.items()
+        assert refused.value.parameters.items() >= {"count": 2, "checkpoint": "0", "region": "b"}.items()
         assert refused.value.parameters["changed"] == {"program of the state": ("three", "four")}
         refuse_other_program(batch("three"), epochs, store)
     assert [e.number for e in epochs.epochs()] == [0, 1, 2], "the record of programs has nothing to do with epochs"

@@ -17,7 +17,7 @@ from falkirk.host import supervised_region
 from falkirk.host.failures import Failures
 from falkirk.host.supervised import Supervision
 from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live import inputs
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -58,11 +58,11 @@ class Live:
 
     def __post_init__(self) -> None:
         self.read = [0] * len(self.ends)
-        self._points = [self._point(-1)]
+        self._checkpoints = [self._checkpoint(-1)]
 
-    def _point(self, number: int) -> Point:
+    def _checkpoint(self, number: int) -> Checkpoint:
         places = {TopicPartition(topic="events", partition=p): o for p, o in enumerate(self.read)}
-        return Point(number=number, read=OffsetFrontier.of(places), sent=EMPTY)
+        return Checkpoint(number=number, read=OffsetFrontier.of(places), sent=EMPTY)
 
     def has_input(self) -> bool:
         return False  # it is never starved
@@ -73,7 +73,11 @@ class Live:
         start = {"events": {p: Offset(o) for p, o in enumerate(self.read)}}
         barrier = SimpleNamespace(barrier=None)
         self.opening = SimpleNamespace(
-            incarnation=self.starts, restored_batch=self._points[-1].number, start=start, released=0, release=barrier
+            incarnation=self.starts,
+            restored_batch=self._checkpoints[-1].number,
+            start=start,
+            released=0,
+            release=barrier,
         )
 
     def run_batch(self, load: float) -> None:
@@ -86,14 +90,14 @@ class Live:
                 self.error = RuntimeError("[DIVIDE_BY_ZERO]")
                 return
         self.read = [u if b else r for u, b, r in zip(upto, begun, self.read, strict=True)]
-        self._points.append(self._point(self._points[-1].number + 1))
+        self._checkpoints.append(self._checkpoint(self._checkpoints[-1].number + 1))
         self.ends = [e + self.draw.randint(0, 30) for e in self.ends]
 
     def due(self, start: dict[str, dict[int, Offset]]) -> dict[TopicPartition, Offset]:
         return {TopicPartition(topic="events", partition=p): o for p, o in start["events"].items() if self.ends[p] > o}
 
-    def points(self) -> tuple[Point, ...]:
-        return tuple(self._points)
+    def checkpoints(self) -> tuple[Checkpoint, ...]:
+        return tuple(self._checkpoints)
 
     twin = None
 
@@ -101,7 +105,7 @@ class Live:
         return self.error
 
     def observe(self) -> int:
-        return self._points[-1].number
+        return self._checkpoints[-1].number
 
     def checkpoint_age_s(self) -> float:
         return 0.0

@@ -17,7 +17,7 @@ from falkirk.host.coordinator import FRUITLESS_MAX, Coordinator
 from falkirk.host.failures import IDLE_S, Cause, Failures, cause_of, has_progressed
 from falkirk.host.process import EXIT_RESTART, write_status
 from falkirk.host.settings import HostSettings, RunSettings
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
@@ -157,11 +157,11 @@ def test_a_checkpoint_without_input_is_no_progress(
     numbers: list[int], read: list[int], ran_s: float, further: bool
 ) -> None:
     partition = TopicPartition(topic="events", partition=0)
-    points = [
-        Point(number=number, read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
+    checkpoints = [
+        Checkpoint(number=number, read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
         for number, upto in zip(numbers, read, strict=True)
     ]
-    assert has_progressed(points, 4, {}, ran_s) is further
+    assert has_progressed(checkpoints, 4, {}, ran_s) is further
 
 
 #: The input of a region that failed: partition 1 had none behind the checkpoint.
@@ -182,15 +182,15 @@ def test_progress_of_some_partitions_does_not_clear_the_count(
     read: tuple[int, ...], ran_s: float, further: bool
 ) -> None:
     """Before, a region with several partitions was hardly ever counted: any partition's progress cleared it."""
-    points = [
-        Point(
+    checkpoints = [
+        Checkpoint(
             number=number,
             read=OffsetFrontier.of({TopicPartition(topic="events", partition=p): o for p, o in enumerate(upto)}),
             sent=OffsetFrontier.of({}),
         )
         for number, upto in ((4, (7, 20, 30)), (5, read))
     ]
-    assert has_progressed(points, 4, DUE, ran_s) is further
+    assert has_progressed(checkpoints, 4, DUE, ran_s) is further
 
 
 def test_a_checkpoint_and_a_rollback_give_all_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:

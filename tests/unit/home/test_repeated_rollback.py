@@ -16,10 +16,10 @@ from falkirk.store import Store
 from falkirk.store import requests as request_store
 from falkirk.store.engine import Database
 from falkirk.store.requests import asked_by
-from falkirk.theory.ids import PointNumber
+from falkirk.theory.ids import CheckpointNumber
 from tests.support import wait_until
 
-ASKED = {"prices": PointNumber(3)}
+ASKED = {"prices": CheckpointNumber(3)}
 
 
 class Host:
@@ -104,7 +104,7 @@ def test_a_request_of_a_dead_host_was_carried_out_if_a_recovery_names_it(
     number, _ = stores[1].join_request("rollback", {"asked": ASKED, "force": True, "to": "prices@3"}, ("to", "force"))
     assert stores[0].take_request("rollback") is not None
     if decided:
-        stores[0].open_recovery(asked_by(number), {"prices": PointNumber(3), "sales": None})
+        stores[0].open_recovery(asked_by(number), {"prices": CheckpointNumber(3), "sales": None})
     fail_former(stores[0])
     request = stores[1].request(number)
     assert request is not None
@@ -122,7 +122,7 @@ class Failing:
     def __init__(self, store: Store, *, decided: bool) -> None:
         self._store, self._decided = store, decided
 
-    def recover(self, *, asked: dict[str, PointNumber], force: bool, reason: str) -> RollbackDecision:
+    def recover(self, *, asked: dict[str, CheckpointNumber], force: bool, reason: str) -> RollbackDecision:
         if self._decided:
             self._store.open_recovery(reason, {**asked})
         raise StoreError("STORE_AWAY", "away.", certainty="maybe")

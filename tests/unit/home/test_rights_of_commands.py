@@ -19,7 +19,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
-from falkirk.theory.ids import EpochNumber, PointNumber
+from falkirk.theory.ids import CheckpointNumber, EpochNumber
 from tests.cluster.past import Past
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
@@ -91,7 +91,7 @@ def test_commands(visitor: Visitor, past: Past, home: Path) -> None:
         past.home = held
         visit = past.visit(connection, runs=runs)
         visit.past_cuts()
-        visit.preview({"held": PointNumber(1)})
+        visit.preview({"held": CheckpointNumber(1)})
         visit.history()
 
     def history() -> None:
@@ -137,7 +137,7 @@ def test_commands(visitor: Visitor, past: Past, home: Path) -> None:
     def go_back() -> None:
         with visitor.visiting() as held:
             past.home = held
-            past.visit(connection).roll_back({"plain": PointNumber(1), "held": PointNumber(1)}, force=True)
+            past.visit(connection).roll_back({"plain": CheckpointNumber(1), "held": CheckpointNumber(1)}, force=True)
 
     for reads in (history, history_at_rest, peek_and_why, state):
         visitor.needs(reads, "SELECT")

@@ -15,12 +15,12 @@ from falkirk.host.supervised import Supervised, Supervision
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime.live import inputs
 from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.times import TopicPartition
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
@@ -45,13 +45,13 @@ def test_progress_of_a_live_region(
     failures = Failures({"a": {"losses": 3}})
     failures.begin("a", WHERE)
     partition = TopicPartition(topic=LogId("events"), partition=0)
-    points = [
-        Point(number=PointNumber(n), read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
+    checkpoints = [
+        Checkpoint(number=CheckpointNumber(n), read=OffsetFrontier.of({partition: upto}), sent=OffsetFrontier.of({}))
         for n, upto in enumerate(read)
     ]
     live: Any = SimpleNamespace(
         region=SimpleNamespace(name="a", where=WHERE),
-        points=lambda: points,
+        checkpoints=lambda: checkpoints,
         observations=SimpleNamespace(was_lost=lambda: was_lost),
     )
     context: Any = SimpleNamespace(topics=None, connection=None)

@@ -6,17 +6,17 @@ occurs (`warn_unused_ignores`).
 
 from pathlib import Path
 
-from falkirk.protocol.ports import LogsPort, Point, RegionPort
+from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.live import checkpoint
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY
-from falkirk.theory.ids import BatchId, EpochNumber, Incarnation, LogId, Offset, Offsets, PointNumber, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Offsets, Positions
 
 
 def numbers(
     store: Store, epochs: EpochLog, region: RegionPort, folder: Path,
-    *, offset: Offset, epoch: EpochNumber, batch: BatchId, incarnation: Incarnation, point: PointNumber,
+    *, offset: Offset, epoch: EpochNumber, batch: BatchId, incarnation: Incarnation, point: CheckpointNumber,
 ) -> None:  # fmt: skip
     """Mix up numbers."""
     epochs.complete(offset, epoch)  # type: ignore[arg-type]
@@ -27,7 +27,7 @@ def numbers(
     checkpoint.rewind(folder, point)  # type: ignore[arg-type]
     region.start(batch)  # type: ignore[arg-type]
     region.cuts(offset)  # type: ignore[arg-type]
-    Point(number=epoch, read=EMPTY, sent=EMPTY)  # type: ignore[arg-type]
+    Checkpoint(number=epoch, read=EMPTY, sent=EMPTY)  # type: ignore[arg-type]
 
 
 def logs(store: Store, port: LogsPort, *, region: str, log: LogId, offset: Offset, epoch: EpochNumber) -> None:

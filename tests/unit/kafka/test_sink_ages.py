@@ -120,7 +120,7 @@ class World:
             port,
             self.store,
             lambda: self.now_s,
-            history=History(points=history),
+            history=History(checkpoints=history),
         )
         recovery.open()
         return recovery

@@ -16,7 +16,7 @@ from falkirk.kafka.ranges import LogRecord
 from falkirk.kafka.signing import VerifiedHeader
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Health, Point
+from falkirk.protocol.ports import Checkpoint, Health
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.runtime import outputs
 from falkirk.runtime.application import logs as logs_of_application
@@ -90,13 +90,14 @@ class OfLive(Application):
         def at(topic: str, length: int) -> OffsetFrontier:
             return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): length})
 
-        points = (
-            Point(number=-1, read=at("in", 0), sent=at("held", 0)),
-            Point(number=1, read=at("in", 9), sent=at("held", RELEASED)),
+        checkpoints = (
+            Checkpoint(number=-1, read=at("in", 0), sent=at("held", 0)),
+            Checkpoint(number=1, read=at("in", 9), sent=at("held", RELEASED)),
         )
         region = SimpleNamespace(
-            points=lambda: points, health=lambda: Health(runs=True), fence=lambda: None, rewind=lambda number: None,
-            start=lambda number: None, beyond=lambda number, upto: (), keep_only=lambda numbers: None,
+            checkpoints=lambda: checkpoints, health=lambda: Health(runs=True), fence=lambda: None,
+            rewind=lambda number: None, start=lambda number: None, beyond=lambda number, upto: (),
+            keep_only=lambda numbers: None,
         )  # fmt: skip
         logs = KafkaLogs(layout, self.place, self.broker.end_positions, copy)
         logs.delete_below = logs.acknowledge = lambda topic, upto: None  # type: ignore[method-assign]

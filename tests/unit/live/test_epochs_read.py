@@ -1,12 +1,12 @@
 """The notes of a region about the epochs of views that its records may have read."""
 
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.runtime.live.epochs_read import EpochsRead, as_positions
 from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import INITIAL, BatchId, EpochNumber, LogId, PointNumber
+from falkirk.theory.ids import INITIAL, BatchId, CheckpointNumber, EpochNumber, LogId
 
 VIEW, OTHER = LogId("epochs:prices"), LogId("epochs:ranks")
 
@@ -72,20 +72,20 @@ def test_a_region_goes_back_with_its_view(store: Store) -> None:
     for since, epoch in ((0, 0), (1, 1), (2, 3)):
         note(notes, since, prices=epoch)
 
-    def live(number: int) -> Point:
+    def live(number: int) -> Checkpoint:
         read = {LogId("orders"): {0: 10 * (number + 1)}} | as_positions(notes.upto(number), 1)  # type: ignore[dict-item]
-        return Point(number=PointNumber(number), read=OffsetFrontier.before(read), sent=EMPTY)
+        return Checkpoint(number=CheckpointNumber(number), read=OffsetFrontier.before(read), sent=EMPTY)
 
-    def complete(number: int) -> Point:
+    def complete(number: int) -> Checkpoint:
         read = OffsetFrontier.before({LogId("offers"): {0: number + 1}})  # type: ignore[dict-item]
-        return Point(number=PointNumber(number), read=read, sent=OffsetFrontier.prefix(VIEW, number + 1))
+        return Checkpoint(number=CheckpointNumber(number), read=read, sent=OffsetFrontier.prefix(VIEW, number + 1))
 
-    begin = Point(number=INITIAL, read=EMPTY, sent=EMPTY)
-    points = {"prices": (begin, *map(complete, range(4))), "priced": (begin, *map(live, range(3)))}
+    begin = Checkpoint(number=INITIAL, read=EMPTY, sent=EMPTY)
+    checkpoints = {"prices": (begin, *map(complete, range(4))), "priced": (begin, *map(live, range(3)))}
     for asked, goes in ((2, 1), (1, 1), (0, 0)):
         decision = decide_rollback(
-            layout, points, failed=frozenset(), outside={}, asked={"prices": PointNumber(asked)}
+            layout, checkpoints, failed=frozenset(), outside={}, asked={"prices": CheckpointNumber(asked)}
         )  # fmt: skip
         assert decision.goes == {"prices": asked, "priced": goes}
-    alone = decide_rollback(layout, points, failed=frozenset({"priced"}), outside={})
+    alone = decide_rollback(layout, checkpoints, failed=frozenset({"priced"}), outside={})
     assert alone.goes == {"priced": 2}

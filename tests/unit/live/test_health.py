@@ -8,19 +8,19 @@ import pytest
 from falkirk.frames.python_command import START_S
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
 from falkirk.theory.frontier import EMPTY
 
 CALLS = (("map_rows", "10 seconds"), ("stateful", "5 minutes"))
 
 
-def region(*points: int) -> LiveRegion:
+def region(*checkpoints: int) -> LiveRegion:
     """A region that resumed from checkpoint 3, and has these checkpoints."""
     made = LiveRegion.__new__(LiveRegion)
     made.region = cast(Any, SimpleNamespace(interval_s=5.0, longest_call_s=0.0))
     made.query, made.opening = cast(Any, object()), cast(Any, SimpleNamespace(restored_batch=3))
-    made._points = tuple(Point(number=n, read=EMPTY, sent=EMPTY, made_at_s=0.0) for n in points)
+    made._checkpoints = tuple(Checkpoint(number=n, read=EMPTY, sent=EMPTY, made_at_s=0.0) for n in checkpoints)
     made.progressed_at_s = made.ready_at_s = made._delay_s = 0.0
     return made
 

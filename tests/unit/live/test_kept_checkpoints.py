@@ -170,7 +170,7 @@ def test_without_hard_links_files_are_copied(spark: Spark, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_kept_checkpoint_can_be_restored(spark: Spark, seed: int) -> None:
-    """Points are kept and dropped at random while Spark runs and deletes; deletion takes nothing from another point."""
+    """Checkpoints are kept and dropped at random while Spark deletes; deletion takes nothing from another one."""
     rng, aside, wanted = random.Random(seed), KeptCheckpoints(spark.folder, "pages"), list[int]()
     for _ in range(20):
         spark.run(rng.randint(1, 3))

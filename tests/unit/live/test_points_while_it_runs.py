@@ -55,9 +55,9 @@ def deletes_at(name: str, region: RegionAtRest, monkeypatch: pytest.MonkeyPatch,
 def test_a_checkpoint_that_vanishes_is_no_point(
     name: str, region: RegionAtRest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert GONE in {p.number for p in region.points()}
+    assert GONE in {p.number for p in region.checkpoints()}
     deletes_at(name, region, monkeypatch, tmp_path / "checkpoint")
-    assert {p.number for p in region.points()} == {5, 6}
+    assert {p.number for p in region.checkpoints()} == {5, 6}
 
 
 def test_one_that_was_set_aside_meanwhile_is_read_there(
@@ -65,7 +65,7 @@ def test_one_that_was_set_aside_meanwhile_is_read_there(
 ) -> None:
     KeptCheckpoints(tmp_path / "checkpoint", "pages").set_aside([GONE], newest=60, retain=10)
     deletes_at("committed_at_s", region, monkeypatch, tmp_path / "checkpoint")
-    assert GONE in {p.number for p in region.points()}
+    assert GONE in {p.number for p in region.checkpoints()}
 
 
 def test_a_file_that_is_missing_for_good_is_an_error(region: RegionAtRest, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_a_file_that_is_missing_for_good_is_an_error(region: RegionAtRest, monke
 
     monkeypatch.setattr(checkpoint, "committed_at_s", missing)
     with pytest.raises(FileNotFoundError):
-        region.points()
+        region.checkpoints()
 
 
 def replaces_at(batch: int, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_newest_checkpoint_is_replaced_meanwhile(
     """It is neither damaged, nor is the initial state the only one left."""
     checkpoint.keep_only(tmp_path / "checkpoint", (BatchId(6),))
     replaces_at(6, monkeypatch, tmp_path / "checkpoint")
-    assert [p.number for p in region.points()] == [7]
+    assert [p.number for p in region.checkpoints()] == [7]
     assert caplog.messages == []
     assert region.damaged == set()
 

@@ -26,7 +26,7 @@ def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.Mon
         return SimpleNamespace(region=region)
 
     def retained_of(region: Any, history: History) -> int:
-        assert history == History(points=500)
+        assert history == History(checkpoints=500)
         return RETAINED + len(region.name)
 
     monkeypatch.setattr(host, "LiveRegion", made)
@@ -36,7 +36,7 @@ def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.Mon
     regions = [SimpleNamespace(name=name, where=None) for name in ("a", "bb")]
     plan = SimpleNamespace(regions=regions, batches=(), retained_of=retained_of)
     context = SimpleNamespace(session=None, home=SimpleNamespace(path=Path(), store=None))
-    Host(cast(Any, plan), cast(Any, context), history=History(points=500))
+    Host(cast(Any, plan), cast(Any, context), history=History(checkpoints=500))
     assert given == {"a": RETAINED + 1, "bb": RETAINED + 2}
 
 

@@ -58,7 +58,9 @@ def test_a_region_that_has_read_all_records_has_no_input(broker: Broker, tag: st
     read = 0
     region: Any = SimpleNamespace(
         _context=SimpleNamespace(topics=topics, connection=connection), starts={topic: {0: 0}},
-        points=lambda: (SimpleNamespace(read=OffsetFrontier.of({TopicPartition(topic=topic, partition=0): read})),),
+        checkpoints=lambda: (
+            SimpleNamespace(read=OffsetFrontier.of({TopicPartition(topic=topic, partition=0): read})),
+        ),
     )  # fmt: skip
     assert not LiveRegion.has_input(region)
     _send(producer, topic, "a record")

@@ -128,10 +128,10 @@ def test_what_is_damaged_stays_so_until_it_is_dropped(tmp_path: Path, store: Sto
     live.distrust_checkpoints(2, "torn")
     live.distrust_checkpoints(2, "torn again")
     assert store.distrusted("counts") == {2, 3, 4}
-    assert [p.number for p in live.points()] == [-1, 0, 1]
+    assert [p.number for p in live.checkpoints()] == [-1, 0, 1]
     store.forget_distrust_after("counts", 2)
     assert store.distrusted("counts") == {2}
-    assert [p.number for p in live.points()] == [-1, 0, 1, 3, 4]
+    assert [p.number for p in live.checkpoints()] == [-1, 0, 1, 3, 4]
 
 
 def test_only_the_checkpoint_that_was_loaded_is_distrusted_where_no_file_is_named(tmp_path: Path, store: Store) -> None:

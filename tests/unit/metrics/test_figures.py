@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from falkirk.host.figures import BatchFigures, LiveFigures
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime import figures as counting
 from falkirk.runtime.figures import HeldAge, Histogram
 from falkirk.runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from tests.unit.house.test_layers import ROOT
 from tests.unit.metrics.statuses import Clock
 
@@ -74,7 +74,7 @@ def live(released_to: str | None = None) -> Any:
     return SimpleNamespace(
         region=region(released_to), starts={ORDERS: {0: Offset(10), 1: Offset(0)}},
         ends={HELD: {0: Offset(9), 1: Offset(4)}},
-        points=lambda: (Point(number=PointNumber(3), read=read, sent=EMPTY),),
+        checkpoints=lambda: (Checkpoint(number=CheckpointNumber(3), read=read, sent=EMPTY),),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 
@@ -23,7 +23,7 @@ class World:
         layout = Layout(stages={s.name: s for s in stages}, partitions=dict.fromkeys(logs, 1), held=held or {})
         self.ends: dict[str, int] = dict.fromkeys(logs, 0)
         self.released: dict[str, OffsetFrontier] = dict.fromkeys(held or {}, EMPTY)
-        self.points: dict[str, tuple[Point, ...]] = {s.name: () for s in stages}
+        self.checkpoints: dict[str, tuple[Checkpoint, ...]] = {s.name: () for s in stages}
         self.asked: set[str] = set()
         self.acceptance = Acceptance(layout, self.end, ["source", "other"])
 
@@ -33,8 +33,8 @@ class World:
 
     def saves(self, stage: str, number: int, **read: int) -> None:
         """Make a checkpoint of a region, with the present end of its output."""
-        self.points[stage] += (Point(number=number, read=upto(**read), sent=EMPTY),)
-        self.acceptance.take_in(self.points)
+        self.checkpoints[stage] += (Checkpoint(number=number, read=upto(**read), sent=EMPTY),)
+        self.acceptance.take_in(self.checkpoints)
 
     def accepted(self, log: str = "source") -> int:
         return int(self.acceptance.accepted(log, self.released).length(TopicPartition(topic=log, partition=0)))
@@ -121,7 +121,7 @@ def test_what_is_taken_back_was_never_read() -> None:
     for number, end in ((0, 2), (1, 4), (2, 6)):
         world.ends["held"] = end
         world.saves("a", number, source=end)
-    world.points["a"] = world.points["a"][:1]  # back to checkpoint 0: the records 2 to 5 are void
+    world.checkpoints["a"] = world.checkpoints["a"][:1]  # back to checkpoint 0: the records 2 to 5 are void
     world.ends["held"] = 9
     world.saves("a", 3, source=3)
     world.released["held"] = upto(held=6)
@@ -136,7 +136,7 @@ def test_what_was_collected_counts_on() -> None:
     world.saves("a", 0, source=2)
     world.ends["held"] = 4
     world.saves("a", 1, source=4)
-    world.points["a"] = world.points["a"][1:]
+    world.checkpoints["a"] = world.checkpoints["a"][1:]
     world.saves("a", 2, source=4)
     world.released["held"] = upto(held=2)
     assert world.accepted() == 2

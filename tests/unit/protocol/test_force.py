@@ -82,13 +82,14 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host._rollbacks = SimpleNamespace(settle=lambda: None)
     host._failures, host._losses = Failures(), SimpleNamespace(any=lambda: False)
     host._plan, host._context = (
-        None,
+        SimpleNamespace(regions=(), batches=()),
         SimpleNamespace(
             topics=None,
             home=SimpleNamespace(path=None, is_shared=False),
         ),
     )
     shape = SimpleNamespace(layout=SimpleNamespace(held={}), write=lambda path: None)
+    monkeypatch.setattr("falkirk.host.host.look_first", lambda place, names: None)
     monkeypatch.setattr("falkirk.host.host.planned_shape", lambda plan, topics: shape)
     monkeypatch.setattr(RealHost, "_new_protocol", lambda self, shape: recovery)
     monkeypatch.setattr(RealHost, "_answer_rollback", lambda self, recover: False)

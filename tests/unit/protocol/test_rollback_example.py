@@ -1,7 +1,7 @@
 """The example that docs/model.md draws, computed."""
 
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.protocol.ports import Point
+from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.frontier import OffsetFrontier
@@ -12,7 +12,7 @@ def upto(topic: str, length: int) -> OffsetFrontier:
     return OffsetFrontier.of({TopicPartition(topic=topic, partition=0): length})
 
 
-def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Point, ...]]]:
+def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Checkpoint, ...]]]:
     layout = Layout(
         stages={
             "offers": Stage(name="offers", inputs=("asks",), output="offers", deterministic=deterministic),
@@ -23,20 +23,23 @@ def example(*, deterministic: bool) -> tuple[Layout, dict[str, tuple[Point, ...]
         held={} if deterministic else {"prices": "public prices"},
     )
 
-    def points(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Point, ...]:
-        begin = Point(number=-1, read=upto(read, 0), sent=upto(sent, 0))
-        return (begin, *(Point(number=i, read=upto(read, r), sent=upto(sent, s)) for i, (r, s) in enumerate(pairs)))
+    def checkpoints(read: str, sent: str, *pairs: tuple[int, int]) -> tuple[Checkpoint, ...]:
+        begin = Checkpoint(number=-1, read=upto(read, 0), sent=upto(sent, 0))
+        return (
+            begin,
+            *(Checkpoint(number=i, read=upto(read, r), sent=upto(sent, s)) for i, (r, s) in enumerate(pairs)),
+        )
 
     return layout, {
-        "offers": points("asks", "offers", (40, 40), (70, 70)),
-        "prices": points("offers", "prices", (60, 60), (85, 85)),
-        "audit": points("clicks", "audit", (10, 10), (20, 20)),
+        "offers": checkpoints("asks", "offers", (40, 40), (70, 70)),
+        "prices": checkpoints("offers", "prices", (60, 60), (85, 85)),
+        "audit": checkpoints("clicks", "audit", (10, 10), (20, 20)),
     }
 
 
 def test_prices_goes_back_with_offers_and_audit_stays() -> None:
-    layout, points = example(deterministic=False)
-    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
+    layout, checkpoints = example(deterministic=False)
+    decision = decide_rollback(layout, checkpoints, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1, "prices": 0}
     assert decision.takes_back == ("offers", "prices")
     why = list(decision.solution.why("prices"))
@@ -45,18 +48,18 @@ def test_prices_goes_back_with_offers_and_audit_stays() -> None:
 
 
 def test_a_deterministic_one_moves_nobody_else() -> None:
-    layout, points = example(deterministic=True)
-    decision = decide_rollback(layout, points, failed=frozenset({"offers"}), outside={})
+    layout, checkpoints = example(deterministic=True)
+    decision = decide_rollback(layout, checkpoints, failed=frozenset({"offers"}), outside={})
     assert decision.goes == {"offers": 1}
     assert decision.takes_back == ()
 
 
 def test_what_is_outside_is_not_contradicted_unawares() -> None:
-    layout, points = example(deterministic=False)
+    layout, checkpoints = example(deterministic=False)
     decision = decide_rollback(
-        layout, points, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0}
+        layout, checkpoints, failed=frozenset(), outside={"prices": upto("prices", 61)}, asked={"prices": 0}
     )
     assert decision.contradicts == ("public prices",)
     assert not decide_rollback(
-        layout, points, failed=frozenset(), outside={"prices": upto("prices", 60)}, asked={"prices": 0}
+        layout, checkpoints, failed=frozenset(), outside={"prices": upto("prices", 60)}, asked={"prices": 0}
     ).contradicts

@@ -16,7 +16,7 @@ from falkirk.store import (
     Request,
     Store,
 )
-from falkirk.theory.ids import LogId, Offset, PointNumber
+from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range
 
@@ -172,9 +172,9 @@ def test_more_may_become_known_of_a_checkpoint(store: Store) -> None:
 
 def test_the_oldest_retained_checkpoint_replaces_the_last(store: Store) -> None:
     assert store.retained_from("a") is store.retained_from("b") is None
-    store.retain_from("b", PointNumber(3))
-    store.retain_from("a", PointNumber(-1))
-    store.retain_from("b", PointNumber(4))
+    store.retain_from("b", CheckpointNumber(3))
+    store.retain_from("a", CheckpointNumber(-1))
+    store.retain_from("b", CheckpointNumber(4))
     assert (store.retained_from("a"), store.retained_from("b")) == (-1, 4)
 
 
