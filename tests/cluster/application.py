@@ -52,7 +52,14 @@ class Remote(Application):
     """An application with its coordinator and driver on a host, and its executors on the workers of a cluster."""
 
     def __init__(
-        self, host: Host, cluster: SparkCluster, bootstrap: str, folder: Path, regions: tuple[str, ...], **env: str
+        self,
+        host: Host,
+        cluster: SparkCluster,
+        bootstrap: str,
+        folder: Path,
+        regions: tuple[str, ...],
+        *options: str,
+        **env: str,
     ) -> None:
         self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
         self.topics = {name: f"{name}-{folder.name}" for name in ("events", *OUTPUTS)}
@@ -67,7 +74,7 @@ class Remote(Application):
             **names,
             **env,
         }
-        super().__init__(APPS / "several.py", bootstrap, home, env, "--master", cluster.address)
+        super().__init__(APPS / "several.py", bootstrap, home, env, "--master", cluster.address, *options)
         self._run = self._command
         # A machine's processes are its own: a fence there finds no executor of another one.
         self._command = host.inside(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *self._run])
