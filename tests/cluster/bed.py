@@ -81,7 +81,12 @@ def machines(folder: Path) -> Iterator[Bed]:
         broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
         stack.callback(local_broker.stop, folder / "broker")
         with phase("start of the broker"):
-            broker = local_broker.start(folder / "broker", address=broker_at.address, timeout_s=PATIENCE_S, java_options=local_broker.SHORT_RUN)
+            broker = local_broker.start(
+                folder / "broker",
+                address=broker_at.address,
+                timeout_s=PATIENCE_S,
+                java_options=local_broker.SHORT_RUN,
+            )
         with phase("start of the database"):
             database = Postgres(database_at.address)
         stack.callback(database.close)
