@@ -74,7 +74,7 @@ def go_back(run: Remote, load: Load) -> None:
     """Roll the running application back to its newest cut. Executors of the present Spark application may still write,
     so the next one carries it out before it starts anything. As on one machine, a rollback that would contradict
     published results is refused. So there are no new ones until the command has its answer."""
-    before, rate = run.incarnations(), load.rate
+    before, host, rate = run.incarnations(), run.status()["pid"], load.rate
     refused = run.tell("rollback", "--to", "drawn@start", "--yes")
     assert (refused.returncode, "CONTRADICTS_RELEASED" in refused.stderr) == (1, True), refused
     load.rate = 0.0
@@ -95,6 +95,7 @@ def go_back(run: Remote, load: Load) -> None:
     said = (run.home / "host.log").read_text(errors="replace")
     assert f"rolled back on request: {decided}" in said, run.log()
     run.wait_replaced(before)
+    assert run.status()["pid"] != host, "another Spark application"
 
 
 def lose_a_worker(bed: Bed, run: Remote) -> None:
