@@ -4,13 +4,12 @@ import contextlib
 import json
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
@@ -18,9 +17,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local.broker import Broker
 from tests.chaos.harness import Application, Load
 from tests.cluster.bed import pythons
-from tests.duplicates import drawn
 from tests.support import is_alive, wait_until
-from tests.timers import Model, ended, results
 
 APP = Path(__file__).parent / "apps" / "python.py"
 MASTER = "local-cluster[2,8,1024]"
@@ -58,14 +55,6 @@ class Python:
         records = read_range(Connection.of(self.broker.bootstrap), topic, first, ends, committed=True)
         return [json.loads(record.value or b"{}") for record in records]
 
-    def send(self, name: str, records: Mapping[int, Sequence[Mapping[str, Any]]]) -> None:
-        """Send records to the partitions of a topic."""
-        producer = Producer({"bootstrap.servers": self.broker.bootstrap})
-        for partition, rows in records.items():
-            for row in rows:
-                producer.produce(self.topics[name], json.dumps(row), partition=partition)
-        assert producer.flush(60) == 0
-
     def wait_results(self, name: str, count: int) -> None:
         """Wait until a region has this number of results."""
         self.application.wait(lambda: len(self.results(name)) >= count, PATIENCE_S, f"{count} results of {name}")
@@ -74,11 +63,10 @@ class Python:
 @contextlib.contextmanager
 def running(broker: Broker, home: Path, tmp_path: Path, tag: str, **env: str) -> Iterator[Python]:
     """Run it until the end of the block."""
-    topics = {name: f"{name}-{tag}" for name in ("events", "clicks", "called", "totals", "timed", "passed")}
+    topics = {name: f"{name}-{tag}" for name in ("events", "called", "totals", "passed")}
     for topic in topics.values():
         Topics(Connection.of(broker.bootstrap)).create(topic, 2, {})
     env |= {name.upper(): topic for name, topic in topics.items()}
-    env["PYTHONPATH"] = str(APP.parents[3])  # the functions with timers are in a module of the tests
     options = ("--master", MASTER, "--py-files", f"{users_file(tmp_path)},{users_archive(tmp_path)}")
     with Application(APP, broker.bootstrap, home, env, *options) as application:
         yield Python(application=application, broker=broker, topics=topics)
@@ -86,34 +74,28 @@ def running(broker: Broker, home: Path, tmp_path: Path, tag: str, **env: str) ->
 
 @pytest.mark.soak
 def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path: Path, tag: str) -> None:
-    clicks = ended(drawn(7, 300, ids=10))
     with running(broker, home, tmp_path, tag) as run:
-        run.send("clicks", {partition: rows[: len(rows) // 2] for partition, rows in clicks.items()})
         with Load(broker.bootstrap, run.topics["events"], rate=40) as load:
             run.application.wait_committed(1)
-            for name in ("called", "totals", "timed"):
-                run.wait_results(name, 50 if name == "timed" else 100)
+            for name in ("called", "totals"):
+                run.wait_results(name, 100)
             killed = run.application.busy_executors(broker)[0]
             workers = pythons(killed)
             assert len(workers) > 1, "a fork server, and its workers: the regions are live"
             folders = {Path(each.cmdline()[-1]) for each in workers}
             killed.kill()
-            run.send("clicks", {partition: rows[len(rows) // 2 :] for partition, rows in clicks.items()})
             wait_until(lambda: not any(map(is_alive, workers)), 30, "the end of its Python processes")
             run.wait_results("called", len(run.results("called")) + 100)
         for name in ("called", "totals"):
             run.wait_results(name, load.sent)
-        due = Model().read(clicks)
-        run.wait_results("timed", due.results.total())
         run.application.wait_next_commit()
-        events, called, totals, timed = map(run.results, ("events", "called", "totals", "timed"))
+        events, called, totals = map(run.results, ("events", "called", "totals"))
         left = [each for executor in run.application.executors() for each in pythons(executor)]
         assert left
         folders.update(Path(each.cmdline()[-1]) for each in left)
     wait_until(lambda: not any(map(is_alive, left)), 30, "the end of all Python processes")
     wait_until(lambda: not any(folder.exists() for folder in folders), 30, "the end of the folders for sockets")
     assert len(folders) > 1
-    assert results(timed) == due.results, "timers, and states that expire"
     assert len(events) == load.sent
     assert Counter((row["word"], row["n"]) for row in called) == Counter((row["word"], row["n"]) for row in events)
     assert all(row["double"] == 2 * row["n"] and row["half"] == row["n"] for row in called)
@@ -130,12 +112,12 @@ def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path:
 def test_regions_stay_down_on_executors_without_python(broker: Broker, home: Path, tmp_path: Path, tag: str) -> None:
     with running(broker, home, tmp_path, tag, PYSPARK_PYTHON="/no/python") as run:
         with Load(broker.bootstrap, run.topics["events"], rate=10):
-            run.application.wait(lambda: down(run) == {"called", "totals", "timed"}, PATIENCE_S, "regions to be down")
+            run.application.wait(lambda: down(run) == {"called", "totals"}, PATIENCE_S, "both regions to be down")
             known = len(run.results("passed"))
             run.wait_results("passed", known + 50)
         (detail,) = {each["detail"] for each in run.application.status()["regions"] if each["name"] == "called"}
         assert "/no/python" in detail
-        assert down(run) == {"called", "totals", "timed"}
+        assert down(run) == {"called", "totals"}
     assert not run.results("called")
 
 

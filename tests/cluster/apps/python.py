@@ -1,7 +1,6 @@
-"""Live regions that call Python on executors (rows with a UDF, states, and states with timers that expire), and one
-that does not.
+"""Live regions that call Python on executors (rows with a UDF, and states), and one that does not.
 
-The environment names the topics. FAULT switches off a mechanism of states: `expiry` or `timers`.
+The environment names the topics.
 Two modules come with --py-files.
 """
 
@@ -13,15 +12,9 @@ import shop_rates
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.frames.python_steps import PythonStep
-from tests.timers import remembered, without
-
-if fault := os.environ.get("FAULT"):
-    PythonStep.state_times = without(fault)
 
 app = fk.App("python", state_partitions=1)
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL, n INT", key="word"))
-app.source("clicks", fk.Kafka(os.environ["CLICKS"], schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
 
 
 def place():
@@ -51,15 +44,10 @@ def totals(events: fk.Stream) -> fk.Stream:
     )
 
 
-def timed(clicks: fk.Stream) -> fk.Stream:
-    return remembered(clicks)
-
-
 def passed(events: fk.Stream) -> fk.Stream:
     return events.select("word", "n")
 
 
-for processor in (called, totals, timed, passed):
+for processor in (called, totals, passed):
     name = processor.__name__
-    key = "id" if processor is timed else "word"
-    app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key=key))
+    app.sink(name, app.stream(fk.Lazy("3 seconds"))(processor), fk.Kafka(os.environ[name.upper()], key="word"))
