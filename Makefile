@@ -44,7 +44,7 @@ test-times: setup
 
 # Clusters of brokers and of Spark on this machine, at most 10 minutes on two idle cores: a fault of each kind. Needs root
 # for network namespaces, and skips what it can't run.
-CLUSTER := $(BIN)/python -m pytest -q --numprocesses 3 --dist load tests/cluster
+CLUSTER := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --numprocesses 3 --dist load tests/cluster
 
 test-cluster: setup
 	@$(CLUSTER) -m 'not soak'

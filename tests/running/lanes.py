@@ -10,6 +10,10 @@ The workers get the tests in the order in which they were collected: the longest
 gets tests of folders without Spark as long as there are any. So it does not start a session and a broker for the last
 minutes of a run.
 
+A worker starts a test once it knows the next one. Others of this run get further tests while two wait. A test of
+`cluster/` takes minutes, so its worker gets further tests when one waits: otherwise the worker with the longest test
+would get more beside it from the start.
+
 A worker stays in a folder until all tests of the folder are given out, and then prefers a folder without a worker.
 Tests of a folder run the same code of Spark, which each JVM first interprets and then compiles.
 """
@@ -33,7 +37,8 @@ HEAVY = (
     "tests/integration/machine/test_local_broker.py",
     "tests/integration/machine/test_logs.py",
 )
-FILES = ("tests/cluster/", "tests/theory/", "tests/unit/", *HEAVY)
+CLUSTER = "tests/cluster/"
+FILES = (CLUSTER, "tests/theory/", "tests/unit/", *HEAVY)
 #: The rules of the house parse the same files.
 HOUSE = "tests/unit/house/"
 WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
@@ -48,6 +53,11 @@ class Lanes(LoadScopeScheduling):
         if nodeid.startswith(HOUSE):
             return HOUSE
         return nodeid.partition("::")[0] if nodeid.startswith(FILES) else nodeid
+
+    def _reschedule(self, node: WorkerController) -> None:
+        work = self.assigned_work[node]
+        if self._pending_of(work) < 2 or not next(reversed(work)).startswith(CLUSTER):
+            super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         chosen = self._light() if LANE in self.assigned_work[node] else self._near(node)

@@ -166,6 +166,26 @@ def test_a_worker_stays_in_a_folder(tmp_path: Path) -> None:
         assert len([*itertools.groupby(folders)]) == len({*folders}), folders
 
 
+def test_a_worker_with_a_long_test_of_a_cluster_gets_no_further_one(tmp_path: Path) -> None:
+    """Regression: the worker with the longest file of `make test-cluster` got another file from the start, and a third
+    one after its first test. The others were idle while it ran them."""
+    folder, told = tmp_path / "tests" / "cluster", tmp_path / "told"
+    folder.mkdir(parents=True)
+    told.touch()
+    wait = "from tests.support import wait_until\n"
+    wait += f"def test_long():\n    wait_until(lambda: len(open({str(told)!r}).readlines()) == 3, 4, 'the others')\n"
+    (folder / "test_a.py").write_text(f"{wait}def test_more():\n    pass\n")
+    for name in "bcd":
+        line = f"def test_one():\n    with open({str(told)!r}, 'a') as told:\n        told.write('done\\n')\n"
+        (folder / f"test_{name}.py").write_text(line)
+    plugins = ["-p", "tests.running.lanes", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, "-n", "2", "--dist", "load", str(folder)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout
+
+
 def test_workers_import_different_files_first() -> None:
     files = [Path(name) for name in "abcdef"]
     orders = [imports.rotated(files, worker, 4) for worker in range(5)]  # the fifth replaces a crashed one
