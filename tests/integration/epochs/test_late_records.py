@@ -3,23 +3,31 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.frames import reads
+from falkirk.frames.topics import parsing
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
+from falkirk.plan.batch import BatchInput
 from falkirk.runtime.context import Storage
+from falkirk.runtime.epochs.inputs import Inputs
+from falkirk.runtime.epochs.log import Epoch
+from falkirk.runtime.sinks import copying
+from falkirk.theory.ids import Incarnation, LogId, Offset
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def _app(wire: Wire, home: Path) -> fk.App:
@@ -80,3 +88,65 @@ def test_without_the_fence_of_its_writer_it_counts_twice(
 ) -> None:
     monkeypatch.setattr(Storage, "void", lambda *_: Void())
     assert _counts_with_a_late_record(wire, home) == Counter(("a", version) for version in range(1, 8))
+
+
+# -- the other readers of logs -----------------------------------------------------------------------------------------
+
+LOG = LogId("log")
+#: The second incarnation began at this offset. The record after it is a late one of the first incarnation.
+FENCE = 6
+WRITERS = {5: 1, 6: 2, 7: 1, 8: 2}
+
+
+class _Context:
+    """The part of a context that a reader of a log needs. The log has a record of each of these writers."""
+
+    home, signing_key = SimpleNamespace(identity="deadbeef"), SimpleNamespace(of=lambda topic, incarnation: b"key")
+    topics = SimpleNamespace(facts=lambda topic: SimpleNamespace(max_message_bytes=1_000_000))
+
+    def __init__(self, session: "SparkSession") -> None:
+        self.session = session
+
+    def void(self, topic: LogId) -> Void:
+        return Void(fences=[(0, Offset(FENCE), Incarnation(2))])
+
+    def kafka_options(self) -> dict[str, str]:
+        return {}
+
+    def records(self, *log: object, headers: bool, **options: object) -> "DataFrame":
+        rows = [
+            (b"a", b'{"n": %d}' % n, LOG, 0, n, 0, [("falkirk", b"deadbeef/%d/0.0.%d/0/tag" % (writer, n))])
+            for n, writer in WRITERS.items()
+        ]
+        kinds = "key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestampType INT"
+        found = self.session.createDataFrame(rows, f"{kinds}, headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
+        found = found.withColumn("timestamp", F.lit(0).cast("timestamp"))
+        return found if headers else found.drop("headers")
+
+
+def _by_a_copy(context: _Context, monkeypatch: pytest.MonkeyPatch) -> "DataFrame":
+    written: list[DataFrame] = []
+    monkeypatch.setattr(reads, "spark_records", context.records)
+    monkeypatch.setattr(copying, "write", lambda context, sink, rows, limit: written.append(rows))
+    copying.copy(cast(Any, context), LOG, "out", {0: Offset(5)}, {0: Offset(9)})
+    return written[0].select(F.get_json_object(F.col("value").cast("string"), "$.n").cast("int").alias("n"))
+
+
+def _by_an_epoch(context: _Context, monkeypatch: pytest.MonkeyPatch) -> "DataFrame":
+    topic = fk.Kafka(LOG, schema="n INT")
+    schema = context.session.createDataFrame([], "n INT").schema
+    given = BatchInput(name="a", log=LOG, topic=topic, reads_hop=True, schema=schema)
+    batch = cast(Any, SimpleNamespace(cut=None, name="b", inputs=(given,)))
+    last = {LOG: {0: Offset(9)}}
+    epoch = cast(Any, Epoch)(number=0, first={LOG: {0: 5}}, last=last, then=last, views={}, cut_at_s=0.0)
+    read = Inputs(context.session, cast(Any, context), batch, epoch, {}, {}, {LOG: parsing(topic)})
+    return read.frames["a"]
+
+
+@pytest.mark.parametrize("reader", [_by_a_copy, _by_an_epoch])
+def test_a_copy_and_an_epoch_skip_a_late_record(
+    spark: "SparkSession", reader: Callable[[_Context, pytest.MonkeyPatch], "DataFrame"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The later incarnation has sent the same result again, so it would be in the sink, or in the state, twice."""
+    assert [row["n"] for row in reader(_Context(spark), monkeypatch).orderBy("n").collect()] == [5, 6, 8]

@@ -204,6 +204,19 @@ def test_alerts_on_the_page_about_monitoring_exist() -> None:
     assert set(re.findall(r"`(Falkirk[A-Z]\w+)`", page)) == set(re.findall(r"alert: (\w+)", rules))
 
 
+def test_mechanisms_and_tests_on_the_page_of_sequences_exist() -> None:
+    """A renamed test would leave a row without evidence."""
+    missing = []
+    found = re.findall(r"`([\w/]+\.py)::(\w+)`", (ROOT / "docs" / "sequences.md").read_text())
+    for path, symbol in found:
+        files = [file for folder in ("falkirk", "tests") if (file := ROOT / folder / path).exists()]
+        defined = rf"^ *(?:def|class) {symbol}\b|^{symbol}\b"
+        if len(files) != 1 or not re.search(defined, files[0].read_text(), re.MULTILINE):
+            missing.append(f"{path}::{symbol}")
+    assert not missing
+    assert len(found) > 90
+
+
 def test_commands_in_the_package_exist() -> None:
     """Messages, hints, warnings and docstrings name no command that does not exist."""
     missing = [

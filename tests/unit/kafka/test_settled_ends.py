@@ -1,5 +1,7 @@
 """The fence while others keep writing: their records delay a start, and do not prevent it."""
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -8,9 +10,13 @@ import pytest
 from falkirk.errors import LogError
 from falkirk.kafka.ranges import LogRecord
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.runtime import settling
-from falkirk.runtime.context import Storage
+from falkirk.plan.region import RegionLogs
+from falkirk.runtime import lanes, outputs, settling
+from falkirk.runtime.context import Context, Storage
+from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.settling import settled_ends
+from falkirk.runtime.sinks import writing
+from falkirk.store import Store
 from falkirk.theory.ids import LogId
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
@@ -187,3 +193,45 @@ def test_a_record_that_arrives_after_the_first_look_delays_the_fence(monkeypatch
     began_s = clock.now_s
     assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
     assert clock.now_s - began_s == pytest.approx(settling.SETTLE_S)
+
+
+def _of_a_region(place: Storage) -> object:
+    logs = RegionLogs(name="r", source="in", output=LogId("out"), dead_letters=LogId("dead"), repeats=False)
+    RegionAtRest(logs, place).fence()
+    return None
+
+
+def _of_a_job(place: Storage) -> object:
+    """The job copies a held log, or publishes an epoch."""
+    return writing.settle(cast(Context, place), "out")
+
+
+def _of_a_job_at_rest(place: Storage) -> object:
+    return writing.settle_at_rest(place, "out")
+
+
+@pytest.mark.parametrize("kind", ["hidden", "lagging"])
+@pytest.mark.parametrize("fence", [_of_a_region, _of_a_job, _of_a_job_at_rest])
+def test_each_fence_waits_for_records_that_may_still_appear(
+    fence: Callable[[Storage], object], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fence at the end that the broker reports first has records of a killed writer behind it."""
+    place, clock, waited = Still(**{kind: 2}), Clock(), list[float]()
+    store = Store(tmp_path / "decisions.db")
+    place.home = SimpleNamespace(store=store, path=tmp_path, checkpoint=lambda name: tmp_path)  # type: ignore[attr-defined]
+    for name in ("fence", "refuse_before", "close_lanes"):
+        monkeypatch.setattr(lanes, name, lambda *arguments: None)
+    monkeypatch.setattr(lanes, "are_used", lambda *arguments: False)
+    monkeypatch.setattr(lanes, "has_lanes", lambda *arguments: True)
+    monkeypatch.setattr(outputs, "fenced_incarnations", lambda *arguments: frozenset({1}))
+    place.writers, place.failed_writers, place.transactional = {}, set(), False  # type: ignore[attr-defined]
+    place.facts = lambda topic: SimpleNamespace(partitions=1)  # type: ignore[attr-defined]
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        clock.advance(seconds)
+
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
+    assert fence(cast(Storage, cast(Any, place))) in (None, {0: 20})
+    assert len(waited) > 1, "the same end at two looks is not enough"
+    store.close()
