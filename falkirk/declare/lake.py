@@ -29,12 +29,15 @@ class _Lake:
 
     #: A lake table has no keys: rows are added.
     keys: ClassVar[tuple[str, ...]] = ()
-    #: A lake table takes every row.
-    may_refuse: ClassVar[bool] = False
     #: Each commit names its epoch.
     remembers: ClassVar[bool] = True
 
     partition_by: str | Sequence[str]
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the table may refuse rows: no partition can have some values."""
+        return bool(self.partition_columns)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
