@@ -360,7 +360,7 @@ def test_a_sink_that_may_refuse_rows_has_a_topic_for_them(to: Any, may_refuse: b
     def first(clicks: "DataFrame") -> "DataFrame":
         return clicks
 
-    @app.batch(epochs=1)
+    @app.batch(every="1 second")
     def second(first: "DataFrame") -> "DataFrame":
         return first.withColumn("n", F.lit(1))
 
