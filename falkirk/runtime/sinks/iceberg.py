@@ -45,7 +45,7 @@ class IcebergTable:
 
     #: A Parquet file has no minimum and maximum of longer texts. So pyiceberg would take their partition for that of
     #: null.
-    partition_bytes_max = 2_000
+    partition_bytes_max: int | None = 2_000
 
     def __init__(self, to: Iceberg, application: str, sink: str) -> None:
         self._to, self._application, self._sink = to, application, sink
