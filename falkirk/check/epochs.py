@@ -156,9 +156,10 @@ class _Rows:
         self.result = Comparison(due=sum(d.count - d.refused for d in due if not d.waits))
 
     def compare(self, found: Iterable[FoundRow]) -> Comparison:
-        names_epochs = False
+        names_epochs = has_order = False
         for row in found:
             names_epochs = names_epochs or row.epoch is not None
+            has_order = has_order or row.partition is not None
             self.result.found += 1
             if row.epoch is not None and self._invalid[row.epoch]:
                 self._invalid[row.epoch] -= 1
@@ -176,7 +177,7 @@ class _Rows:
         missing = self._missing()
         if not names_epochs:
             self._set_invalid_aside()
-        self.result.note_invalid(ordered=any(row.partition is not None for row, _ in self._more) or bool(self._newest))
+        self.result.note_invalid(ordered=has_order)
         self._report_counted() if names_epochs else self._explain_by_count()
         self._pair(missing)
         self._report_missing(missing)

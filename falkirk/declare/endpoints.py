@@ -206,6 +206,8 @@ class Sql:
             added.
     """
 
+    #: A null in a key, a time outside the years 1 to 9999 and a NUL character in a text don't fit into a table.
+    may_refuse: ClassVar[bool] = True
     #: An epoch and its mark are one transaction.
     remembers: ClassVar[bool] = True
 
@@ -235,11 +237,6 @@ class Sql:
     def written_as(self) -> str:
         """The form of rows."""
         return _key(self.keys)
-
-    @property
-    def may_refuse(self) -> bool:
-        """Whether the table may refuse rows: those with a null in a key, or a NUL character in a text."""
-        return bool(self.keys) or self.url.startswith("postgresql")
 
 
 @dataclass(frozen=True, slots=True)

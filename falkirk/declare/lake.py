@@ -29,12 +29,15 @@ class _Lake:
 
     #: A lake table has no keys: rows are added.
     keys: ClassVar[tuple[str, ...]] = ()
-    #: A lake table takes every row.
-    may_refuse: ClassVar[bool] = False
     #: Each commit names its epoch.
     remembers: ClassVar[bool] = True
 
     partition_by: str | Sequence[str]
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the table may refuse rows: no partition can have some values."""
+        return bool(self.partition_columns)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
@@ -53,7 +56,8 @@ class Delta(_Lake):
         path: the folder of the table, on a file system that all machines of the application share. A missing table is
             created.
         partition_by: the column(s) by which the table is partitioned: texts, whole numbers, dates or booleans. Delta
-            Lake has no empty texts there, so readers find null instead.
+            Lake has no empty texts there, so readers find null instead. A row with a date outside the years 1 to 9999
+            becomes a dead letter.
     """
 
     path: str
@@ -89,7 +93,8 @@ class Iceberg(_Lake):
         catalog: the name of its catalog, as in ``.pyiceberg.yaml``.
         properties: of the catalog, as for ``pyiceberg.catalog.load_catalog``, such as
             ``{"type": "sql", "uri": "sqlite:////lake/catalog.db", "warehouse": "/lake"}``.
-        partition_by: the column(s) by whose values the table is partitioned: texts, whole numbers, dates or booleans.
+        partition_by: the column(s) by whose values the table is partitioned: texts, whole numbers, dates or booleans. A
+            row with a date outside the years 1 to 9999, or a text of more than 2,000 bytes, becomes a dead letter.
     """
 
     table: str

@@ -43,6 +43,8 @@ from falkirk.theory.offsets import offsets_from_json
 _CLOSE_S = 2.0
 #: An idle connection is closed after this time, because each connection uses a descriptor of the process.
 _IDLE_S = 30.0
+#: asyncio needs this many steps of its loop to give a connection that it has just accepted to its protocol.
+_ACCEPT_STEPS = 3
 
 
 class Gateway:
@@ -195,8 +197,8 @@ class Gateway:
             ready.set_exception(error)
         finally:
             if listening is not None:
-                listening.close()
-            await runner.cleanup()
+                await _end(listening)
+            await runner.cleanup()  # closes the connections
 
     async def _bind(self, connections: Connections) -> asyncio.Server:
         assert self._loop is not None
@@ -219,6 +221,19 @@ class Gateway:
             raise ADDRESS_TAKEN.error(
                 host=host, port=port, reason="it is in use" if taken else error.strerror
             ) from error
+
+
+async def _end(listening: asyncio.Server) -> None:
+    """Accept no more connections, and then close the server.
+
+    A connection that asyncio accepts just before its server is closed fails in asyncio, and stays open.
+    """
+    loop = asyncio.get_running_loop()
+    for each in listening.sockets:
+        loop.remove_reader(each.fileno())
+    for _ in range(_ACCEPT_STEPS):
+        await asyncio.sleep(0)
+    listening.close()
 
 
 def _connections_max(descriptors: int) -> int:

@@ -36,6 +36,8 @@ _DUTIES_OF_FIELDS = ("delta.generationExpression", "delta.identity.", "delta.inv
 class DeltaLakeTable:
     """A Delta table. Args: to: its declaration. application: the identity of the home. sink: its name."""
 
+    partition_bytes_max: int | None = None
+
     def __init__(self, to: Delta, application: str, sink: str) -> None:
         self._to, self._application, self._sink = to, application, sink
         self._path = Path(to.path).absolute()

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import IdentityTransform
@@ -33,15 +35,17 @@ _FIRST = 1
 #: Set in a loaded table: Falkirk itself reads the table again before it repeats a commit.
 _REPEATS = "commit.retry.num-retries"
 #: The mode of the metrics of one column. pyiceberg takes the values of partitions from them.
-_METRICS, _ALL = "write.metadata.metrics.column.", "full"
-#: A Parquet file has no minimum and maximum of longer texts. So pyiceberg would take their partition for that of null.
-_TEXT_BYTES_MAX = 2_000
+_METRICS, _ALL, _COUNTS = "write.metadata.metrics.column.", "full", "counts"
 #: Of a table that Falkirk creates. Many small commits would otherwise leave as many manifests and metadata files.
 _UPKEEP = {"commit.manifest-merge.enabled": "true", "write.metadata.delete-after-commit.enabled": "true"}
 
 
 class IcebergTable:
     """An Iceberg table. Args: to: its declaration. application: the identity of the home. sink: its name."""
+
+    #: A Parquet file has no minimum and maximum of longer texts. So pyiceberg would take their partition for that of
+    #: null.
+    partition_bytes_max: int | None = 2_000
 
     def __init__(self, to: Iceberg, application: str, sink: str) -> None:
         self._to, self._application, self._sink = to, application, sink
@@ -141,9 +145,10 @@ class OpenedIceberg:
         noted = {self._name("below"): upto, self._name("ever"): str(ever), _OWNER: self._application}
         if files:
             noted[self._name("rows")] = upto
-        _refuse_long(files)
         # These properties are those of this object alone. The table keeps its own.
-        self._table.metadata.properties.update({_REPEATS: "0", **{f"{_METRICS}{column}": _ALL for column in self._by}})
+        metrics = dict.fromkeys(self._without_bounds(files), _COUNTS) | dict.fromkeys(self._by, _ALL)
+        own = {_REPEATS: "0", **{f"{_METRICS}{column}": mode for column, mode in metrics.items()}}
+        self._table.metadata.properties.update(own)
         transaction = self._table.transaction()
         if files:
             try:
@@ -166,15 +171,28 @@ class OpenedIceberg:
             written += [snapshot.manifest_list, *new]
         _keep(written)
 
+    def _without_bounds(self, files: Sequence[DataFile]) -> Iterator[str]:
+        """Yield the columns with a date or time outside the years 1 to 9999. They get no minimum and maximum.
 
-def _refuse_long(files: Sequence[DataFile]) -> None:
-    """Refuse a text whose partition would be that of null. Raises: TableUnfit."""
-    for file in files:
-        for column, text in file.partition.items():
-            size = 0 if text is None else len(text.encode())
-            if size > _TEXT_BYTES_MAX:
-                reason = f"column {column} has a text of {size} bytes, and a partition takes {_TEXT_BYTES_MAX}"
-                raise TableUnfit(reason)
+        Python has no such times, so pyiceberg would fail for the whole file.
+        """
+        schema = self._table.schema()
+        ids = parquet_path_to_id_mapping(schema)
+        for file in files:
+            footer = pq.read_metadata(self.data / file.name)
+            for group in map(footer.row_group, range(footer.num_row_groups)):
+                for chunk in map(group.column, range(footer.num_columns)):
+                    if not _has_bounds(chunk.statistics) and chunk.path_in_schema in ids:
+                        yield str(schema.find_column_name(ids[chunk.path_in_schema]))
+
+
+def _has_bounds(statistics: pq.Statistics | None) -> bool:
+    """Return whether Python has the minimum and the maximum of a column, if these are known."""
+    try:
+        _ = statistics is None or (statistics.min, statistics.max)
+    except OverflowError:
+        return False
+    return True
 
 
 def _number(snapshot: Snapshot | None) -> int:

@@ -7,9 +7,11 @@ files together with the number of the epoch. So a crash leaves the epoch out of 
 The attempts of an epoch differ in the names of their folders. Only a commit decides which attempt counts. Two commits
 of the same epoch conflict, also if two processes make them. After a commit no other attempt of this epoch can succeed,
 so only then are the folders of the others deleted.
+
+Rows that no partition can have become dead letters. A date outside the years 1 to 9999 would make all of a Delta table
+unreadable for some programs.
 """
 
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,9 +23,9 @@ from typing import Protocol
 
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StructType
+from pyspark.sql.types import DateType, StringType, StructType
 
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import FalkirkError
@@ -32,8 +34,10 @@ from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
+from falkirk.runtime.epochs.observed import observed
+from falkirk.runtime.rows import NOT_WRITTEN
 from falkirk.runtime.sinks.asking import Asking
-from falkirk.runtime.sinks.target import sorted_by_place
+from falkirk.runtime.sinks.target import outside_years, row_letters, sorted_by_place
 from falkirk.system import private
 from falkirk.system.disk import is_full
 from falkirk.system.durable import sync
@@ -50,8 +54,6 @@ _HIDDEN = "__falkirk_partition_"
 _NULL, _VALUE, _DIGEST = "n", "v", "h"
 #: A longer value is in the name as a digest, and is read from the file: a name has at most 255 bytes.
 _NAMED_BYTES_MAX = 100
-#: The dates that readers of tables can read.
-_DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d", re.ASCII)
 _NONE = EpochNumber(0)
 
 
@@ -111,7 +113,12 @@ class OpenedTable(Protocol):
 
 
 class LakeTable(Protocol):
-    """A table that may not exist yet."""
+    """A table that may not exist yet.
+
+    Attributes: partition_bytes_max: the size of the longest text that a partition can have; None: there is no limit.
+    """
+
+    partition_bytes_max: int | None
 
     def open(self) -> OpenedTable | None:
         """Return its newest version; None: it does not exist. Raises: TableOfAnother. TableUnfit."""
@@ -125,6 +132,8 @@ class _Attempt:
     epoch: EpochNumber
     folder: Path
     files: tuple[DataFile, ...]
+    #: Whether rows of the epoch are in no file, because no partition can have them.
+    lacks_rows: bool
 
     def is_in(self, data: Path) -> bool:
         """Return whether its files are in a folder for data. Nobody but it names them, so a clean-up deletes them."""
@@ -163,38 +172,46 @@ class LakeTarget:
         opened = self._asked.open()
         return SinkProgress() if opened is None else opened.progress
 
-    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> None:
+    def deliver(self, epoch: EpochNumber, rows: DataFrame, *, few: bool = False) -> DataFrame | None:
         """See Target. Raises: as `seen`. It has lost epochs since `delivered`: also `RELEASE_FAILED`."""
         schema = StructType([field for field in rows.schema.fields if field.name != ROW])
+        unfit = unfit_for_partition(schema, self._columns, self._table.partition_bytes_max)
         with self._reaching():
             for _ in range(COMMITS_MAX):
                 try:
                     table = self._table.open() or self._table.create(schema)
                     if table.progress.below > epoch:
-                        return
+                        is_any = unfit is not None and not rows.where(unfit.isNotNull()).isEmpty()
+                        return self._letters(rows, unfit, epoch) if is_any else None
                     if table.progress.below < self._known:
                         raise EpochsMissing(f"it no longer has the epochs from {table.progress.below} on")
                     table.require_fit(schema)
-                    attempt = self._written(epoch, rows, table.data, few=few)
-                    refuse_dates(schema, attempt.files)
+                    attempt = self._written(epoch, rows, unfit, table.data, few=few)
                     table.commit(epoch, attempt.files, EpochNumber(max(epoch + 1, table.progress.ever)))
                 except CommitConflict as error:
                     conflict = error
                     continue
                 self._attempt, self._known = None, EpochNumber(epoch + 1)
                 self._delete_attempts(table, epoch, attempt.folder)
-                return
+                return self._letters(rows, unfit, epoch) if attempt.lacks_rows else None
             raise conflict
 
-    def _written(self, epoch: EpochNumber, rows: DataFrame, data: Path, *, few: bool) -> _Attempt:
-        """Return the files of an epoch in the table's folder."""
+    def _letters(self, rows: DataFrame, unfit: Column | None, epoch: EpochNumber) -> DataFrame:
+        assert unfit is not None, "only partitions refuse rows"
+        return row_letters(rows.where(unfit.isNotNull()), unfit, self._address, epoch)
+
+    def _written(self, epoch: EpochNumber, rows: DataFrame, unfit: Column | None, data: Path, *, few: bool) -> _Attempt:
+        """Return the files of an epoch in the table's folder, without the rows that no partition can have."""
         known = self._attempt
         if known is not None and known.epoch == epoch and known.is_in(data):
             return known
         folder = self._folder_of(data, epoch) / f"{epoch:010d}-{uuid.uuid4().hex[:8]}"
         hidden = {f"{_HIDDEN}{i}": name for i, name in enumerate(self._columns)}
-        placed = rows.repartition(*[F.col(f"`{c}`") for c in self._columns]) if hidden and not few else rows
-        ordered = (sorted_by_place(rows, few=True) if few else placed).drop(ROW)
+        counted, fit = Observation(), rows
+        if unfit is not None:
+            fit = rows.observe(counted, F.count_if(unfit.isNotNull()).alias("unfit")).where(unfit.isNull())
+        placed = fit.repartition(*[F.col(f"`{c}`") for c in self._columns]) if hidden and not few else fit
+        ordered = (sorted_by_place(fit, few=True) if few else placed).drop(ROW)
         named = ordered.withColumns({column: _in_a_name(name) for column, name in hidden.items()})
         rows.sparkSession.conf.set(_TIMES, _MICROSECONDS)
         named.write.format("parquet").partitionBy(*hidden).save(str(folder))
@@ -202,7 +219,12 @@ class LakeTarget:
         sync(folder)  # before a commit names the files
         names = dict.fromkeys(sorted(folder.rglob("*.parquet")))
         files = (_file(path, data, hidden) for path in names)
-        self._attempt = _Attempt(epoch=epoch, folder=folder, files=tuple(file for file in files if file.rows))
+        self._attempt = _Attempt(
+            epoch=epoch,
+            folder=folder,
+            files=tuple(file for file in files if file.rows),
+            lacks_rows=unfit is not None and _is_any(rows, unfit, counted),
+        )
         return self._attempt
 
     def _folder_of(self, data: Path, epoch: EpochNumber) -> Path:
@@ -236,13 +258,30 @@ class LakeTarget:
             raise RELEASE_FAILED_TARGET.error(topic=self._address, reason=reason) from error
 
 
-def refuse_dates(schema: StructType, files: Sequence[DataFile]) -> None:
-    """Refuse dates in partition columns that would make the whole table unreadable. Raises: TableUnfit."""
-    dates = {field.name for field in schema.fields if isinstance(field.dataType, DateType)}
-    for file in files:
-        for column, text in file.partition.items():
-            if column in dates and text is not None and not _DATE.fullmatch(text):
-                raise TableUnfit(f"column {column} has the date {text}, and partitions take the years 1 to 9999")
+def unfit_for_partition(schema: StructType, columns: Sequence[str], bytes_max: int | None) -> Column | None:
+    """Return why a row can't be in a partition, or null; None: each row can be.
+
+    Args: columns: by which the table is partitioned. bytes_max: the size of the longest text there; None: no limit.
+    """
+    reasons: list[Column] = []
+    for name in columns:
+        kind, column = schema[name].dataType, F.col(f"`{name}`")
+        if isinstance(kind, DateType):
+            reasons.append(F.when(outside_years(name), _reason(name, "is not between the years 1 and 9999")))
+        if isinstance(kind, StringType) and bytes_max is not None:
+            too_long = F.octet_length(column) > bytes_max
+            reasons.append(F.when(too_long, _reason(name, f"has more than {bytes_max} bytes")))
+    return F.coalesce(*reasons) if reasons else None
+
+
+def _reason(column: str, fault: str) -> Column:
+    return F.lit(f"{NOT_WRITTEN}column {column} {fault}, and the table is partitioned by it")
+
+
+def _is_any(rows: DataFrame, unfit: Column, counted: Observation) -> bool:
+    """Return whether a row is unfit. Args: counted: by the job that has written the others."""
+    found = observed(counted)
+    return not rows.where(unfit.isNotNull()).isEmpty() if found is None else bool(found["unfit"])
 
 
 def _in_a_name(column: str) -> Column:

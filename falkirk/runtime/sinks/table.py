@@ -16,7 +16,7 @@ from falkirk.declare.endpoints import Sql
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN
-from falkirk.runtime.sinks.target import NESTED, letters, release_failed, sorted_by_place
+from falkirk.runtime.sinks.target import NESTED, outside_years, release_failed, row_letters, sorted_by_place
 from falkirk.theory.ids import EpochNumber
 
 _marks_metadata = sql.MetaData()
@@ -100,7 +100,7 @@ class TableTarget:
             unfit = self._unfit(rows, db.dialect.name)
             if self._mark(db) >= epoch:
                 refused = rows.where(unfit.isNotNull())
-                return None if refused.isEmpty() else self._letters(refused, unfit, epoch)
+                return None if refused.isEmpty() else row_letters(refused, unfit, self._to.table, epoch)
             table = self._table(rows)
             table.create(db, checkfirst=True)
             taken: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ class TableTarget:
                     taken = []
             self._put(db, table, taken)
             self._set_mark(db, epoch)
-        return self._letters(rows.where(unfit.isNotNull()), unfit, epoch) if is_any_unfit else None
+        return row_letters(rows.where(unfit.isNotNull()), unfit, self._to.table, epoch) if is_any_unfit else None
 
     def _unfit(self, rows: DataFrame, dialect: str) -> Column:
         """Return why a row can't be in the table, or null."""
@@ -127,17 +127,12 @@ class TableTarget:
             reason = F.coalesce(reason, F.when(F.col(f"`{key}`").isNull(), said))
         for time in (f.name for f in rows.schema.fields if f.dataType.simpleString() in _TIMES):
             said = F.lit(f"{NOT_WRITTEN}column {time} is not between the years 1 and 9999")
-            reason = F.coalesce(reason, F.when(~F.year(f"`{time}`").between(1, 9999), said))
+            reason = F.coalesce(reason, F.when(outside_years(time), said))
         texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
         for text in texts if dialect == "postgresql" else ():
             said = F.lit(f"{NOT_WRITTEN}PostgreSQL takes no NUL character, and one is in column {text}")
             reason = F.coalesce(reason, F.when(F.col(f"`{text}`").contains("\0"), said))
         return reason
-
-    def _letters(self, rows: DataFrame, unfit: Column, epoch: EpochNumber) -> DataFrame:
-        """Return rows as dead letters."""
-        text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
-        return letters(rows, F.lit(None).cast("string"), unfit, self._to.table, epoch, text)
 
     def _hold_mark(self, db: sql.Connection) -> None:
         """Wait for a transaction that delivers an epoch, and keep others waiting until this one ends."""

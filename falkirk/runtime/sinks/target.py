@@ -9,7 +9,7 @@ from falkirk.errors import SparkError
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.spark import first_line
 from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.rows import RAW_BYTES_MAX
+from falkirk.runtime.rows import JSON_OPTIONS, RAW_BYTES_MAX
 from falkirk.system.disk import is_full
 from falkirk.theory.ids import EpochNumber
 
@@ -35,7 +35,7 @@ class Target(Protocol):
         Epochs are delivered in order.
 
         Args: rows: with the column ROW, which orders them. few: they are so few that one task is enough.
-        Returns: the rows that are too large for the target, as dead letters.
+        Returns: the rows that the target can't have, as dead letters. The rows alone decide: each try returns the same.
         """
 
 
@@ -51,6 +51,17 @@ def release_failed(where: str, error: Exception) -> SparkError:
     """Return the error after which a release is retried."""
     reason = "the disk is full" if is_full(error) else first_line(error)
     return RELEASE_FAILED_TARGET.error(topic=where, reason=reason)
+
+
+def row_letters(rows: DataFrame, reason: Column, where: str, epoch: EpochNumber) -> DataFrame:
+    """Return the rows that a table refused as dead letters, which have the row as JSON: (key, value, ROW)."""
+    text = F.to_json(F.struct(*[F.col(f"`{c}`") for c in rows.columns if c != ROW]), JSON_OPTIONS)
+    return letters(rows, F.lit(None).cast("string"), reason, where, epoch, text)
+
+
+def outside_years(column: str) -> Column:
+    """Return whether a date or time is outside the years 1 to 9999, which many programs can't read; or null."""
+    return ~F.year(f"`{column}`").between(1, 9999)
 
 
 def letters(rows: DataFrame, key: Column, reason: Column, where: str, epoch: EpochNumber, text: Column) -> DataFrame:

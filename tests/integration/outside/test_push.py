@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -33,25 +33,6 @@ from tests.support import suspend, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def wire(broker: Broker, tag: str) -> Wire:
-    return Wire(bootstrap=broker.bootstrap, tag=tag)
-
-
-@pytest.fixture
-def gates(wire: Wire) -> Iterator[Callable[..., Gate]]:
-    """Make gates of one source, one after the other."""
-    made: list[Gate] = []
-
-    def make(**options: Any) -> Gate:
-        made.append(Gate(wire, **options))
-        return made[-1]
-
-    yield make
-    for gate in made:
-        gate.close()
 
 
 def test_answers_silence_and_retries_beyond_a_restart(gates: Callable[..., Gate]) -> None:

@@ -1,32 +1,15 @@
 """Which answers belong to a request is known by positions, whatever the clocks of the machines say."""
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from falkirk.local.broker import Broker
 from falkirk.push import bridge
 from tests.integration.gate import Gate
-from tests.integration.live import Wire
 from tests.support import wait_until
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def gates(broker: Broker, tag: str) -> Iterator[Callable[..., Gate]]:
-    """Make gates of one source, one after the other."""
-    wire, made = Wire(bootstrap=broker.bootstrap, tag=tag), list[Gate]()
-
-    def make(**options: Any) -> Gate:
-        made.append(Gate(wire, **options))
-        return made[-1]
-
-    yield make
-    for gate in made:
-        gate.close()
 
 
 def test_the_next_gateway_finds_an_answer_although_the_clock_was_set_back_before_it(

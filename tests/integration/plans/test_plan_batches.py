@@ -340,3 +340,30 @@ def test_a_stream_in_micro_batches_says_why(spark: "SparkSession") -> None:
     assert batch.dead_letter_topic == "shop-doubled.dead-letters"
     shown = plan_values(plan, (region_slots(plan.regions[0], 2, 2),), 9)["batches"]
     assert [(b["engine"], b["engine_reason"]) for b in shown] == [("micro-batches", batch.reason)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("to", "may_refuse"),
+    [
+        (fk.Sql("sqlite:///out.db", "out"), True),
+        (fk.Delta("/lake/out", partition_by="id"), True),
+        (fk.Delta("/lake/out"), False),
+    ],
+    ids=["database", "partitioned", "lake"],
+)
+def test_a_sink_that_may_refuse_rows_has_a_topic_for_them(to: Any, may_refuse: bool, spark: "SparkSession") -> None:
+    """Its batch reads another batch, so that no input can fail to parse. Before, refused rows were lost there."""
+    app = fk.App("shop")
+    app.source("clicks", fk.Kafka("clicks", schema="id STRING"))
+
+    @app.batch(rows=10)
+    def first(clicks: "DataFrame") -> "DataFrame":
+        return clicks
+
+    @app.batch(every="1 second")
+    def second(first: "DataFrame") -> "DataFrame":
+        return first.withColumn("n", F.lit(1))
+
+    app.sink("out", second, to)
+    (batch,) = (b for b in plan_application(app, spark, "deadbeef").batches if b.name == "second")
+    assert batch.dead_letter_topic == ("shop-second.dead-letters" if may_refuse else None)

@@ -60,7 +60,7 @@ def test_rows_that_a_rollback_made_invalid_are_counted_and_no_faults() -> None:
 
 def test_invalid_rows_hide_no_other_fault() -> None:
     """No more rows than the invalid epochs had are left out, and none of those that are due."""
-    assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 4, 3, 4, 8), invalid={5: 2})) == {"foreign": 1}
+    assert kinds(compare_rows(EPOCHS, found(1, 2, 8, 3, 4, 4, 3, 4), invalid={5: 2})) == {"foreign": 1}
     assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 4, 3, 4, 4), invalid={5: 2})) == {"duplicate": 1}
     assert kinds(compare_rows(EPOCHS, found(1, 2, 3, 4, 8, 9), invalid={5: 2})) == {"missing": 1}
     lost = compare_rows((*EPOCHS, counted(2, 2)), found(1, 2, 3, 4, 4, 8), invalid={5: 2})
@@ -71,9 +71,26 @@ def test_invalid_rows_hide_no_other_fault() -> None:
     assert kinds(more) == {"foreign": 1}
 
 
+def test_rows_that_are_only_counted_come_before_invalid_ones() -> None:
+    """They are due. Those of forgotten epochs count, and those of epochs that wait need not be there."""
+    of_forgotten = compare_rows(EPOCHS, found(1, 2, 3, 4, 4, 8), Forgotten(below=0, rows=1), invalid={5: 2})
+    assert (kinds(of_forgotten), of_forgotten.invalid) == ({}, 0)
+    waits = compare_rows((*EPOCHS, counted(2, 2, waits=True)), found(1, 2, 3, 4, 4, 8), invalid={5: 2})
+    assert (kinds(waits), waits.invalid) == ({}, 1)
+
+
+def test_the_order_is_not_judged_where_rows_may_be_invalid() -> None:
+    """An invalid row that equals a due one may be the first of the two."""
+    rows = found(3, 1, 2, 3, 4, 4, partition=0)
+    compared = compare_rows(EPOCHS, rows, invalid={5: 1})
+    assert (kinds(compared), compared.invalid) == ({}, 1)
+    assert "The order of the rows is not judged" in compared.notes[0]
+
+
 def test_an_invalid_row_with_a_key_that_no_epoch_gives_again() -> None:
     compared = compare_latest(EPOCHS, found(1, 2, 3, 4, 8), ("n",), invalid={5: 1})
     assert (kinds(compared), compared.invalid) == ({}, 1)
+    assert "1 rows of epochs that a rollback made invalid" in compared.notes[0]
     assert kinds(compare_latest(EPOCHS, found(1, 2, 3, 4, 8, 9), ("n",), invalid={5: 1})) == {"foreign": 1}
 
 

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyiceberg.catalog import load_catalog
-from pyspark.sql.types import DateType, LongType, StringType, StructType
+from pyspark.sql.types import DateType, LongType, StringType, StructType, TimestampNTZType, TimestampType
 
 import falkirk as fk
 from falkirk.runtime.sinks.delta import DeltaLakeTable
 from falkirk.runtime.sinks.iceberg import IcebergTable
-from falkirk.runtime.sinks.lake import DataFile, LakeTable, TableUnfit, refuse_dates
+from falkirk.runtime.sinks.lake import DataFile, LakeTable
 from falkirk.theory.ids import EpochNumber
 
 SCHEMA = StructType().add("id", LongType()).add("by", StringType())
@@ -85,22 +86,38 @@ def test_a_reader_of_one_partition_finds_its_rows_whatever_metrics_the_table_kee
     }
 
 
-def test_a_text_that_is_too_long_for_metrics_is_refused_in_a_partition_of_iceberg(iceberg: Icebergs) -> None:
-    """A Parquet file has no minimum and maximum of such texts, so pyiceberg would take the value for null."""
-    with pytest.raises(TableUnfit, match="by has a text of 5000 bytes"):
-        commit(iceberg.table, ["x", "z" * 5_000])
+def micros(at: str) -> int:
+    """Return a time in microseconds since 1970. Args: at: as numpy reads it, which has all years."""
+    return int(np.datetime64(at, "us").astype(int))
 
 
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [("1970-01-01", True), ("9999-12-31", True), (None, True), ("+10000-01-01", False), ("0000-01-01", False)],
-)
-def test_a_date_that_would_make_a_table_unreadable_is_refused_in_a_partition(text: str | None, fits: bool) -> None:
-    """With one such date, no row of a Delta table could be read by deltalake, and Iceberg's commits failed."""
-    schema = StructType().add("id", LongType()).add("day", DateType()).add("word", StringType())
-    files = [DataFile(name="a", rows=1, size_bytes=1, modified_ms=0, partition={"day": text, "word": "+10000-01-01"})]
-    if fits:
-        refuse_dates(schema, files)
-        return
-    with pytest.raises(TableUnfit, match="partitions take the years 1 to 9999"):
-        refuse_dates(schema, files)
+@pytest.mark.parametrize("year", ["+10000", "0000", "-0044", "+200000"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_that_python_does_not_have_are_in_a_table_of_iceberg(
+    iceberg: Icebergs, zone: str | None, year: str
+) -> None:
+    """They need no partition of their own. Before, the commit failed in Python, again at each try."""
+    clock = TimestampNTZType() if zone is None else TimestampType()
+    opened = iceberg.table.create(StructType([*SCHEMA.fields]).add("day", DateType()).add("at", clock))
+    last = f"{year}-12-31T23:59:59"
+    days, times = [1, int(np.datetime64(last, "D").astype(int))], [1, micros(last)]
+    columns = {
+        "id": pa.array([0, 1], pa.int64()),
+        "by": pa.array(["x", "x"]),
+        "day": pa.array(days, pa.int32()).cast(pa.date32()),
+        "at": pa.array(times, pa.int64()).cast(pa.timestamp("us", zone)),
+    }
+    path = opened.data / "a.parquet"
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path)
+    size = path.stat().st_size
+    opened.commit(
+        EpochNumber(0),
+        [DataFile(name=path.name, rows=2, size_bytes=size, modified_ms=0, partition={"by": "x"})],
+        EpochNumber(1),
+    )
+    found = iceberg.read()
+    assert found["day"].cast(pa.int32()).to_pylist() == days
+    assert found["at"].cast(pa.int64()).to_pylist() == times
+    assert iceberg.read(row_filter="by == 'x' and day == '1970-01-02'")["id"].to_pylist() == [0]
+    assert iceberg.read(row_filter="id == 7")["id"].to_pylist() == []

@@ -33,13 +33,13 @@ class Target(LakeTarget):
     def __init__(self, lake: Lake) -> None:
         super().__init__(lake.declared(), lake.table, "out", "home/out")
 
-    def _written(self, epoch: EpochNumber, rows: Any, data: Path, *, few: bool) -> Any:
+    def _written(self, epoch: EpochNumber, rows: Any, unfit: Any, data: Path, *, few: bool) -> Any:
         path = data / f"{epoch}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"id": pa.array([epoch], pa.int64())}), path)
         size = path.stat().st_size
         file = lakes.DataFile(name=path.name, rows=1, size_bytes=size, modified_ms=0, partition={})
-        return lakes._Attempt(epoch=epoch, folder=path, files=(file,))
+        return lakes._Attempt(epoch=epoch, folder=path, files=(file,), lacks_rows=False)
 
     def add(self, epoch: int) -> None:
         self.deliver(EpochNumber(epoch), Rows())  # type: ignore[arg-type]  # no DataFrame

@@ -207,12 +207,12 @@ def test_one_that_is_being_served_is_not_cut_off() -> None:
         while len(held[0].connections) < 3:
             await turn()
         held[1].update(held[0].connections)  # mark all connections as busy
-        late, _ = await asyncio.open_connection("127.0.0.1", port)
+        late, leaving = await asyncio.open_connection("127.0.0.1", port)
         told = await asyncio.gather(late.read(), return_exceptions=True)
         assert told == [b""] or isinstance(told[0], ConnectionError), "there is no room"
         assert all(not c.transport.is_closing() for c in held[0].connections)
         held[1].clear()
-        for _, writer in silent:
+        for writer in (leaving, *(writer for _, writer in silent)):
             writer.close()
 
     served(story, most=3)

@@ -1,6 +1,8 @@
 """Declaring a push source: its options, its address and its token."""
 
 import asyncio
+import contextlib
+import gc
 import json
 import socket
 import stat
@@ -138,6 +140,31 @@ def test_a_gateway_comes_back_at_the_port_of_the_run_before(app: fk.App, opened:
         socket.create_connection(("127.0.0.1", port), 5).close()
     with gateway(app, opened):
         assert former_port(opened.path) == port
+
+
+def test_a_connection_that_a_gateway_accepts_while_it_stops_is_closed(app: fk.App, opened: Home) -> None:
+    """Before, it stayed open until Python collected it, and the client waited that long."""
+    gc.collect()
+    gc.disable()
+    try:
+        with gateway(app, opened) as accepting, socket.socket() as client:
+            client.settimeout(10)
+            loop, stopping = accepting._loop, accepting._stopping
+            assert loop is not None
+            assert stopping is not None
+            connected = threading.Event()
+
+            def connect_and_stop() -> None:
+                client.connect(("127.0.0.1", former_port(opened.path)))
+                loop.call_soon(stopping.set)  # the loop accepts the connection in the same step
+                connected.set()
+
+            loop.call_soon_threadsafe(connect_and_stop)
+            assert connected.wait(20)
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+    finally:
+        gc.enable()
 
 
 def test_a_gateway_that_breaks_later_says_why(app: fk.App, opened: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Requests over TLS: the client's view, the files that are refused, and how a renewed certificate is loaded."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 import subprocess
@@ -67,6 +68,8 @@ def asked(port: int, trusted: Path | None) -> bytes:
         writer.write(REQUEST)
         received = await reader.read(12)
         writer.close()
+        with contextlib.suppress(OSError):  # the server may have left
+            await writer.wait_closed()
         return received
 
     return asyncio.run(asyncio.wait_for(ask(), 30))
