@@ -8,7 +8,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import DefinitionError, HomeError
-from falkirk.testing import ABORT, crash_between_writes, kit
+from falkirk.store.regions import RegionStore
+from falkirk.testing import ABORT, kit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,24 +38,39 @@ def summing(source: fk.Kafka) -> fk.App:
     return app
 
 
-def newest(t: Any) -> dict[str, int]:
-    return {row["topic"]: row["n"] for row in t.read("out")}
+#: One plan serves all tests.
+APP = summing(pattern(starting="latest"))
 
 
-def test_a_topic_that_appears_is_read_from_its_first_record_on_at_the_next_start() -> None:
-    """Also if the start crashes before or after the write that records the topic."""
-    for t in crash_between_writes(summing(pattern(starting="latest")), topics=AT_FIRST):
-        t.feed(EU, [{"id": "a", "n": 1}, {"id": "b", "n": 2}])
-        t.feed(US, [{"id": "c", "n": 4}])
-        t.create_topic("orders-asia")
-        t.world.topic("orders-asia").extend(t.world.topic("orders-us"))  # before any start knows the topic
-        t.crash()
-        assert newest(t) == {"orders-eu": 3, "orders-us": 4, "orders-asia": 4}
-        t.feed(ASIA, [{"id": "e", "n": 16}, ABORT, b"no json"])
-        t.feed(US, [{"id": "f", "n": 32}])
-        t.feed(EU, [{"id": "g", "n": 64}])
-        assert newest(t) == {"orders-eu": 67, "orders-us": 36, "orders-asia": 20}
-        assert [letter["topic"] for letter in t.dead_letters()] == ["orders-asia"]
+@pytest.mark.parametrize("later", [1, 2, 4])
+def test_a_topic_that_appears_is_read_from_its_first_record_on_at_the_next_start(
+    kit: Any, monkeypatch: pytest.MonkeyPatch, later: int
+) -> None:
+    """Also if the start crashes before the write that records the topic, after it, or before the first epoch with it.
+
+    Args: later: the place of the write before which it crashes, from that write on.
+    """
+    t, record, places = kit(APP, topics=AT_FIRST), RegionStore.grow_region, list[int]()
+
+    def grow_region(store: RegionStore, *given: Any) -> None:
+        if not places:
+            t.world.crash_before = t.world.writes + later
+        places.append(t.world.writes)
+        record(store, *given)
+
+    monkeypatch.setattr(RegionStore, "grow_region", grow_region)
+    t.feed(EU, [{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    t.feed(US, [{"id": "c", "n": 4}])  # its epoch waits for a further record
+    t.create_topic("orders-asia")
+    t.world.topic("orders-asia").extend(t.world.topic("orders-us"))  # before any start knows the topic
+    t.crash()
+    assert len(places) == (2 if later == 1 else 1)
+    assert t.world.writes > t.world.crash_before > 0
+    assert [(row["topic"], row["n"]) for row in t.read("out")].count(("orders-asia", 4)) == 1
+    t.feed(ASIA, [{"id": "e", "n": 16}, ABORT, b"no json"])
+    t.feed(EU, [{"id": "g", "n": 64}])
+    assert {row["topic"]: row["n"] for row in t.read("out")} == {"orders-eu": 67, "orders-us": 4, "orders-asia": 20}
+    assert [letter["topic"] for letter in t.dead_letters()] == ["orders-asia"]
 
 
 def test_a_stream_over_a_pattern_runs_in_micro_batches_and_grows(kit: Any) -> None:
@@ -97,7 +113,7 @@ def test_the_topics_of_a_live_region_do_not_grow(kit: Any) -> None:
 
 
 def test_a_topic_that_vanishes_is_refused(kit: Any) -> None:
-    t = kit(summing(pattern()), topics=AT_FIRST)
+    t = kit(APP, topics=AT_FIRST)
     t.feed(EU, [{"id": "a", "n": 1}, {"id": "b", "n": 2}])
     t._topics.remove("orders-us")
     with pytest.raises(HomeError) as refusal:
@@ -109,7 +125,7 @@ def test_a_topic_that_vanishes_is_refused(kit: Any) -> None:
 
 def test_the_kit_asks_for_the_topics_of_a_pattern(kit: Any) -> None:
     with pytest.raises(DefinitionError) as refusal:
-        kit(summing(pattern()))
+        kit(APP)
     assert refusal.value.condition == "APPLICATION_UNSUITABLE"
 
 
