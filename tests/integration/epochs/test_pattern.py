@@ -1,0 +1,58 @@
+"""A pattern on a real broker: a home that is started twice, with a new topic in between."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import falkirk as fk
+from falkirk.errors import HomeError
+from falkirk.host.query import run_here
+from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.local.broker import Broker
+from tests.integration.live import Wire
+from tests.support import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def test_a_topic_that_appears_between_two_starts_is_read_once(
+    spark: "SparkSession", broker: Broker, home: Path, tag: str
+) -> None:
+    """The new topic has records before any start knows it, and `starting="latest"` skips only those of old topics."""
+    wire, connection = Wire(bootstrap=broker.bootstrap, tag=tag), Connection.of(broker.bootstrap)
+    eu, out = wire.topic("orders-eu"), wire.topic("orders-out")
+    app = fk.App("patterned", home=home)
+    base = eu.removesuffix("eu")
+    pattern = re.compile(f"{re.escape(base)}.*")
+    app.source("orders", fk.Kafka(pattern, schema="n LONG NOT NULL", metadata="topic", starting="latest"))
+
+    @app.batch(rows=2)
+    def seen(orders: "DataFrame") -> "DataFrame":
+        return orders
+
+    app.sink("out", seen, fk.Kafka(out))
+
+    def run(first: dict[str, list[int]], count: int) -> list[tuple[str, int]]:
+        query = run_here(app, connection)
+        try:
+            for topic, numbers in first.items():
+                wire.send(topic, [{"n": n} for n in numbers])
+            wait_until(lambda: len(wire.rows(out)) >= count, 120, f"{count} results")
+        finally:
+            query.stop()
+        return sorted((row["topic"].removeprefix(base), row["n"]) for row in wire.rows(out))
+
+    wire.send(eu, [{"n": -1}])  # skipped
+    assert run({eu: [1, 2]}, 2) == [("eu", 1), ("eu", 2)]
+    asia = wire.topic("orders-asia")
+    wire.send(asia, [{"n": 3}])
+    assert run({eu: [4]}, 4) == [("asia", 3), ("eu", 1), ("eu", 2), ("eu", 4)]
+    Topics(connection).delete(asia)
+    with pytest.raises(HomeError) as refused:
+        run_here(app, connection)
+    assert refused.value.condition == "APPLICATION_CHANGED"
+    assert refused.value.parameters["changed"] == {"reads": (f"{asia}, {eu}", eu)}
