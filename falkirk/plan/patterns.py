@@ -28,7 +28,7 @@ def with_topics(app: Application, names: Callable[[], Iterable[str]]) -> Applica
         return app
     there, found = sorted(set(names())), _copy(app)
     for name, topic in app.patterns.items():
-        topics = matching(app, topic, there)
+        topics = matching_topics(app, topic, there)
         if not topics:
             known = [t for t in there if not _is_own(t)]
             raise PATTERN_UNMATCHED.error(where=topic.where, source=name, pattern=topic.topic, count=len(known))
@@ -43,11 +43,11 @@ def with_recorded_topics(app: Application, store: Store) -> Application:
     records = [record for name in store.region_names() if (record := store.region(name)) is not None]
     there, found = sorted({str(topic) for record in records for topic in record.partitions}), _copy(app)
     for name, topic in app.patterns.items():
-        found.add_list(name, topic.of(matching(app, topic, there)))
+        found.add_list(name, topic.of(matching_topics(app, topic, there)))
     return found
 
 
-def matching(app: Application, topic: Kafka, there: Iterable[str]) -> tuple[str, ...]:
+def matching_topics(app: Application, topic: Kafka, there: Iterable[str]) -> tuple[str, ...]:
     """Return the topics that a source with a pattern reads, of those that exist.
 
     It never reads a topic that the application writes, because it would read its own results without an end. This

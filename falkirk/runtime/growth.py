@@ -12,7 +12,6 @@ from dataclasses import replace
 from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import READS
-from falkirk.plan.unit import Unit
 from falkirk.store import RegionRecord
 from falkirk.theory.ids import LogId
 
@@ -44,17 +43,13 @@ def report_growth(batch: Batch, before: RegionRecord, now: RegionRecord) -> None
     log.info("%s: reads %s from the earliest record on, for the first time.", batch.name, ", ".join(added))
 
 
-def advice_on_reads(region: Unit, before: str | None, now: str) -> str:
+def advice_on_reads(before: str | None, now: str) -> str:
     """Return what to do if a region reads other logs than its home has recorded, after the general advice."""
-    if before is None:
-        return ""
-    gone = [name for name in _items(before) if name not in _items(now)]
+    gone = [name for name in _items(before or now) if name not in _items(now)]
     if gone:
         return f" A list or a pattern may get topics, but lose none: {', '.join(gone)}."
-    if isinstance(region, Batch):
-        return " Only a list or a pattern of a batch without by= may get topics."
     return (
-        " The topics of a live region can't grow. In a new home, a list or a pattern may get topics with "
+        " The topics of a live region, and of a batch with by=, can't grow. In a new home, a stream may get topics with "
         'engine="micro-batch".'
     )
 

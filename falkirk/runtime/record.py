@@ -178,7 +178,7 @@ def compare(region: Unit, record: RegionRecord, partitions: dict[LogId, int]) ->
             what=what,
             advice="Undo the change, or begin with a new home and new sinks (it reads its input from the start)."
             + (_about_steps(region, record) if DECIDED_BY in changed else "")
-            + (advice_on_reads(region, *changed[READS]) if READS in changed else ""),
+            + (advice_on_reads(*changed[READS]) if READS in changed else ""),
         )
 
 
