@@ -49,8 +49,8 @@ def advice_on_reads(before: str | None, now: str) -> str:
     if gone:
         return f" A list or a pattern may get topics, but lose none: {', '.join(gone)}."
     return (
-        " The topics of a live region, and of a batch with by=, can't grow. In a new home, a stream may get topics with "
-        'engine="micro-batch".'
+        " The topics of a live region, and of a batch with by=, can't grow. In a new home, a stream may get "
+        'topics with engine="micro-batch".'
     )
 
 
