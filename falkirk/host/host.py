@@ -33,6 +33,7 @@ from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import objective
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, planned_shape
+from falkirk.plan.topics import written_topics
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.ports import RegionPort
@@ -47,6 +48,7 @@ from falkirk.runtime.foreign import ForeignWatch, judges_of
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.runtime.settling import look_first
 from falkirk.runtime.sinks import copying, writing
 from falkirk.runtime.status import AWAY_DETAIL, RegionStatus
 from falkirk.theory.frontier import EMPTY
@@ -131,6 +133,7 @@ class Host:
             self._batches.prepare()
             for unit in self._units.values():
                 unit.prepare()
+            look_first(self._context, written_topics(self._plan))
             shape = planned_shape(self._plan, self._context.topics)
             shape.write(self._context.home.path)
             if self._context.home.is_shared:  # for the commands on other machines

@@ -1,6 +1,8 @@
 """Topics of a plan: creates Falkirk's own topics (hops, held logs, dead letters), and checks the user's topics."""
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from falkirk.declare.application import Application
@@ -25,10 +27,14 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.topics import TopicFacts, Topics
+from falkirk.plan.batch import Batch
 from falkirk.plan.lake import check_package
 from falkirk.plan.plan import Plan
+from falkirk.plan.region import Region
 from falkirk.theory.ids import LogId, Offset
 
+#: Processors whose topics are prepared at the same time. A broker takes some 50 ms for each new topic.
+_AT_ONCE = 8
 _CENTURY_MS = 100 * 365 * 86_400_000
 
 
@@ -97,36 +103,69 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     """
     for push in plan.push:
         topics.create(push.topic.topic, plan.state_partitions, KEEP)
+    outside = _Outside(topics=topics, create_missing=create_missing, partitions=partitions)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        begun = [pool.submit(_prepare_region, region, outside, plan.state_partitions) for region in plan.regions]
+        begun += [pool.submit(_prepare_batch, batch, outside) for batch in plan.batches]
+    for each in begun:
+        each.result()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outside:
+    """The user's topics. Args: create_missing, partitions: create those that are missing, with this many partitions."""
+
+    topics: Topics
+    create_missing: bool
+    partitions: int
+
+    def require(self, topic: str, where: object) -> None:
+        """Check that a topic exists, or create it. Raises: LogError: `TOPIC_MISSING`."""
+        if self.create_missing and not self.topics.exists(topic):
+            self.topics.create(topic, self.partitions, {})
+        else:
+            _require(self.topics, topic, where)
+
+
+def _prepare_region(region: Region, outside: _Outside, state_partitions: int) -> None:
+    topics, output = outside.topics, region.released_to or region.output
+    for topic, where, internal in (
+        *((each.topic.topic, each.topic.where, each.is_hop) for each in region.sources),
+        (output.topic, region.where, region.hop is not None),
+    ):
+        if internal:
+            topics.create(topic, state_partitions, KEEP)
+        else:
+            outside.require(topic, where)
+    if region.released_to is not None:
+        facts = topics.facts(output.topic)
+        refuse_compacted(facts, region.where)
+        # Records of the held log must also fit into the sink's topic.
+        limit = {"max.message.bytes": str(facts.max_message_bytes)}
+        topics.create(region.output.topic, facts.partitions, KEEP | limit)
+    if not topics.exists(region.dead_letter_topic):
+        topics.create(region.dead_letter_topic, 1, KEEP)
+
+
+def _prepare_batch(batch: Batch, outside: _Outside) -> None:
+    named = [(i.topic.topic, batch.where) for i in batch.inputs if i.topic is not None and not i.reads_hop]
+    named += [(sink.to.topic, sink.where) for sink in batch.sinks if isinstance(sink.to, Kafka)]
+    for topic, where in named:
+        outside.require(topic, where)
+    if batch.dead_letter_topic is not None and not outside.topics.exists(batch.dead_letter_topic):
+        outside.topics.create(batch.dead_letter_topic, 1, KEEP)
+
+
+def written_topics(plan: Plan) -> tuple[LogId, ...]:
+    """Return the topics to which processors of a plan write: sinks, hops, held logs and dead letters."""
+    found: list[str] = []
     for region in plan.regions:
-        output = region.released_to or region.output
-        for topic, where, internal in (
-            *((each.topic.topic, each.topic.where, each.is_hop) for each in region.sources),
-            (output.topic, region.where, region.hop is not None),
-        ):
-            if internal:
-                topics.create(topic, plan.state_partitions, KEEP)
-            elif create_missing and not topics.exists(topic):
-                topics.create(topic, partitions, {})
-            else:
-                _require(topics, topic, where)
-        if region.released_to is not None:
-            facts = topics.facts(output.topic)
-            refuse_compacted(facts, region.where)
-            # Records of the held log must also fit into the sink's topic.
-            limit = {"max.message.bytes": str(facts.max_message_bytes)}
-            topics.create(region.output.topic, facts.partitions, KEEP | limit)
-        if not topics.exists(region.dead_letter_topic):
-            topics.create(region.dead_letter_topic, 1, KEEP)
+        found += [region.output.topic, region.dead_letter_topic]
+        found += [] if region.released_to is None else [region.released_to.topic]
     for batch in plan.batches:
-        outside = [(i.topic.topic, batch.where) for i in batch.inputs if i.topic is not None and not i.reads_hop]
-        outside += [(sink.to.topic, sink.where) for sink in batch.sinks if isinstance(sink.to, Kafka)]
-        for topic, where in outside:
-            if create_missing and not topics.exists(topic):
-                topics.create(topic, partitions, {})
-            else:
-                _require(topics, topic, where)
-        if batch.dead_letter_topic is not None and not topics.exists(batch.dead_letter_topic):
-            topics.create(batch.dead_letter_topic, 1, KEEP)
+        found += [sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)]
+        found += [] if batch.dead_letter_topic is None else [batch.dead_letter_topic]
+    return tuple(LogId(topic) for topic in dict.fromkeys(found))
 
 
 def notes_on_clocks(plan: Plan, topics: Topics) -> tuple[str, ...]:

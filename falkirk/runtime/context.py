@@ -51,8 +51,10 @@ class Storage:
     topics: Topics = field(init=False)
     #: For each topic, the records that others have written there.
     foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
-    #: The topics whose ends are not settled (outputs.py), and when their writers were fenced for the first time.
+    #: The topics whose ends are not settled (settling.py), and when their writers were fenced for the first time.
     unsettled: dict[tuple[LogId, ...], float] = field(init=False, default_factory=dict)
+    #: Topics that this process has not written to yet: when it looked at each, by `time.monotonic`, and the ends then.
+    first_looks: dict[LogId, tuple[float, Offsets]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "topics", Topics(self.connection))

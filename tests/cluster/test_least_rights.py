@@ -20,7 +20,7 @@ from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
-from falkirk.runtime import outputs
+from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import EpochNumber, PointNumber
 from tests.cluster.past import BATCHES, Past
@@ -120,7 +120,7 @@ def test_the_checker(guarded: Secured, stage: Stage, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at a topic's end twice within a short time: nobody writes."""
-    monkeypatch.setattr(outputs, "SETTLE_S", 0.02)
+    monkeypatch.setattr(settling, "SETTLE_S", 0.02)
 
 
 def to_look_back(past: Past) -> list[Right]:

@@ -17,7 +17,7 @@ from falkirk.kafka.replication import unreplicated
 from falkirk.kafka.topics import Topics
 from falkirk.runtime import outputs
 from falkirk.runtime.context import Storage
-from falkirk.runtime.outputs import settled_ends
+from falkirk.runtime.settling import settled_ends
 from tests.chaos.counting import assert_exactly_once, counting, some_behind_a_commit
 from tests.chaos.harness import Load
 from tests.cluster.kafka import NODES, SESSION_S, KafkaCluster

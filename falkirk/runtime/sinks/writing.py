@@ -22,7 +22,7 @@ from falkirk.errors.conditions.runtime import SESSION_LOST_RELEASE
 from falkirk.local.spark import writes_elsewhere
 from falkirk.runtime import fence, lanes
 from falkirk.runtime.context import Context, Storage, Writers
-from falkirk.runtime.outputs import settled_ends
+from falkirk.runtime.settling import settled_ends
 from falkirk.theory.ids import Incarnation, LogId, Offsets
 
 _INCARNATIONS = count(1)

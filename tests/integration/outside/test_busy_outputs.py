@@ -15,7 +15,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_messages
 from falkirk.local.broker import Broker
 from falkirk.protocol import down
-from falkirk.runtime import outputs
+from falkirk.runtime import settling
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def test_a_writer_of_an_output_delays_its_region_alone(
 
     Both again at each start, as long as the writer liked.
     """
-    monkeypatch.setattr(outputs, "SETTLE_MAX_S", 2.0)
+    monkeypatch.setattr(settling, "SETTLE_MAX_S", 2.0)
     monkeypatch.setattr(down, "RETRY_S", 1.0)
     wire = Wire(bootstrap=broker.bootstrap, tag=tag)
     events = wire.topic("events", 1)

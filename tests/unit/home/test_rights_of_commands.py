@@ -17,7 +17,7 @@ from falkirk.errors import HomeError, StoreError
 from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.runtime import outputs
+from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import EpochNumber, PointNumber
 from tests.cluster.past import Past
@@ -67,7 +67,7 @@ class Visitor:
 @pytest.fixture
 def past(broker: Broker, postgres: Postgres, home: Path, tag: str, monkeypatch: pytest.MonkeyPatch) -> Past:
     """An application at rest with its store in PostgreSQL. The visitor opens its home again."""
-    monkeypatch.setattr(outputs, "SETTLE_S", 0.02)
+    monkeypatch.setattr(settling, "SETTLE_S", 0.02)
     with open_home(home, "again", postgres.url()) as opened:
         return Past(Wire(bootstrap=broker.bootstrap, tag=tag), opened)
 

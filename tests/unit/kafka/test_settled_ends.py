@@ -8,9 +8,10 @@ import pytest
 from falkirk.errors import LogError
 from falkirk.kafka.ranges import LogRecord
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.runtime import outputs
+from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
-from falkirk.runtime.outputs import settled_ends
+from falkirk.runtime.settling import settled_ends
+from falkirk.theory.ids import LogId
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 TEXT = b"deadbeef/1/0.0.7/0/"
@@ -23,6 +24,7 @@ class Moving:
     def __init__(self, header: bytes | None, *, followers: bool) -> None:
         self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
         self.unsettled: dict[tuple[str, ...], float] = {}
+        self.first_looks: dict[str, tuple[float, dict[int, int]]] = {}
         self._end, self._header, self._followers = 10, header, followers
 
     def end_positions(self, topic: str) -> dict[int, int]:
@@ -61,8 +63,8 @@ class Clock:
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, place: Moving) -> dict[str, dict[int, int]]:
-    monkeypatch.setattr(outputs, "SETTLE_MAX_S", 0.5)
-    monkeypatch.setattr(outputs, "read_range", place.read_range)
+    monkeypatch.setattr(settling, "SETTLE_MAX_S", 0.5)
+    monkeypatch.setattr(settling, "read_range", place.read_range)
     return settled_ends(cast(Storage, cast(Any, place)), ("out",), "here")
 
 
@@ -87,13 +89,13 @@ def test_what_may_hide_a_record_of_this_home_is_refused(
 def test_the_next_attempt_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile other regions run, in the same thread. No record of this home can be on its way for so long."""
     place, clock = Moving(SIGNED, followers=False), Clock()
-    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
-    monkeypatch.setattr(outputs, "read_range", place.read_range)
-    for longest_s in (outputs.SETTLE_MAX_S, outputs.AGAIN_S):
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    monkeypatch.setattr(settling, "read_range", place.read_range)
+    for longest_s in (settling.SETTLE_MAX_S, settling.AGAIN_S):
         began_s = clock.now_s
         with pytest.raises(LogError):
             settled_ends(cast(Storage, cast(Any, place)), ("out",), "here")
-        assert longest_s <= clock.now_s - began_s < longest_s + 2 * outputs.SETTLE_S
+        assert longest_s <= clock.now_s - began_s < longest_s + 2 * settling.SETTLE_S
     place.end_positions = lambda topic: {0: 20}  # type: ignore[method-assign]
     place.unreplicated = lambda ends: frozenset()  # type: ignore[method-assign]
     assert settled_ends(cast(Storage, cast(Any, place)), ("out",), "here") == {"out": {0: 20}}
@@ -132,7 +134,7 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
         waited.append(seconds)
         clock.advance(seconds)
 
-    monkeypatch.setattr(outputs, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
     storage = cast(Storage, cast(Any, place))
     if looks < 10:
         assert settled_ends(storage, ("out",), "here", transactional=True) == {"out": {0: 20}}
@@ -144,3 +146,44 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
     assert found == {
         "hidden": ("SINK_UNSETTLED", "TRANSACTION_OPEN"), "lagging": ("BROKER_AWAY", "REPLICAS_LAG"),
     }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.1, 5.0])
+def test_topics_settle_together(late_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has two looks that are `SETTLE_S` apart, but all share this time."""
+    place, clock = Still(), Clock()
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage, names = cast(Storage, cast(Any, place)), [LogId(f"out-{n}") for n in range(8)]
+    settling.look_first(storage, names)
+    began_s = clock.now_s
+    clock.advance(late_s)
+    for name in names:
+        assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
+    assert clock.now_s - began_s == pytest.approx(max(late_s, settling.SETTLE_S))
+    assert place.first_looks == {}
+
+
+def test_a_first_look_counts_once_and_not_for_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer of transactions may live until it is fenced, and this process may have written since an earlier use."""
+    place, clock, name = Still(), Clock(), LogId("out")
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage = cast(Storage, cast(Any, place))
+    for transactional in (True, False):
+        settling.look_first(storage, [name])
+        clock.advance(60)
+        for waits_s in (settling.SETTLE_S if transactional else 0, settling.SETTLE_S):
+            began_s = clock.now_s
+            settled_ends(storage, (name,), "here", transactional=transactional)
+            assert clock.now_s - began_s == pytest.approx(waits_s)
+
+
+def test_a_record_that_arrives_after_the_first_look_delays_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, clock, name = Still(), Clock(), LogId("out")
+    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    storage, ends = cast(Storage, cast(Any, place)), [{0: 19}, {0: 20}, {0: 20}]
+    place.end_positions = lambda topic: ends.pop(0)  # type: ignore[method-assign]
+    settling.look_first(storage, [name])
+    clock.advance(60)
+    began_s = clock.now_s
+    assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
+    assert clock.now_s - began_s == pytest.approx(settling.SETTLE_S)
