@@ -11,7 +11,7 @@ from falkirk.errors import HomeError
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from tests.integration.live import Wire
+from tests.integration.live import Wire, await_one
 from tests.support import wait_until
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def test_a_topic_that_appears_between_two_starts_is_read_once(
         try:
             for topic, numbers in first.items():
                 wire.send(topic, [{"n": n} for n in numbers])
-            wait_until(lambda: len(wire.rows(out)) >= count, 120, f"{count} results")
+            await_one(query, lambda: len(wire.rows(out)) >= count, f"{count} results")
         finally:
             query.stop()
         return sorted((row["topic"], row["n"]) for row in wire.rows(out))
@@ -49,6 +49,7 @@ def test_a_topic_that_appears_between_two_starts_is_read_once(
     wire.send(asia, [{"n": 3}])
     assert run({eu: [4]}, 4) == [(asia, 3), (eu, 1), (eu, 2), (eu, 4)]
     wire.admin.delete_topics([asia])[asia].result()
+    wait_until(lambda: asia not in wire.topics.names(), 30, "the deletion")
     with pytest.raises(HomeError) as refused:
         run_here(app, connection)
     assert refused.value.condition == "APPLICATION_CHANGED"
