@@ -54,11 +54,11 @@ def matching_topics(app: Application, topic: Kafka, there: Iterable[str]) -> tup
     does not depend on whether the topic exists at the first start.
     """
     assert topic.pattern is not None, "only a source with a pattern has matches"
-    written = written_topics(app)
+    written = declared_outputs(app)
     return tuple(t for t in there if topic.pattern.fullmatch(t) and t not in written and not _is_own(t))
 
 
-def written_topics(app: Application) -> frozenset[str]:
+def declared_outputs(app: Application) -> frozenset[str]:
     """Return the topics that the user has declared for results and dead letters."""
     sinks = [sink.to for sink in app.sinks.values() if isinstance(sink.to, Kafka)]
     sources = [*(source.topic for source in app.sources.values()), *app.patterns.values()]
