@@ -8,7 +8,7 @@ It needs Spark. The fixture `kit` for pytest is here, too: `from falkirk.testing
 no plugin, so the tests of other projects do not import Falkirk.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
@@ -39,7 +39,9 @@ RESULT = "result"
 PARTS = 4
 
 
-def run(app: Application | WritableStream, *, at: datetime = BEGINNING, own_sinks: bool = False) -> Kit:
+def run(
+    app: Application | WritableStream, *, at: datetime = BEGINNING, own_sinks: bool = False, topics: Sequence[str] = ()
+) -> Kit:
     """Run an application, or a stream that begins with `fk.read`, in the memory of this test.
 
     The planner, the recovery protocol and the user's steps are those of a real run. There is no broker, and no sink is
@@ -49,14 +51,16 @@ def run(app: Application | WritableStream, *, at: datetime = BEGINNING, own_sink
         app: a stream's only sink has the name ``"result"``.
         at: the time at which the test begins. Only the test moves the clock.
         own_sinks: deliver to sinks of the user's own, so that crashes test them. Otherwise they are in memory, too.
+        topics: the names of all topics that exist, for a source with a pattern. `Kit.create_topic` adds one.
     Raises: DefinitionError, GuaranteeError: as `falkirk plan`, and `APPLICATION_UNSUITABLE`: the kit can't run it.
     """
-    return Kit(_application(app), at=at, own_sinks=own_sinks)
+    return Kit(_application(app), at=at, own_sinks=own_sinks, topics=topics)
 
 
 def crash_between_writes(
-    app: Application | WritableStream, *, at_most: int | None = None, at: datetime = BEGINNING, own_sinks: bool = False
-) -> Iterator[Kit]:
+    app: Application | WritableStream, *, at_most: int | None = None, at: datetime = BEGINNING, own_sinks: bool = False,
+    topics: Sequence[str] = (),
+) -> Iterator[Kit]:  # fmt: skip
     """Yield runs of an application: one without a crash, then one for each of its writes, which crashes before it.
 
     The loop's body is the test. It feeds the same rows each time, and finds the same results. A write is a record, an
@@ -65,12 +69,12 @@ def crash_between_writes(
     Args: at_most: the greatest number of writes before which it crashes, evenly spread. Others: as in `run`.
     """
     declared = _application(app)
-    with Kit(declared, at=at, own_sinks=own_sinks) as kit:
+    with Kit(declared, at=at, own_sinks=own_sinks, topics=topics) as kit:
         yield kit
         writes = kit.writes
     stride = 1 if at_most is None else max(1, -(-writes // at_most))
     for point in range(1 + stride // 2, writes + 1, stride):
-        with Kit(declared, at=at, own_sinks=own_sinks, crash_before=point) as kit:
+        with Kit(declared, at=at, own_sinks=own_sinks, crash_before=point, topics=topics) as kit:
             yield kit
 
 

@@ -17,7 +17,9 @@ from falkirk.declare.cut import ByTime
 from falkirk.declare.endpoints import Kafka
 from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import Batch, BatchInput
+from falkirk.plan.patterns import with_topics
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import with_schemas
 
@@ -70,7 +72,7 @@ def audit(app: Application, connection: Connection, session: SparkSession, rows:
 
 class _Walk:
     def __init__(self, app: Application, connection: Connection, session: SparkSession, rows: int) -> None:
-        app = with_schemas(app, app.home)
+        app = with_schemas(with_topics(app, Topics(connection).names), app.home)
         self._plan = plan_application(app, session, "audit")
         again = plan_application(app, session, "audit")
         #: A second plan calls the user's functions of streams again, as the next start does.

@@ -12,6 +12,7 @@ from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epoch
 from falkirk.commands.invalid_results import invalid_ranges
 from falkirk.commands.judge import PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
+from falkirk.commands.running import home_to_read
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
@@ -19,6 +20,7 @@ from falkirk.errors import DefinitionError, HomeError
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session
 from falkirk.plan.batch import Batch
+from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.schemas import with_schemas
 
 
@@ -63,6 +65,9 @@ class OutputsJudge:
     def __init__(
         self, app: Application, connection: Connection, *, home: Path | None, memory_bytes: int, partial: bool
     ) -> None:
+        if app.patterns:
+            with home_to_read(app, home) as (held, _):
+                app = with_recorded_topics(app, held.store)
         app = with_schemas(app, home or app.home)
         self._app, self._connection, self._home, self._partial = app, connection, home, partial
         self._session = session(

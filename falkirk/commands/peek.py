@@ -17,6 +17,7 @@ from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.commands import TOPIC_NOT_OURS_PEEK
 from falkirk.errors.conditions.kafka import TOPIC_MISSING
 from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
+from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
 from falkirk.runtime.context import Storage
 from falkirk.theory.delivery import input_records
@@ -49,7 +50,7 @@ def peek(
     connection = broker_of(app, local_broker() if local else broker)
     with home_to_read(app, home) as (held, _):
         shape = recorded_shape(held.data)
-        app = bound(app, held.identity)
+        app = bound(with_recorded_topics(app, held.store), held.identity)
         writers = writers_of(app, shape)
         log = topic_named(app, writers, topic)
         if log is None:

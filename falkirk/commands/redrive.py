@@ -15,6 +15,7 @@ from falkirk.declare.load import broker_of, load_application
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.fingerprint import places_of_keyed_step
+from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.shape import Shape
 from falkirk.redrive.letters import Letter, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind, letters_to_send, originals
@@ -62,6 +63,7 @@ def send_again(
     Raises: DefinitionError: `REGION_UNKNOWN`. LogError.
     """
     place = Storage(home=home, connection=connection)
+    app = with_recorded_topics(app, home.store)
     sources = {name: source.topic.log for name, source in app.sources.items()}
     letters: list[Letter] = []
     only = None if named is None else shape.require_region(named)

@@ -18,6 +18,7 @@ from falkirk.commands.records import TopicRecords, place_of_text, record_time, s
 from falkirk.commands.run import count_text
 from falkirk.commands.running import home_to_read, local_broker, of_application
 from falkirk.declare.load import broker_of, load_application
+from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
 from falkirk.runtime.context import Storage
 from falkirk.system.times import when
@@ -61,7 +62,7 @@ def why(
     with home_to_read(app, home) as (held, _):
         shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
-        named = bound(app, held.identity)
+        named = bound(with_recorded_topics(app, held.store), held.identity)
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
         found = read_unchanged(
             held.store,

@@ -56,8 +56,8 @@ def as_topic(value: object, where: SourceLocation) -> Kafka:
     """
     if not isinstance(value, Kafka):
         raise NOT_A_TOPIC.error(where=where, value=value)
-    if value.several:
-        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several))
+    if value.several or value.pattern is not None:
+        raise TOPICS_MISPLACED.error(where=where, topics=list(value.several) or [value.topic])
     return value
 
 

@@ -3,7 +3,7 @@
 A processor is a function whose parameters name what it reads. Its body runs when the application is planned.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -107,13 +107,15 @@ class Application:
         self.sources: dict[str, SourceNode] = {}
         #: The sources with several topics: the names in `sources` of the source of each topic.
         self.lists: dict[str, tuple[str, ...]] = {}
+        #: The sources with a pattern. A start adds the matching topics to `sources` and `lists` (plan/patterns.py).
+        self.patterns: dict[str, Kafka] = {}
         self.pushed: dict[str, Http] = {}
         self.folders: dict[str, Files] = {}
         self.processors: dict[str, DeclaredProcessor] = {}
         self.sinks: dict[str, DeclaredSink] = {}
 
     def _claim(self, name: str, where: SourceLocation) -> None:
-        sources = {*self.sources, *self.lists, *self.folders}
+        sources = {*self.sources, *self.lists, *self.patterns, *self.folders}
         for kind, taken in (("source", sources), ("processor", {*self.processors})):
             if name in taken:
                 raise NAME_TAKEN_KIND.error(where=where, name=name, kind=kind)
@@ -131,14 +133,19 @@ class Application:
         if isinstance(found, Files):
             self.folders[name] = found
             return Stream(ProcessorNode(name=name))
+        if found.pattern is not None:
+            self.patterns[name] = found
+            return Stream(ProcessorNode(name=name))
         if found.several:
-            for topic in found.each:
-                part = part_of(name, topic.topic)
-                self.sources[part] = source_node(part, topic)
-            self.lists[name] = tuple(part_of(name, topic) for topic in found.several)
+            self.add_list(name, found.each)
             return Stream(ProcessorNode(name=name))
         self.sources[name] = source_node(name, found)
         return Stream(self.sources[name])
+
+    def add_list(self, name: str, topics: Sequence[Kafka]) -> None:
+        """Add a source for each topic that is read under `name`."""
+        self.lists[name] = tuple(part_of(name, topic.topic) for topic in topics)
+        self.sources |= {part: source_node(part, t) for part, t in zip(self.lists[name], topics, strict=True)}
 
     def stream(
         self, policy: Policy | None = None, *, engine: Literal["live", "micro-batch"] | None = None
@@ -353,7 +360,11 @@ class Application:
         if isinstance(reads, Stream):
             if isinstance(reads.node, SourceNode) and self.sources.get(reads.node.name) is reads.node:
                 return reads.node.name
-            if isinstance(reads.node, ProcessorNode) and reads.node.name in {*self.folders, *self.lists}:
+            if isinstance(reads.node, ProcessorNode) and reads.node.name in {
+                *self.folders,
+                *self.lists,
+                *self.patterns,
+            }:
                 return reads.node.name
         elif name := getattr(reads, "__name__", None):
             return str(name)

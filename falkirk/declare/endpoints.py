@@ -42,8 +42,9 @@ class Kafka:
     """A Kafka topic, or several topics of a source that are read as one.
 
     Args:
-        topic: its name. For a source also a list of names: ``fk.Kafka(["orders-eu", "orders-us"], …)``. The records of
-            all of them have the same schema, format and key.
+        topic: its name. For a source also a list of names, ``fk.Kafka(["orders-eu", "orders-us"], …)``, or a pattern of
+            whole names, ``fk.Kafka(re.compile(r"orders-.*"), …)``, which each start compares with the broker's topics.
+            The records of all of them have the same schema, format and key.
         schema: the columns of a source as Spark DDL, such as ``"id STRING NOT NULL, n INT"``; a record that does not
             fit becomes a dead letter. Text and binary sources have one column, ``value``. For Avro sources and sinks,
             the Avro schema of a record as JSON, or the name of a file with it.
@@ -52,7 +53,8 @@ class Kafka:
             key.
         format: of the value: ``json`` (an object per record), ``text`` (UTF-8), ``binary`` or ``avro`` (its binary
             encoding; for values with the prefix of a schema registry, also give `registry`). Sinks write JSON or Avro.
-        starting: where a new application starts to read, ``earliest`` or ``latest``.
+        starting: where a new application starts to read, ``earliest`` or ``latest``. A topic that a list or a pattern
+            gets later is read from its earliest record.
         dead_letters: the topic for records that do not fit or are too large; by default named after the topic (see the
             plan).
         metadata: parts of the record itself that a source has as columns, after those of the schema: ``key``
@@ -81,12 +83,14 @@ class Kafka:
     registry: Registry | str | None = None
     #: The names of a list, in its order; empty if there is one topic. `topic` is then no name of a topic.
     several: tuple[str, ...] = field(default=(), init=False)
+    #: The pattern of names, if one was given. `topic` is then its text, and no name of a topic.
+    pattern: re.Pattern[str] | None = field(default=None, init=False)
 
     if TYPE_CHECKING:  # a field has one type, and `topic` takes a list too
 
         def __init__(
             self,
-            topic: str | Sequence[str],
+            topic: str | Sequence[str] | re.Pattern[str],
             schema: str | None = None,
             key: str | Sequence[str] | None = None,
             format: Format = "json",
@@ -121,6 +125,10 @@ class Kafka:
             object.__setattr__(self, "schema", avro_schema(self.schema, self.topic, self.where))
 
     def _take_topics(self, given: object) -> None:
+        if isinstance(given, re.Pattern) and isinstance(given.pattern, str):
+            object.__setattr__(self, "pattern", given)
+            object.__setattr__(self, "topic", given.pattern)
+            return
         if isinstance(given, str) or not isinstance(given, Sequence):
             self._check_name(given)
             return
@@ -134,7 +142,11 @@ class Kafka:
     @property
     def each(self) -> tuple[Self, ...]:
         """The declaration of each of its topics alone."""
-        return tuple(replace(self, topic=name) for name in self.several) or (self,)
+        return self.of(self.several) or (self,)
+
+    def of(self, names: Sequence[str]) -> tuple[Self, ...]:
+        """Return the declaration of each of these topics alone."""
+        return tuple(replace(self, topic=name) for name in names)
 
     def _check_name(self, topic: object) -> None:
         if not isinstance(topic, str) or not re.fullmatch("[A-Za-z0-9._-]{1,249}", topic) or topic in (".", ".."):

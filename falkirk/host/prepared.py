@@ -24,6 +24,7 @@ from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
 from falkirk.host.start import application_session
 from falkirk.kafka.topics import Topics
 from falkirk.local.submitted import add_py_files
+from falkirk.plan.patterns import with_topics
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas
 from falkirk.plan.slots import slots_to_have
@@ -44,10 +45,11 @@ class Prepared:
         began_s, self._settings = time.time(), settings
         add_py_files(settings.conf)
         app = load_application(Path(settings.file), leased=settings.leased)
-        self.app = with_schemas(app, Path(settings.home), Use.STANDBY)
+        connection = broker_of(app, settings.kafka)
+        topics = Topics(connection)
+        self.app = with_schemas(with_topics(app, topics.names), Path(settings.home), Use.STANDBY)
         self._files = digests(Path(settings.file), began_s)
-        connection = broker_of(self.app, settings.kafka)
-        self.slots = slots_to_have(self.app, Topics(connection))
+        self.slots = slots_to_have(self.app, topics)
         self.session = application_session(self.app, settings.master, self.slots, settings.conf)
         self.plan = plan_application(self.app, self.session, identity_of(Path(settings.home)))
         assert settings.standby is not None

@@ -38,6 +38,7 @@ from falkirk.host.start import application_session, plan_for_start, prepare_host
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
+from falkirk.plan.patterns import with_topics
 from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import slots_to_have
 from falkirk.runtime.status import RegionStatus
@@ -176,9 +177,12 @@ def _run(
     topics.await_broker(on_wait=report_waiting)
     if stopping.is_set():
         return 0  # the coordinator has stopped or died, so this host must not start anything
+    app = with_topics(app, topics.names) if prepared is None else app
     claim = Claim(connection, home)
     guard.watch_owner(claim.check, _say)
     wanted = slots_to_have(app, topics)
+    if prepared is not None and with_topics(app, topics.names).lists != app.lists:
+        _end_unused("a pattern matches other topics than when it was planned")
     if prepared is not None and prepared.slots != wanted:
         _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
     with step("session"):

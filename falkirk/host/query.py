@@ -31,6 +31,8 @@ from falkirk.host.measurements import Launch
 from falkirk.host.spans import exported, is_recorded
 from falkirk.host.start import application_session, jvm_pid, plan_for_start, prepare_host, record_processes
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
+from falkirk.plan.patterns import with_topics
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.traced import OFF, Recorder
 
@@ -215,6 +217,7 @@ def run_here(
         opened.kill_leftovers(spare_pid=jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
+        app = with_topics(app, Topics(connection).names)
         plan = plan_for_start(app, session, opened)
         claim = Claim(connection, opened)
         claim.await_former()

@@ -258,6 +258,21 @@ class Topics:
         led = found is not None and all(p.leader is not None and p.leader.id >= 0 for p in found.partitions)
         return len(found.partitions) if led else 0
 
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all topics that this user may see. Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                found = self._admin.list_topics(timeout=self._timeout_s).topics
+                gone = KafkaError.UNKNOWN_TOPIC_OR_PART
+                return tuple(sorted(n for n, t in found.items() if t.error is None or t.error.code() != gone))
+            except KafkaException as error:
+                self._admin.poll(0)
+                met = fault(error.args[0], "listing the topics", self._connection, self._errors)
+                if met.condition != "BROKER_AWAY" or time.monotonic() > deadline:
+                    raise met from error
+            time.sleep(_POLL_S)
+
     def _similar(self, topic: str) -> tuple[str, ...]:
         try:
             names = sorted(self._admin.list_topics(timeout=self._timeout_s).topics)

@@ -21,6 +21,8 @@ from falkirk.runtime.epochs.ports import RunPort
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
+from falkirk.runtime.growth import grown
+from falkirk.runtime.record import compare
 from falkirk.runtime.rows import encoded
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochReleaser
@@ -82,15 +84,16 @@ class MemoryBatch(BatchRegion):
     def prepare(self) -> RegionRecord:
         """See BatchRegion. Nobody else writes the topics of a test, so there is nothing to check."""
         record = self._store.region(self.batch.name)
+        partitions = {i.log: 1 for i in self.batch.inputs if i.topic is not None}
         if record is None:
             self._store.record_decision("began", self.batch.name, 0, {"at_s": self._context.clock.time()})
-            partitions = {i.log: 1 for i in self.batch.inputs if i.topic is not None}
             record = RegionRecord(
                 fingerprint=self.batch.fingerprint, start_offsets=self.jobs.first_start(), partitions=partitions
             )
             self._store.create_region(self.batch.name, record, {})
-        self.jobs.partitions = record.partitions
-        return record
+        now = grown(self.batch, record, self._context.topics, partitions)
+        compare(self.batch, now, partitions)
+        return self._resumed(record, now)
 
     def _begun(self, number: EpochNumber) -> RunPort:
         """See BatchRegion. The test does the work of this run."""

@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,14 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import LOOKUP, all_steps_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.sink import OwnSink
-from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE, NAME_UNKNOWN, SINK_NOT_READ, STEP_FAILED
+from falkirk.errors.conditions.kit import (
+    APPLICATION_UNSUITABLE,
+    APPLICATION_UNSUITABLE_GROWTH,
+    APPLICATION_UNSUITABLE_PATTERN,
+    NAME_UNKNOWN,
+    SINK_NOT_READ,
+    STEP_FAILED,
+)
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.home.folder import Home
 from falkirk.kit.batches import MemoryBatch, batches_in_memory
@@ -29,6 +36,7 @@ from falkirk.kit.world import Crash, World
 from falkirk.local.spark import observing
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.event_time import JOIN, TIMED
+from falkirk.plan.patterns import with_topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.recordings import Recordings, node_of
@@ -43,8 +51,8 @@ from falkirk.runtime.sinks.release import EpochLogs
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 Planned = tuple[Plan, Mapping[str, LiveSteps]]
 """A plan, and the steps of its live regions."""
-#: By application: the declaration and the session for which it was planned, and the result.
-_plans: WeakKeyDictionary[Application, tuple[object, Planned]] = WeakKeyDictionary()
+#: By application: the results by the declaration and the session for which it was planned, and its topics.
+_plans: WeakKeyDictionary[Application, dict[tuple[object, ...], Planned]] = WeakKeyDictionary()
 
 
 class Abort:
@@ -62,19 +70,20 @@ class Kit:
     """An application under test. Made by `falkirk.testing.run`; use it as a context manager.
 
     Attributes: crash_before: the number of the write before which it crashes; 0: it crashes only if the test says so.
-    Args: at: the time at which the test begins. own_sinks: call the sinks of the user's own.
+    Args: at: the time at which the test begins. own_sinks: call the sinks of the user's own. topics: the names of the
+        topics that exist, for sources with a pattern.
     """
 
     def __init__(
-        self, app: Application, *, at: datetime = BEGINNING, own_sinks: bool = False, crash_before: int = 0
-    ) -> None:
+        self, app: Application, *, at: datetime = BEGINNING, own_sinks: bool = False, crash_before: int = 0,
+        topics: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         session = spark_session(
             app.name, master="local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
         )
-        self._app, self._own = bound(app, IDENTITY), own_sinks
-        self._plan, self._steps = planned(app, session)
+        self._declared, self._topics, self._own = app, {*topics}, own_sinks
         self._session, self._watched = session, observing(session)
-        self._layout = layout_of(self._plan, lambda topic: 1)
+        self._make_plan()
         self._folder = tempfile.TemporaryDirectory(prefix="falkirk-kit-")
         self.world = World(at.timestamp())
         self._home: Home | None = create_home(Path(self._folder.name) / "home", self._app.name, self.world)
@@ -103,6 +112,17 @@ class Kit:
             self._home = None
             self._folder.cleanup()
 
+    def _make_plan(self) -> None:
+        app = with_topics(self._declared, self._existing)
+        self._app = bound(app, IDENTITY)
+        self._plan, self._steps = planned(self._declared, app, self._session)
+        self._layout = layout_of(self._plan, lambda topic: 1)
+
+    def _existing(self) -> set[str]:
+        if not self._topics:
+            raise APPLICATION_UNSUITABLE_PATTERN.error(source=next(iter(self._declared.patterns)))
+        return self._topics
+
     # -- actions of a test ---------------------------------------------------------------------------------------------
 
     def feed(self, source: str, rows: Iterable[object]) -> None:
@@ -121,6 +141,10 @@ class Kit:
             else:
                 self.world.topic(topic.log).append(memory_record(row, topic, self.world.time()))
         self.settle()
+
+    def create_topic(self, topic: str) -> None:
+        """Create a topic. A source whose pattern matches it reads it from the next start on, such as `crash`."""
+        self._topics.add(topic)
 
     def read(self, sink: str) -> list[dict[str, Any]]:
         """Return what a reader of a sink sees: all records of a topic in order, or the rows of a table or folder.
@@ -168,8 +192,20 @@ class Kit:
     def crash(self) -> None:
         """End the application without warning, and start it again from its last checkpoints."""
         assert self._home is not None, "the test has ended"
-        self._open(self._home)
+        try:
+            self._start_again(self._home)
+        except Crash:  # before a write of the start itself; it crashes only once
+            self._start_again(self._home)
         self.settle()
+
+    def _start_again(self, home: Home) -> None:
+        before = {region.name: region.reads for region in self._plan.regions}
+        if self._declared.patterns:
+            self._make_plan()
+        for region in self._plan.regions:
+            if region.reads != before[region.name]:
+                raise APPLICATION_UNSUITABLE_GROWTH.error(where=region.where, region=region.name)
+        self._open(home)
 
     def settle(self) -> None:
         """Process all input so far. `feed` and `advance` do it themselves."""
@@ -254,16 +290,20 @@ class Kit:
             unit.checkpoint()
 
 
-def planned(app: Application, session: SparkSession) -> Planned:
+def planned(declaration: Application, app: Application, session: SparkSession) -> Planned:
     """Return the plan of an application as the kit runs it. The same declaration is planned once.
 
+    Args: app: the declaration with the topics of its patterns.
     Raises: DefinitionError: `APPLICATION_UNSUITABLE`, and as `plan_application`.
     """
-    parts = [*app.sources.values(), *app.folders.values(), *app.processors.values(), *app.sinks.values()]
-    declared = [session.sparkContext.applicationId, *map(id, parts)]
-    known = _plans.get(app)
-    if known is not None and known[0] == declared:
-        return known[1]
+    known, given = _plans.setdefault(declaration, {}), declaration
+    parts = (given.sources, given.patterns, given.folders, given.processors, given.sinks)
+    declared = session.sparkContext.applicationId, *(id(part) for each in parts for part in each.values())
+    if any(former[0] != declared for former in known):
+        known.clear()
+    key = declared, tuple(sorted(app.sources))
+    if key in known:
+        return known[key]
     if app.folders:
         raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.folders))!r} is a folder of files")
     for sink in app.sinks.values():
@@ -273,7 +313,7 @@ def planned(app: Application, session: SparkSession) -> Planned:
     # A direct batch sends its results without a log. The kit computes the same ones into the log.
     plan = replace(plan, batches=tuple(replace(batch, is_direct=False) for batch in plan.batches))
     found = plan, {region.name: LiveSteps(region, session, IDENTITY) for region in plan.regions}
-    _plans[app] = (declared, found)
+    known[key] = found
     return found
 
 

@@ -31,7 +31,7 @@ from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE_PART, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of
-from falkirk.plan.fingerprint import WRITTEN_AS, of_session
+from falkirk.plan.fingerprint import READS, WRITTEN_AS, of_session
 from falkirk.plan.lake import check_table_columns
 from falkirk.plan.promises import check_sink_key
 from falkirk.plan.published import form
@@ -129,7 +129,7 @@ def plan_batch(
         program=call.program_of_state() if is_replayed else "",
         fingerprint={
             SENDS: ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in result.schema.fields),
-            "reads": ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
+            READS: ", ".join(f"{i.log} (newest epoch)" if i.view else i.log for i in inputs),
             STATE_PART: memory or "none",
             "saves": "by its policy" if isinstance(processor.policy, Lazy) else "at each epoch",
             **({} if by_time is None else {"event time": str(by_time)}),

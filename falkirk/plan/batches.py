@@ -10,7 +10,12 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
 from falkirk.declare.nodes import LOOKUP, SourceNode, Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.errors.conditions.plan import ITERATION_INVALID_CHANGES, VIEW_HAS_NO_EPOCHS, VIEW_OF_CHANGES
+from falkirk.errors.conditions.plan import (
+    ITERATION_INVALID_CHANGES,
+    PATTERN_MISPLACED_TIME,
+    VIEW_HAS_NO_EPOCHS,
+    VIEW_OF_CHANGES,
+)
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.files import file_columns
 from falkirk.frames.lookups import PlannedView
@@ -97,6 +102,8 @@ class BatchPlanner:
             return (self._input(name, reader),)
         if name in reader.views:
             raise VIEW_HAS_NO_EPOCHS.error(where=reader.where, upstream=name, reader=reader.name)
+        if name in self._app.patterns and isinstance(reader.cut, ByTime):
+            raise PATTERN_MISPLACED_TIME.error(where=reader.where, processor=reader.name, source=name)
         column, parts = reader.stamped.get(name), sorted(self._app.lists[name])
         of_parts = replace(reader, stamped={} if column is None else dict.fromkeys(parts, column))
         return tuple(replace(self._input(part, of_parts), list_name=name) for part in parts)

@@ -59,7 +59,12 @@ def _reason(processor: DeclaredProcessor, app: Application, recordings: Recordin
     found = _against_live(processor, app, recordings, holds_views)
     if processor.engine == "live" and found is not None:
         raise ENGINE_UNSUITABLE.error(where=processor.where, processor=processor.name, found=found)
-    return 'engine="micro-batch" is set' if processor.engine == "micro-batch" and found is None else found
+    if processor.engine == "micro-batch" and found is None:
+        return 'engine="micro-batch" is set'
+    pattern = next((read for read in processor.reads if read in app.patterns), None)
+    if processor.engine is None and found is None and pattern is not None:
+        return f"the topics of {pattern!r}, which has a pattern, may grow"
+    return found
 
 
 def _against_live(

@@ -34,6 +34,8 @@ KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "writte
 DECIDED_BY = "decided by"
 #: The texts of all steps. They may change between two starts; the change is reported.
 STEPS = "steps"
+#: The part with the logs that a region or a batch reads.
+READS = "reads"
 #: The parts that homes of earlier versions have not recorded.
 NOT_ALWAYS_RECORDED = frozenset({*_SETTINGS, LANGUAGE, PARTITIONED_BY, WRITTEN_AS, DECIDED_BY, STEPS})
 #: Steps whose results, and all values before them, influence more than one later result.
@@ -86,7 +88,7 @@ def fingerprint(
     keyed = [step for step in steps_of(node) if step.operation in KEYED]
     shape = ", ".join(f.simpleString() for f in frame.data.schema.fields if f.name == STAMP)
     return {
-        "reads": ", ".join(reads),
+        READS: ", ".join(reads),
         "writes": output.topic,
         **({} if released_to is None else {"releases to": released_to.topic}),
         "dead letters": dead_letters,

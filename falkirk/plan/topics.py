@@ -17,6 +17,7 @@ from falkirk.errors.conditions.plan import (
     INPUT_COMPACTED,
     INPUT_EXPIRED,
     INPUT_EXPIRES,
+    PATTERN_MISPLACED_SINK,
     RANGE_NOT_THERE_INPUT,
     SINK_COMPACTED,
     SINK_SHARED,
@@ -40,13 +41,15 @@ _CENTURY_MS = 100 * 365 * 86_400_000
 def check_declared(app: Application) -> None:
     """Check that no two declared topics or folders conflict.
 
-    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`, `PACKAGE_MISSING`.
+    Raises: DefinitionError: `TOPIC_SHARED`, `FOLDER_SHARED`, `SINK_SHARED`, `PACKAGE_MISSING`, `PATTERN_MISPLACED`.
     """
     written: dict[str, DeclaredSink] = {}
     own: dict[str, str] = {}
     folders = {Path(files.path).absolute(): name for name, files in app.folders.items()}
     for sink in app.sinks.values():
         check_package(sink)
+        if sink.reads in app.patterns:
+            raise PATTERN_MISPLACED_SINK.error(where=sink.where, sink=sink.name, source=sink.reads)
         if isinstance(sink.to, Files | Delta) and (reader := folders.get(Path(sink.to.path).absolute())):
             raise FOLDER_SHARED.error(where=sink.where, folder=sink.to.path, sink=sink.name, reader=reader)
         if isinstance(sink.to, OwnSink) and (other := own.setdefault(sink.to.address, sink.name)) != sink.name:

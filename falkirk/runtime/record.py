@@ -19,10 +19,11 @@ from falkirk.errors.conditions.runtime import (
 )
 from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import SENDS, STATE_PART
-from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, STEPS, with_sorted_lists
+from falkirk.plan.fingerprint import DECIDED_BY, KEYED_STEP, NOT_ALWAYS_RECORDED, READS, STEPS, with_sorted_lists
 from falkirk.plan.region import Region
 from falkirk.plan.unit import Unit
 from falkirk.runtime.context import Context
+from falkirk.runtime.growth import advice_on_reads
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
 from falkirk.store import RegionRecord, Store
@@ -176,7 +177,8 @@ def compare(region: Unit, record: RegionRecord, partitions: dict[LogId, int]) ->
             region=region.name,
             what=what,
             advice="Undo the change, or begin with a new home and new sinks (it reads its input from the start)."
-            + (_about_steps(region, record) if DECIDED_BY in changed else ""),
+            + (_about_steps(region, record) if DECIDED_BY in changed else "")
+            + (advice_on_reads(*changed[READS]) if READS in changed else ""),
         )
 
 

@@ -76,6 +76,17 @@ class RegionStore(Part):
                 tails.insert().values(region=name, valid_from_commit=-1, incarnation=0, positions=dump_positions(tail))
             )
 
+    def grow_region(self, name: str, record: RegionRecord) -> None:
+        """Record that a region reads further logs from now on, in place of its former record. One write, so that no
+        start sees a log without its first position.
+        """
+        grown = {
+            "fingerprint": dump(record.fingerprint), "start_offsets": dump_positions(record.start_offsets),
+            "partitions": dump(record.partitions),
+        }  # fmt: skip
+        with self._writing() as db:
+            db.execute(regions.update().where(regions.c.region == name).values(**grown))
+
     def open_incarnation(self, region: str, restored: CheckpointNumber) -> Incarnation:
         """Record a new incarnation of a region, before anything of it runs; return its number, from 1."""
         with self._writing() as db:

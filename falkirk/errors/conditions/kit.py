@@ -9,6 +9,19 @@ APPLICATION_UNSUITABLE = Condition(
     "the test kit can't run this application: {reason}.",
     hint="Test it with a local broker: `falkirk run --local`.",
 )
+APPLICATION_UNSUITABLE_PATTERN = Condition(
+    "APPLICATION_UNSUITABLE",
+    DefinitionError,
+    "the test kit has no broker to ask for the topics of source {source!r}, which has a pattern.",
+    hint='Name all topics of the test: fk.testing.run(app, topics=["orders-eu", "orders-us"]).',
+)
+APPLICATION_UNSUITABLE_GROWTH = Condition(
+    "APPLICATION_UNSUITABLE",
+    DefinitionError,
+    "region {region!r} runs live, and would read other topics than before. A real start refuses it "
+    "(`APPLICATION_CHANGED`).",
+    hint='Leave out engine="live": the topics of a pattern may grow in micro-batches.',
+)
 APPLICATION_UNSUITABLE_AGGREGATE = Condition(
     "APPLICATION_UNSUITABLE",
     DefinitionError,

@@ -202,6 +202,28 @@ TOPICS_READ_LIVE = Condition(
     "the sink can't be at-most-once, because one live region reads several topics: {topics:listed}.",
     hint="Leave out delivery=, or declare a sink for each topic.",
 )
+PATTERN_UNMATCHED = Condition(
+    "PATTERN_UNMATCHED",
+    LogError,
+    "no topic matches the pattern {pattern!r} of source {source!r}. This user sees {count} topics of the broker. A "
+    "topic that the application writes, and one of dead letters, of Falkirk or of Kafka itself never matches.",
+    hint="Create a topic that the whole pattern matches, give this user the right to describe it, or correct the "
+    "pattern.",
+)
+PATTERN_MISPLACED_TIME = Condition(
+    "PATTERN_MISPLACED",
+    DefinitionError,
+    "batch {processor!r} divides epochs by event time, and reads source {source!r}, which has a pattern. A topic that "
+    "appears later would have rows of times whose epochs are over.",
+    hint="Name the topics in a list, or leave out by=.",
+)
+PATTERN_MISPLACED_SINK = Condition(
+    "PATTERN_MISPLACED",
+    DefinitionError,
+    "sink {sink!r} reads source {source!r} directly, which has a pattern. Such a copy runs live, and the topics of a "
+    "live region can't grow.",
+    hint="Put a function with @app.stream() between them that returns its stream, or name the topics in a list.",
+)
 FILES_READ_LIVE = Condition(
     "FILES_READ_LIVE",
     DefinitionError,

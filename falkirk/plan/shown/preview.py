@@ -5,12 +5,14 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError, LogError, StoreError
+from falkirk.errors.conditions.declare import BROKER_MISSING
 from falkirk.home.folder import attach_home
 from falkirk.home.identity import IDENTITY_FILE, identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for, previewed
+from falkirk.plan.patterns import shown_matches, with_topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import with_schemas
@@ -33,12 +35,12 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
     )
-    app = with_schemas(app, home or app.home)
+    connection = Connection.of(kafka) if kafka else app.kafka
+    app = with_schemas(_with_topics(app, connection), home or app.home)
     planned = plan_application(app, session, _identity(home or app.home))
     known, unread = measurements_of(app, planned, home or app.home)
     plan = chosen_for(planned, lambda name: known.get(name, Measurements()), standby=False)
     objectives = tuple(text for region in plan.regions for text in previewed(region, known))
-    connection = Connection.of(kafka) if kafka else app.kafka
     partitions: dict[str, int] = {}
     notes: tuple[str, ...] = ()
     if connection is not None:
@@ -48,7 +50,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
             notes = notes_on_clocks(plan, topics)
     elif plan.regions:
         notes = (f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
-    notes = (*notes, *unread)
+    notes = (*shown_matches(app), *notes, *unread)
     slots = _slots(plan, partitions)
     needed = sum(s.total for s in slots)
     available = session.sparkContext.defaultParallelism if master else needed + SPARE_SLOTS
@@ -57,6 +59,18 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
         broker=None if connection is None else connection.bootstrap,
         notes=notes, objectives=objectives,
     )  # fmt: skip
+
+
+def _with_topics(app: Application, connection: Connection | None) -> Application:
+    """Return the application with the topics of its patterns, which only a broker knows.
+
+    Raises: DefinitionError: `BROKER_MISSING`. LogError: as `with_topics`.
+    """
+    if not app.patterns:
+        return app
+    if connection is None:
+        raise BROKER_MISSING.error(app=app.name)
+    return with_topics(app, Topics(connection, timeout_s=3.0).names)
 
 
 def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:

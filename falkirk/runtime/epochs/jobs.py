@@ -319,6 +319,6 @@ def _partitions(batch: Batch, epoch: Epoch) -> dict[str, int]:
     """Return how many partitions each parameter reads."""
     found: dict[str, int] = {}
     for given in batch.inputs:
-        if given.log in epoch.last:
+        if given.log in epoch.last and given.log not in epoch.absent:
             found[given.parameter] = found.get(given.parameter, 0) + len(epoch.last[given.log])
     return found

@@ -17,6 +17,7 @@ from typing import Any
 from falkirk.declare.cut import SLICE
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
+from falkirk.runtime.epochs.starts import Starts
 from falkirk.store import Store
 from falkirk.store.values import CheckpointRecord, Decision
 from falkirk.system.data import DataPath, Manifest
@@ -54,6 +55,7 @@ class Epoch:
         may_be_out: its results may go straight to their topic, so some may be published before it is complete.
         direct: its results are in the topic and not in its folder.
         refused: by log, the numbers of the files between `first` and `last` that a complete epoch has not read.
+        absent: the topics that its batch did not read yet when it was decided. Their ranges are empty.
     """
 
     number: EpochNumber
@@ -76,6 +78,7 @@ class Epoch:
     may_be_out: bool = False
     direct: bool = False
     refused: Mapping[LogId, Sequence[Offset]] = field(default_factory=dict)
+    absent: frozenset[LogId] = frozenset()
 
     @property
     def is_complete(self) -> bool:
@@ -91,7 +94,7 @@ class EpochLog:
 
     def __init__(self, name: LogId, region: str, folder: DataPath, store: Store) -> None:
         self.name, self.folder = name, folder
-        self.region, self._store = region, store
+        self.region, self._store, self._starts = region, store, Starts(region, store)
         self._results_from = self._states_from = EpochNumber(0)
         #: The synced folders that are in no record yet, and the folders whose contents were checked, with their files.
         self._synced: dict[str, Manifest] = {}
@@ -118,6 +121,11 @@ class EpochLog:
         found = known + tuple(counting[len(known) - len(settled) :])
         return tuple(e for e in found if not _is_in(e, void)) if void else found
 
+    def learn_starts(self) -> None:
+        """Look again where the batch began to read each log: it may read further ones from now on."""
+        self._starts.forget()
+        self._settled = ()
+
     def void_rows(self, below: EpochNumber) -> dict[int, int]:
         """Return the numbers of rows of the complete epochs before `below` that are void, by number of epoch."""
         if not (void := self._store.voided_ranges(self.name)):
@@ -136,7 +144,7 @@ class EpochLog:
     def _epoch(self, decided: Decision, made: CheckpointRecord | None) -> Epoch:
         """Return an epoch. Raises: HomeError: `STATE_DAMAGED`: its record in the store is torn."""
         try:
-            return _epoch(decided, made)
+            return _epoch(decided, made, self._starts)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"the record of epoch {decided.number} of {self.region!r} is not what Falkirk writes: {error!r}."
             raise damaged(text, self.folder, epoch=decided.number) from error
@@ -365,17 +373,20 @@ class EpochLog:
                 self.drop(folder)
 
 
-def _epoch(decided: Decision, made: CheckpointRecord | None) -> Epoch:
+def _epoch(decided: Decision, made: CheckpointRecord | None, starts: Starts) -> Epoch:
     content, complete = decided.content, dict[str, Any]()
     if made is not None:
         complete = {"made_at_s": made.made_at_s} | made.metadata
         if "refused" in complete:
             complete["refused"] = {LogId(log): tuple(map(Offset, n)) for log, n in complete["refused"].items()}
+    first = positions_from_json(content["first"])
+    absent = starts.absent(first)
     return Epoch(
         number=EpochNumber(decided.number),
-        first=positions_from_json(content["first"]),
-        last=positions_from_json(content["last"]),
-        then=positions_from_json(content.get("then", content["last"])),
+        first=first | absent,
+        last=positions_from_json(content["last"]) | absent,
+        then=positions_from_json(content.get("then", content["last"])) | absent,
+        absent=frozenset(absent),
         slice=content.get("slice"),
         views={LogId(view): EpochNumber(number) for view, number in content["views"].items()},
         cut_at_s=content["cut_at_s"],

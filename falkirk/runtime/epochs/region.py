@@ -27,6 +27,7 @@ from falkirk.runtime.epochs.program import refuse_other_program
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
+from falkirk.runtime.growth import grown, report_growth
 from falkirk.runtime.lanes import has_lanes, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.store import RegionRecord
@@ -82,10 +83,10 @@ class BatchRegion(BatchAtRest):
         partitions |= {topic: topics.facts(topic).partitions for topic in written}
         record = self._store.region(self.batch.name)
         if record is not None:
-            compare(self.batch, completed(self.batch, record, self._store), partitions)
+            now = grown(self.batch, record, topics, partitions)
+            compare(self.batch, completed(self.batch, now, self._store), partitions)
             refuse_other_program(self.batch, self.epochs, self._store)
-            self.jobs.partitions = record.partitions
-            return record
+            return self._resumed(record, now)
         if self.epochs.folder.exists():
             raise HOME_DAMAGED_BATCH.error(where=self.epochs.folder, batch=self.batch.name)
         refuse_own_records(self.batch, self._context, written)
@@ -102,6 +103,15 @@ class BatchRegion(BatchAtRest):
         refuse_other_program(self.batch, self.epochs, self._store)
         self.jobs.partitions = record.partitions
         return record
+
+    def _resumed(self, before: RegionRecord, now: RegionRecord) -> RegionRecord:
+        """Record the topics that the batch reads from now on, if there are new ones; return the record."""
+        if now is not before:
+            self._store.grow_region(self.batch.name, now)
+            report_growth(self.batch, before, now)
+        self.epochs.learn_starts()
+        self.jobs.partitions = now.partitions
+        return now
 
     def health(self) -> Health:
         """See RegionPort. A batch whose thread has ended still counts as running until the caller has read `failure`

@@ -5,15 +5,17 @@ import os
 import random
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.store import Decision, Store
+from falkirk.store import Decision, RegionRecord, Store
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
+from falkirk.theory.ids import LogId, Offset
 from tests.stores import Place, void_range
 from tests.support import on_disk, outcome
 
@@ -166,3 +168,23 @@ def test_results_that_are_deleted_while_they_are_checked_are_not_damaged(
     (tmp_path / "1-results" / "rows").unlink()
     with pytest.raises(HomeError, match="can't be read"):
         log.results_if_there(second)
+
+
+def test_an_epoch_has_an_empty_range_of_a_topic_that_its_batch_read_later(store: Store, tmp_path: Path) -> None:
+    """Also one that is in the cache, after the log was told to look again."""
+    log, grown = log_of(store, tmp_path), {LogId("t"): {0: Offset(0)}, LogId("u"): {0: Offset(5)}}
+    record = RegionRecord(fingerprint={}, start_offsets={LogId("t"): {0: Offset(0)}}, partitions={})
+    store.create_region("b", record, {})
+    for number in range(3):
+        log.decide({"t": {0: number}}, {"t": {0: number + 1}}, {}, 0.0)
+        complete(log, number)
+    assert {epoch.absent for epoch in log.epochs()} == {frozenset()}
+    store.grow_region("b", replace(record, start_offsets=grown))
+    log.learn_starts()
+    log.decide({"t": {0: 3}, "u": {0: 5}}, {"t": {0: 3}, "u": {0: 8}}, {}, 0.0)
+    *before, last = log.epochs()
+    assert [(e.first, e.last, e.then, e.absent) for e in before] == [
+        ({"t": {0: n}, "u": {0: 5}}, {"t": {0: n + 1}, "u": {0: 5}}, {"t": {0: n + 1}, "u": {0: 5}}, {"u"})
+        for n in range(3)
+    ]
+    assert (last.first["u"], last.last["u"], last.absent) == ({0: 5}, {0: 8}, frozenset())

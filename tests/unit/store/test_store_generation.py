@@ -4,6 +4,7 @@ import inspect
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support import outcome, wait_until
 
 WRITES: dict[str, Callable[[Store], Any]] = {
     "create_region": lambda s: s.create_region("new", RECORD, {"counts": {0: 1}}),
+    "grow_region": lambda s: s.grow_region("counts", replace(RECORD, start_offsets={})),
     "open_incarnation": lambda s: s.open_incarnation("counts", 3),
     "record_fence": lambda s: s.record_fence("counts", 1, fence={}),
     "end_incarnation": lambda s: s.end_incarnation("counts", 1, ended="by the former", unsafe=True),

@@ -1,0 +1,91 @@
+"""Patterns: finds the topics of the sources that have a pattern of names, before an application is planned.
+
+The matching topics are a list, as if the user had written it. So the rest of Falkirk knows lists only. Each start
+compares the pattern with the broker again, and what a home has recorded decides whether the list may grow
+(`falkirk/runtime/growth.py`).
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+
+from falkirk.declare.application import Application
+from falkirk.declare.endpoints import Kafka
+from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
+from falkirk.kafka.internal import INTERNAL
+from falkirk.store import Store
+
+#: The end of the names that Falkirk chooses for topics with dead letters.
+DEAD_LETTERS = ".dead-letters"
+
+
+def with_topics(app: Application, names: Callable[[], Iterable[str]]) -> Application:
+    """Return the application with the topics of its patterns. `app` stays as it is.
+
+    Args: names: returns the names of all topics of the broker; called only for an application with patterns.
+    Raises: LogError: `PATTERN_UNMATCHED`; as `names`.
+    """
+    if not app.patterns:
+        return app
+    there, found = sorted(set(names())), _copy(app)
+    for name, topic in app.patterns.items():
+        topics = matching_topics(app, topic, there)
+        if not topics:
+            known = [t for t in there if not _is_own(t)]
+            raise PATTERN_UNMATCHED.error(where=topic.where, source=name, pattern=topic.topic, count=len(known))
+        found.add_list(name, topic.of(topics))
+    return found
+
+
+def with_recorded_topics(app: Application, store: Store) -> Application:
+    """Return the application with those topics of its patterns that its home has recorded, for a command."""
+    if not app.patterns:
+        return app
+    records = [record for name in store.region_names() if (record := store.region(name)) is not None]
+    there, found = sorted({str(topic) for record in records for topic in record.partitions}), _copy(app)
+    for name, topic in app.patterns.items():
+        found.add_list(name, topic.of(matching_topics(app, topic, there)))
+    return found
+
+
+def matching_topics(app: Application, topic: Kafka, there: Iterable[str]) -> tuple[str, ...]:
+    """Return the topics that a source with a pattern reads, of those that exist.
+
+    It never reads a topic that the application writes, because it would read its own results without an end. This
+    does not depend on whether the topic exists at the first start.
+    """
+    assert topic.pattern is not None, "only a source with a pattern has matches"
+    written = declared_outputs(app)
+    return tuple(t for t in there if topic.pattern.fullmatch(t) and t not in written and not _is_own(t))
+
+
+def declared_outputs(app: Application) -> frozenset[str]:
+    """Return the topics that the user has declared for results and dead letters."""
+    sinks = [sink.to for sink in app.sinks.values() if isinstance(sink.to, Kafka)]
+    sources = [*(source.topic for source in app.sources.values()), *app.patterns.values()]
+    letters = [each.dead_letters for each in (*sinks, *sources) if each.dead_letters is not None]
+    return frozenset([*(sink.topic for sink in sinks), *letters])
+
+
+def shown_matches(app: Application) -> tuple[str, ...]:
+    """Return a line about each source with a pattern, whose topics are known."""
+    return tuple(
+        f"source {name}: the pattern {topic.topic} matches {', '.join(_topics(app, name))}. Each start looks again."
+        for name, topic in sorted(app.patterns.items())
+    )
+
+
+def _topics(app: Application, name: str) -> list[str]:
+    return sorted(app.sources[part].topic.topic for part in app.lists[name])
+
+
+def _is_own(topic: str) -> bool:
+    """Return whether a topic belongs to Kafka itself, or to an application of Falkirk."""
+    return topic.startswith(("__", INTERNAL)) or topic.endswith(DEAD_LETTERS)
+
+
+def _copy(app: Application) -> Application:
+    found = copy.copy(app)
+    former = {part for name in app.patterns for part in app.lists.get(name, ())}
+    found.sources = {name: source for name, source in app.sources.items() if name not in former}
+    found.lists = dict(app.lists)
+    return found
