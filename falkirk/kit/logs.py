@@ -1,4 +1,4 @@
-"""Logs: the topics of an application under test, as the coordinator's LogsPort."""
+"""Logs: the topics of an application under test, as the LogsPort of the recovery protocol."""
 
 from dataclasses import replace
 

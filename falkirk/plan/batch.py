@@ -252,7 +252,8 @@ class Batch:
         """Yield the costs of its promise."""
         written = "recorded in the home" + (", and then written to the sinks" if self.sinks else "")
         written = "written once, directly to its topic" if self.is_direct else written
-        yield f"{self.name}: a few Spark jobs for each epoch, a few tenths of a second; each result is {written}"
+        took = "a few tenths of a second" if self.iteration is None else "longer with many rounds"
+        yield f"{self.name}: a few Spark jobs for each epoch, {took}; each result is {written}"
 
     def awaited_s(self, spare: int) -> float | None:
         """Return how long it takes at most until its state is saved, if its policy goes by the clock."""

@@ -123,8 +123,10 @@ class Draft:
         if self.others and (not self.keys or operation == "stateful"):
             read = " and ".join(each.topic.topic for each in self.sources)
             return f"{read} are several topics, so records with the same `{label}` may come from each of them"
+        if not self.keys and self.reads_hop:
+            return f"{read} is not partitioned by a key, {several}"
         if not self.keys:
-            return f"{read} {'is not partitioned by a key' if self.reads_hop else 'has no `key=`'}, {several}"
+            return f"{read} has no `key=` (nothing says which records share a partition), {several}"
         ids = columns.expression_ids(self.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(self.keys.values()) <= grouped:

@@ -205,7 +205,7 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
     path = plan.path_to(batch)
     awaited = [each for each in path if not layout.stages[each.name].deterministic]  # they may cancel results
     common = _common(plan, layout, batch, awaited)
-    reasons = [reason for each in path for reason in each.reasons(waits=True)]
+    reasons = [_as_read_by(batch, each, reason) for each in path for reason in each.reasons(waits=True)]
     if awaited and batch not in awaited:
         names = common.awaits
         covered = f"checkpoints of {listed(names)} cover" if len(names) > 1 else f"a checkpoint of {names[0]} covers"
@@ -230,6 +230,17 @@ def _of_batch(plan: Plan, layout: Layout, batch: Batch) -> Iterator[Promise]:
             reasons=distinct_reasons([*reasons, *_of_sink(sink), _of_epoch(batch)]),
             costs=(*common.costs, *(_of_fence(plan, sink.name) if isinstance(sink.to, Kafka) else ())),
         )
+
+
+def _as_read_by(batch: Batch, unit: Unit, reason: Reason) -> Reason:
+    """Return the reason of a unit upstream, as it concerns a batch that reads what this unit has recorded."""
+    if unit is batch or reason.kind != "independent":
+        return reason
+    place, _, _ = reason.short.rpartition(": ")
+    return replace(
+        reason, short=f"{place}: recorded before {batch.name} reads it",
+        text=f"{reason.text} {batch.name} reads recorded values only.",
+    )  # fmt: skip
 
 
 def _common(plan: Plan, layout: Layout, unit: Unit, awaited: Sequence[Unit]) -> Promise:

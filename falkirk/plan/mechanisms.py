@@ -100,7 +100,7 @@ def why_logged(processor: DeclaredProcessor, draft: Draft) -> str:
         return f"{processor.name} has several readers, and {draft.apart}"
     name = processor.name
     if draft.apart is not None:  # with fk.Ephemeral() it would have a hop as well
-        return f"other processors read {name}"
+        return f"other processors read {name}, and a hop keeps each record until they have"
     return f"other processors read {name} (with fk.Ephemeral(), {name} would run inside each reader instead)"
 
 

@@ -278,7 +278,7 @@ class Region:
         kept = "state and offsets" if self.stateful else "offsets"
         yield f"{self.name}: {kept} in the home, every {duration_text(self.interval_s)}"
         if self.hop is not None:
-            yield f"hop {self.hop.topic}: each record, until the checkpoints of all its readers cover that record"
+            yield f"hop {self.hop.topic}: each record, until all its readers have saved what they computed from it"
 
     def costs(self) -> Iterator[str]:
         """Yield the costs of its promise."""

@@ -53,8 +53,8 @@ def _of_view(step: Step) -> str:
     name = step.arguments[0].name
     return (
         f"lookup() runs live: the results of the newest complete epoch of {name} are in the memory of the JVM, and a "
-        "record reads the epoch that is there when it arrives. No failure takes that epoch back. The region starts "
-        f"when {name} has one."
+        "record reads the epoch that is there when it arrives. No failure takes that epoch back. Until the first epoch "
+        f"of {name} is complete, the records wait."
     )
 
 

@@ -1,7 +1,7 @@
-"""Ports: the interfaces through which the coordinator uses regions and logs, and nothing else.
+"""Ports: the interfaces through which the recovery protocol uses regions and logs, and nothing else.
 
 Spark and Kafka implement them, and in tests a simulation does. Every call may fail, and a crash may interrupt it at any
-point. The next coordinator then repeats it, so each method says what a repetition does.
+point. The next host then repeats it, so each method says what a repetition does.
 """
 
 import math

@@ -2,10 +2,10 @@
 
 One turn: read the regions' new checkpoints; restore regions that are dead or hang; release the results that can no
 longer become invalid; delete data that is no longer needed; acknowledge input to the sources. A crash may interrupt a
-turn between any two calls, and the next coordinator begins with `open`. Four rules make that safe:
+turn between any two calls, and the next host begins with `open`. Four rules make that safe:
 
-  - One transaction records a recovery and the results that it voids, before any region is rewound. A coordinator that
-    finds the recovery unfinished repeats it as recorded.
+  - One transaction records a recovery and the results that it voids, before any region is rewound. A host that finds
+    the recovery unfinished repeats it as recorded.
   - The void results are read after the fence, so none are added later.
   - A release asks the sink itself which results it already has.
   - Deletion follows watermarks that only grow. Source: Falkirk Wheel, §4.2 (monitor), §4.3 (outputs), §4.4 (recovery).

@@ -90,6 +90,12 @@ def note_timestamps(raw: DataFrame, context: Context, region: str, source: int) 
     return raw.withColumn("offset", ClassicColumn(bridge.column(call)))
 
 
+def tell_joined(context: Context, region: str, *, joined: bool) -> None:
+    """Set whether the stamps of a region name two records. Args: joined: the region joins two sources."""
+    if not writes_elsewhere(context.session):
+        context.session._jvm.org.falkirk.Figures.joined(lanes.lanes_key(context.home.identity, region), joined)  # type: ignore[union-attr]
+
+
 def read_ends(context: Context, region: str) -> dict[SourcePartition, Offset]:
     """Return the end of the records that a region has read since its query began, of each partition with any.
 

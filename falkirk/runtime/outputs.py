@@ -1,7 +1,7 @@
 """Outputs: reads the topics that a region writes, for its next incarnation.
 
-It finds their ends, once no record of a former incarnation can still arrive. It also finds the position to read from,
-and the published results that the barrier drops from a replay.
+It finds the position to read from, and the published results that the barrier drops from a replay. Releases of batches
+use it for the last records of a home in their topics.
 """
 
 import logging

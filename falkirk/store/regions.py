@@ -39,7 +39,7 @@ def _distrust(region: str) -> sql.ColumnElement[bool]:
 
 
 class RegionStore(Part):
-    """The part of the store that live regions use."""
+    """The part of the store with the records of live regions and of batches."""
 
     def region(self, name: str) -> RegionRecord | None:
         """Return the record of a region, or None if it never ran."""

@@ -1,7 +1,7 @@
 """Tail positions: where to begin reading an output after a failure, to find all results that are already published.
 
 A restore to commit m replays the input that commit m does not cover. So no output of that input may lie before the
-position. The coordinator observes positions at any time, and *afterwards* looks up the last commit c. Batch c + 1 may
+position. The host observes positions at any time, and *afterwards* looks up the last commit c. Batch c + 1 may
 be running by then, but batch c + 2 has not begun, since it starts after commit c + 1. So all results of this
 incarnation before the position belong to batches ≤ c + 1. The position serves every restore to a commit m ≥ c + 1. The
 opposite order would be wrong: between the look-up of the commit and the observation, the batch could end and the next

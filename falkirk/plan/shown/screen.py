@@ -75,11 +75,11 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     promises, width = promises_of(shown.plan), min(width, WIDTH_MAX)
     outputs = [("SINK", "PROMISE", "WHEN", "WHY"), *((_output(p), p.promise, p.when, p.why) for p in promises)]
     regions = [(with_steps(shown.plan, r), _how(r), _source(r)) for r in shown.plan.regions]
-    batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(b)) for b in shown.plan.batches]
+    batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(shown.plan, b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
     notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
-    ending = [*notes, f"The option `--why {_example(promises)}` "
-              "explains the promise, the time of publication, and what a failure costs."]  # fmt: skip
+    ending = [*notes, f"`--why {_example(promises)}` explains the promise of a sink, the time of publication, "
+              "and the costs."]  # fmt: skip
     cells = [_header(shown), *(cell for rows in (outputs, regions, batches) for row in rows for cell in row)]
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
@@ -128,9 +128,9 @@ def _kind(batch: Batch) -> str:
     return "micro-batch" if batch.reason else "batch"
 
 
-def _inputs(batch: Batch) -> str:
+def _inputs(plan: Plan, batch: Batch) -> str:
     newest = [f"newest {i.name}" for i in batch.inputs if i.view]
-    return ", ".join([*(read_by(i) for i in batch.inputs if not i.view), *newest])
+    return ", ".join([*(read_by(plan, i) for i in batch.inputs if not i.view), *newest])
 
 
 def _requests(plan: Plan) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 #: Each term, the pattern of the texts that use it, and its meaning.
 _TERMS = (
     ("home", r"\bthe home\b", "the folder of the application's checkpoints"),
-    ("region", r"\bregions?\b", "one Spark query that always runs (with twins, two queries)"),
+    ("region", r"\bregions?\b", "one Spark query that always runs"),
     ("live", r"\blive\b", "in Spark's Real-time Mode, record by record"),
     ("two queries", r"\btwo queries\b", "both compute all results, and save their checkpoints at different times"),
     (

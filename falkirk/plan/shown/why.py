@@ -87,7 +87,7 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
         yield from (("runs", text) for text in texts)
     for batch in plan.batches:
         if batch.name in promise.goes_back:
-            read = ", ".join(f"the newest results of {i.name}" if i.view else read_by(i) for i in batch.inputs)
+            read = ", ".join(f"the newest results of {i.name}" if i.view else read_by(plan, i) for i in batch.inputs)
             yield "runs", f"{batch.name}: computes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
@@ -162,10 +162,13 @@ def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
     return f"{'hop' if is_hop else 'topic'} {name if topic.startswith('falkirk.') else topic}"
 
 
-def read_by(given: BatchInput) -> str:
+def read_by(plan: Plan, given: BatchInput) -> str:
     """Return the name of an input of a batch in the plan."""
-    topic = "falkirk." if given.topic is None else given.topic.topic
-    return given.name if topic.startswith("falkirk.") else f"topic {topic}"
+    if given.topic is None:
+        return given.name if given.folder is not None else f"batch {given.name}"
+    hops = {region.output.topic: region.name for region in plan.regions}
+    is_hop = given.topic.topic in hops
+    return short_topic(hops.get(given.topic.topic, given.name), given.topic.topic, is_hop=is_hop)
 
 
 def with_steps(plan: Plan, region: Region) -> str:

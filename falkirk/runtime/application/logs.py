@@ -1,4 +1,4 @@
-"""Logs: the topics of an application in Kafka, as the coordinator's LogsPort.
+"""Logs: the topics of an application in Kafka, as the LogsPort of the recovery protocol.
 
 If the broker does not answer, every call raises LogError `BROKER_AWAY`, and the caller retries. So an unreachable
 broker is never mistaken for a missing topic.

@@ -5,7 +5,7 @@ change. Epochs may complete in any order, but readers see them in the order of t
 by number, and a number is never reused. The store records which folder holds an epoch, so a folder that a crash or a
 late writer left belongs to no epoch.
 
-To the coordinator this is a log of one partition whose records are epochs.
+To the recovery protocol this is a log of one partition whose records are epochs.
 """
 
 import uuid

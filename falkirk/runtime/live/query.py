@@ -21,7 +21,7 @@ from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
 from falkirk.runtime import fence, rows
 from falkirk.runtime.context import Context
-from falkirk.runtime.figures import note_timestamps
+from falkirk.runtime.figures import note_timestamps, tell_joined
 from falkirk.runtime.live.losses import Losses
 from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.rows import IncarnationConstants, without
@@ -76,6 +76,7 @@ class LiveQuery:
 
     def _rows(self, begin: Positions, restored: Positions, skips: tuple[PartitionRange, ...]) -> DataFrame:
         region, context, raws = self.region, self.context, list[DataFrame]()
+        tell_joined(context, region.name, joined=region.joined is not None)
         for number, each in enumerate(region.sources):
             topic, source = each.topic, each.topic.log
             late = context.void(source) if each.is_hop else Void()

@@ -1,11 +1,11 @@
 """Live regions: each one is a Real-time Mode query from one Kafka log to another, exactly once.
 
 An incarnation starts after the fence (falkirk/runtime/fence.py) and after the choice of its checkpoint:
-  1. open: record the incarnation's number;
-  2. barrier: read the outputs up to the fence, and keep the greatest published stamp per channel. Reading starts at a
-     position observed no later than the start of the batch after the restored checkpoint;
+  1. tail: read the outputs up to the fence, from a position observed no later than the start of the batch after the
+     restored checkpoint. Refuse records of a later incarnation than this home knows;
+  2. open: record the incarnation's number, and the fence. The greatest published stamps per channel are the barrier;
   3. run: start the query with these stamps as a constant filter;
-  4. watch: observe output positions and commits, so that the next incarnation has little to read in step 2.
+  4. watch: observe output positions and commits, so that the next incarnation has little to read in step 1.
 After a crash between two steps, the earlier records remain, and the next incarnation starts at the fence.
 """
 

@@ -36,6 +36,8 @@ public final class Figures {
 
   private final Map<String, Written> written = new ConcurrentHashMap<>();
   private final Map<Long, Arrivals> arrivals = new ConcurrentHashMap<>();
+  /** Whether its query joins two sources. */
+  private volatile boolean joins;
 
   private Figures() {}
 
@@ -54,6 +56,11 @@ public final class Figures {
 
   static Figures of(String region) {
     return REGIONS.computeIfAbsent(region, name -> new Figures());
+  }
+
+  /** Sets whether the query of a region joins two sources. Then its stamps name two records. */
+  public static void joined(String region, boolean joins) {
+    of(region).joins = joins;
   }
 
   /** Notes when a record was written that a region reads, and returns its offset: an expression of the query. */
@@ -97,8 +104,8 @@ public final class Figures {
     }
     if (found < 2) return -1;
     long mine = arrivedMs(place(numbers[0], numbers[1]), numbers[2]);
-    // Only a join reads a source 1. In other stamps these numbers are sub-indexes.
-    return numbers[3] == 0 ? mine : Math.max(mine, arrivedMs(place(1, numbers[3] - 1), numbers[4]));
+    // In the stamps of other regions these numbers are sub-indexes.
+    return numbers[3] == 0 || !joins ? mine : Math.max(mine, arrivedMs(place(1, numbers[3] - 1), numbers[4]));
   }
 
   private long arrivedMs(long place, long offset) {

@@ -26,6 +26,7 @@ public final class FiguresTest {
 
     public void aPairIsMeasuredFromTheLaterOfItsRecords() {
         Figures figures = Figures.of("joined");
+        Figures.joined("joined", true);
         figures.arrived(0, 2, 40, 5_000);
         figures.arrived(1, 2, 40, 7_000); // the same place in the other source
         figures.arrived(1, 0, 9, 4_000);
@@ -35,6 +36,17 @@ public final class FiguresTest {
         Check.equal(figures.arrivedMs(header("0.2.40.1.9")), 5_000L);
         Check.equal(figures.arrivedMs(header("0.2.40.1.9.8.7")), 5_000L); // sub-indexes follow
         Check.equal(figures.arrivedMs(header("0.5.1.1.9")), 4_000L); // only one is still kept
+    }
+
+    public void aRecordOfAUnionIsMeasuredFromItself() {
+        Figures figures = Figures.of("union");
+        figures.arrived(0, 2, 40, 5_000);
+        figures.arrived(1, 2, 40, 7_000);
+        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 5_000L); // its sub-indexes name no partner
+        Figures.joined("union", true);
+        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 7_000L);
+        Figures.joined("union", false); // its next query
+        Check.equal(figures.arrivedMs(header("0.2.40.3.40")), 5_000L);
     }
 
     public void aRecordThatIsNotKeptIsNotMeasured() {
