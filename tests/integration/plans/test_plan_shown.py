@@ -47,6 +47,9 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert rows["index"] == ["exactly once", "at once", "deterministic"]
     why = " ".join(re.split(r" {2,}", line)[-1] for line in lines[: lines.index("", 2)])
     assert re.search(r"lookup\(\) in answers, line \d+: each value affects one result only", why)
+    assert re.search(r"lookup\(\) in answers, line \d+: recorded before statistics reads it", why)
+    reads = {line.split()[0]: re.split(r" {2,}", line)[-1] for line in lines if ", every " in line and "→" not in line}
+    assert reads["postings"] == "hop index-out"
     assert rows["weights"] == ["exactly once", "with its epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
