@@ -4,6 +4,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -52,7 +53,14 @@ class Remote(Application):
     """An application with its coordinator and driver on a host, and its executors on the workers of a cluster."""
 
     def __init__(
-        self, host: Host, cluster: SparkCluster, bootstrap: str, folder: Path, regions: tuple[str, ...], **env: str
+        self,
+        host: Host,
+        cluster: SparkCluster,
+        bootstrap: str,
+        folder: Path,
+        regions: tuple[str, ...],
+        *options: str,
+        **env: str,
     ) -> None:
         self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
         self.topics = {name: f"{name}-{folder.name}" for name in ("events", *OUTPUTS)}
@@ -67,7 +75,7 @@ class Remote(Application):
             **names,
             **env,
         }
-        super().__init__(APPS / "several.py", bootstrap, home, env, "--master", cluster.address)
+        super().__init__(APPS / "several.py", bootstrap, home, env, "--master", cluster.address, *options)
         self._run = self._command
         # A machine's processes are its own: a fence there finds no executor of another one.
         self._command = host.inside(["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *self._run])
@@ -120,6 +128,12 @@ class Remote(Application):
         """Wait until a later incarnation of every region runs. Args: before: their numbers."""
         self.wait_for(lambda: self.is_replaced(before), lambda: f"incarnations behind {before}")
 
+    def tell(self, command: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command about the application on another machine."""
+        about = [str(APPS / "several.py"), "--home", str(self.home), "--kafka", self.bootstrap, *options]
+        words = [sys.executable, "-m", "falkirk.cli", command, *about]
+        return subprocess.run(words, env=self._env, capture_output=True, text=True, timeout=900, check=False)
+
     def refuses(self) -> bool:
         """Return whether a start was refused because of an executor that can't end itself."""
         return "still accept connections" in (self.home / "run.log").read_text(errors="replace")
@@ -149,7 +163,7 @@ class Remote(Application):
         folder = self.home / "regions" / name
         last = last_committed_batch(folder)
         self.wait_for(lambda: last_committed_batch(folder) > last, lambda: f"a batch of {name} behind {last}")
-        due = {name: self.results(name) + 25}
+        due = {name: self.results(name) + 10}
         self.wait_for(lambda: self._are_out(due), lambda: f"{due} results")
 
     def wait_released(self, sent: int) -> None:

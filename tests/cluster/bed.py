@@ -7,6 +7,7 @@ other effects (that Spark ran tasks again, that a process ended).
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,12 @@ from tests.postgres import Postgres
 from tests.support import wait_until
 
 PATIENCE_S = 240.0
+#: Settings of a user who wants lost executors to be noticed within half of the time of Falkirk's own settings.
+SOON = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "12s",
+    "spark.network.timeoutInterval": "2s",
+}
 _SECOND = re.compile(r"Running task \d+\.[1-9]\d* in stage")
 
 
@@ -58,6 +65,14 @@ class Bed:
 
 
 @contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Print how long the block took, for docs/test-times.md: pytest shows it with -rP."""
+    began_s = time.monotonic()
+    yield
+    print(f"{name}: {time.monotonic() - began_s:.1f} s")
+
+
+@contextlib.contextmanager
 def machines(folder: Path) -> Iterator[Bed]:
     """Run a cluster that authenticates and encrypts, a broker and a database, with a network between them."""
     with contextlib.ExitStack() as stack:
@@ -65,10 +80,18 @@ def machines(folder: Path) -> Iterator[Bed]:
         net = stack.enter_context(network())
         broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
         stack.callback(local_broker.stop, folder / "broker")
-        broker = local_broker.start(folder / "broker", address=broker_at.address, timeout_s=PATIENCE_S)
-        database = Postgres(database_at.address)
+        with phase("start of the broker"):
+            broker = local_broker.start(
+                folder / "broker",
+                address=broker_at.address,
+                timeout_s=PATIENCE_S,
+                java_options=local_broker.SHORT_RUN,
+            )
+        with phase("start of the database"):
+            database = Postgres(database_at.address)
         stack.callback(database.close)
-        cluster = stack.enter_context(spark_cluster(net, folder / "spark"))
+        with phase("start of the cluster"):
+            cluster = stack.enter_context(spark_cluster(net, folder / "spark"))
         yield Bed(
             net=net,
             cluster=cluster,
@@ -84,13 +107,15 @@ def machines(folder: Path) -> Iterator[Bed]:
 def running(bed: Bed, folder: Path, *regions: str, **env: str) -> Iterator[Remote]:
     """Run an application with these regions until the end of the block. Args: env: for its process."""
     store = bed.database.url(host=bed.database_at.address)
-    run = Remote(bed.driver, bed.cluster, bed.broker.bootstrap, folder, regions, STORE=store, **env)
+    options = [word for name, value in SOON.items() for word in ("--conf", f"{name}={value}")]
+    run = Remote(bed.driver, bed.cluster, bed.broker.bootstrap, folder, regions, *options, STORE=store, **env)
     run.start()
     try:
         yield run
         assert run.status()["exposed"] == [], "a start warns of open ports"
     finally:
-        run.stop()
+        with phase("stop"):
+            run.stop()
 
 
 def pythons(executor: psutil.Process) -> list[psutil.Process]:
@@ -105,7 +130,8 @@ def pythons(executor: psutil.Process) -> list[psutil.Process]:
 
 def assert_exactly_once(run: Remote, sent: int) -> None:
     """Wait for all results, and let the checker judge the records that a reader of committed records sees."""
-    run.wait_released(sent)
+    with phase("all results"):
+        run.wait_released(sent)
     assert {name: repeated(run, name) for name in run.regions} == {name: {} for name in run.regions}
     found = verdicts(run)
     assert {name: v.guarantee for name, v in found.items()} == dict.fromkeys(run.regions, Guarantee.EXACTLY_ONCE), found

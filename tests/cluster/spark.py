@@ -89,19 +89,20 @@ class SparkCluster:
         self._master = self._start(self.master, f"{_DEPLOY}.master.Master", "--port", str(_PORT))
         try:
             wait_until(lambda: "I have been elected leader" in self.log("master"), _UP_S, "the master")
-            for name in self.workers:
-                self.start_worker(name)
+            self.start_workers(*self.workers)
         except BaseException:
             self.close()
             raise
 
-    def start_worker(self, name: str) -> None:
-        """Start a worker and wait until the master knows it."""
-        worker, known = self.workers[name], self.log("master").count("Registering worker")
-        # The name of the network card is the same everywhere, so a worker is known by its folder.
-        options = ["--cores", str(self._cores), "--memory", "2g", "--work-dir", str(self.folder / name)]
-        worker.process = self._start(worker.host, f"{_DEPLOY}.worker.Worker", *options, self.address)
-        wait_until(lambda: self.log("master").count("Registering worker") > known, _UP_S, f"{name} to register")
+    def start_workers(self, *names: str) -> None:
+        """Start workers side by side, and wait until the master knows them."""
+        due = self.log("master").count("Registering worker") + len(names)
+        for name in names:
+            worker = self.workers[name]
+            # The name of the network card is the same everywhere, so a worker is known by its folder.
+            options = ["--cores", str(self._cores), "--memory", "2g", "--work-dir", str(self.folder / name)]
+            worker.process = self._start(worker.host, f"{_DEPLOY}.worker.Worker", *options, self.address)
+        wait_until(lambda: self.log("master").count("Registering worker") >= due, _UP_S, f"{names} to register")
 
     def kill_worker(self, name: str) -> None:
         """kill -9 of a worker's JVM; its executors are left to themselves."""
