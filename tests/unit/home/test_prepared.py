@@ -39,6 +39,7 @@ class Topics:
     def __init__(self, connection): pass
     def await_broker(self, on_wait): pass
     def exists(self, topic): return True
+    def names(self): return ()
     def facts(self, topic): return SimpleNamespace(partitions=int((folder / "partitions").read_text()))
 
 class Claim:
@@ -147,6 +148,10 @@ class FakeTopics:
     def exists(self, topic: str) -> bool:
         """See Topics."""
         return False
+
+    def names(self) -> tuple[str, ...]:
+        """See Topics."""
+        return ()
 
 
 def test_what_counts_as_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
