@@ -71,6 +71,8 @@ class Topics:
         self._errors = ClientErrors()
         self._former = self._admin = self._client()
         self._expected: dict[str, str] = {}
+        #: Topics that this object has created, and until when another broker may not know them yet.
+        self._new_until_s: dict[str, float] = {}
 
     def _client(self) -> AdminClient:
         return AdminClient(quiet_options(self._connection, self._errors))
@@ -140,6 +142,7 @@ class Topics:
             del wanted[ANY_TIME]
             future = self._created(topic, partitions, wanted)
         self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
+        self._new_until_s[topic] = time.monotonic() + self._timeout_s
         # One answer says both: another broker may not know the new topic yet.
         found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
         if found != partitions:
@@ -243,9 +246,13 @@ class Topics:
         return len(found.partitions)
 
     def _described(self, topic: str) -> Any:
-        # Unlike a metadata request, a describe request never creates a topic.
-        futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
-        found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+        while True:
+            # Unlike a metadata request, a describe request never creates a topic.
+            futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
+            found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
+            if found is not None or time.monotonic() > self._new_until_s.get(topic, 0.0):
+                break
+            time.sleep(_POLL_S)  # this request went to a broker that does not know the new topic yet
         if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
             raise TOPIC_REPLACED.error(
                 where=self._connection.bootstrap, topic=topic, before=self._expected[topic], now=str(found.topic_id)

@@ -73,10 +73,8 @@ def test_one_fault_after_another(bed: Bed, tmp_path: Path, *, keyed: bool) -> No
 def go_back(run: Remote, load: Load) -> None:
     """Roll the running application back to its newest cut. Executors of the present Spark application may still write,
     so the next one carries it out before it starts anything. As on one machine, a rollback that would contradict
-    published results is refused. So there are no new ones until the command has its answer."""
+    published results is refused. So no result is published until the command has its answer."""
     before, host, rate = run.incarnations(), run.status()["pid"], load.rate
-    refused = run.tell("rollback", "--to", "drawn@start", "--yes")
-    assert (refused.returncode, "CONTRADICTS_RELEASED" in refused.stderr) == (1, True), refused
     load.rate = 0.0
     run.wait_released(load.sent)
 

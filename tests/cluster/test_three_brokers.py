@@ -15,7 +15,7 @@ from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.replication import unreplicated
 from falkirk.kafka.topics import Topics
-from falkirk.runtime import outputs
+from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
 from falkirk.runtime.settling import settled_ends
 from tests.chaos.counting import assert_exactly_once, counting, some_behind_a_commit
@@ -152,7 +152,7 @@ def test_a_former_leader_that_resumes_gives_no_fence(whole: KafkaCluster, topic:
 def test_replicas_that_lag_for_long_are_an_error_after_which_the_fence_is_asked_for_again(
     whole: KafkaCluster, topic: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "SETTLE_MAX_S", 1.0)
+    monkeypatch.setattr(settling, "SETTLE_MAX_S", 1.0)
 
     def asked(place: Storage) -> LogError | None:
         """Return the first error that does not come from a request to the stopped broker."""

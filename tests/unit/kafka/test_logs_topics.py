@@ -1,5 +1,6 @@
 """Topics: a setting that an older broker does not know is omitted, and a leader without a position is asked again."""
 
+import math
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -92,16 +93,16 @@ def test_a_leader_that_never_has_a_position_counts_as_away(topics: Topics, monke
 
 
 class BehindBroker(OlderBroker):
-    """A client of a cluster: of two brokers that answer in turn, the second does not know the new topic yet."""
+    """A client of a cluster: after the first answer, another broker does not know the new topic until answer `late`."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: float = math.inf) -> None:
         super().__init__("no setting")
-        self._described = 0
+        self.described, self._late = 0, late
 
     def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
-        self._described += 1
+        self.described += 1
         future: Future[Any] = Future()
-        if self._described == 1:
+        if self.described == 1 or self.described >= self._late:
             led = SimpleNamespace(leader=SimpleNamespace(id=1))
             future.set_result(SimpleNamespace(topic_id="id", partitions=[led, led]))
         else:
@@ -110,6 +111,16 @@ class BehindBroker(OlderBroker):
 
 
 def test_a_new_topic_that_a_second_broker_does_not_know_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    topics = Topics(Connection.of("127.0.0.1:1"))
+    topics, broker = Topics(Connection.of("127.0.0.1:1")), BehindBroker(late=4)
+    monkeypatch.setattr(topics, "_admin", broker)
+    topics.create("hop", 2, KEEP)
+    assert broker.described == 1
+    assert topics.identity("hop") == "id"
+    assert broker.described == 4
+
+
+def test_a_new_topic_that_somebody_deletes_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = Topics(Connection.of("127.0.0.1:1"), timeout_s=0.3)
     monkeypatch.setattr(topics, "_admin", BehindBroker())
     topics.create("hop", 2, KEEP)
+    assert not topics.exists("hop")
