@@ -33,7 +33,6 @@ from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import objective
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, planned_shape
-from falkirk.plan.topics import written_topics
 from falkirk.protocol.acceptance import Acceptance
 from falkirk.protocol.kept import NO_HISTORY
 from falkirk.protocol.ports import RegionPort
@@ -133,7 +132,7 @@ class Host:
             self._batches.prepare()
             for unit in self._units.values():
                 unit.prepare()
-            look_first(self._context, written_topics(self._plan))
+            look_first(self._context, {topic for unit in self._plan.units for topic in unit.written})
             shape = planned_shape(self._plan, self._context.topics)
             shape.write(self._context.home.path)
             if self._context.home.is_shared:  # for the commands on other machines

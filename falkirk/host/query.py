@@ -217,7 +217,7 @@ def run_here(
         opened.kill_leftovers(spare_pid=jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
         record_processes(opened, session)
-        app = with_topics(app, Topics(connection).names)
+        app = with_topics(app, lambda: Topics(connection).names())
         plan = plan_for_start(app, session, opened)
         claim = Claim(connection, opened)
         claim.await_former()

@@ -123,8 +123,14 @@ class _Outside:
         """Check that a topic exists, or create it. Raises: LogError: `TOPIC_MISSING`."""
         if self.create_missing and not self.topics.exists(topic):
             self.topics.create(topic, self.partitions, {})
-        else:
-            _require(self.topics, topic, where)
+            return
+        try:
+            self.topics.facts(topic)
+        except LogError as error:
+            if error.condition == "TOPIC_MISSING":
+                error.where = where
+                error.hint = f"{error.hint} Create it, or add --create-topics."
+            raise
 
 
 def _prepare_region(region: Region, outside: _Outside, state_partitions: int) -> None:
@@ -154,18 +160,6 @@ def _prepare_batch(batch: Batch, outside: _Outside) -> None:
         outside.require(topic, where)
     if batch.dead_letter_topic is not None and not outside.topics.exists(batch.dead_letter_topic):
         outside.topics.create(batch.dead_letter_topic, 1, KEEP)
-
-
-def written_topics(plan: Plan) -> tuple[LogId, ...]:
-    """Return the topics to which processors of a plan write: sinks, hops, held logs and dead letters."""
-    found: list[str] = []
-    for region in plan.regions:
-        found += [region.output.topic, region.dead_letter_topic]
-        found += [] if region.released_to is None else [region.released_to.topic]
-    for batch in plan.batches:
-        found += [sink.to.topic for sink in batch.sinks if isinstance(sink.to, Kafka)]
-        found += [] if batch.dead_letter_topic is None else [batch.dead_letter_topic]
-    return tuple(LogId(topic) for topic in dict.fromkeys(found))
 
 
 def notes_on_clocks(plan: Plan, topics: Topics) -> tuple[str, ...]:
@@ -244,13 +238,3 @@ def refuse_expired(
     for partition, end in last.items():
         if first.get(partition, 0) < min(end, oldest.get(partition, 0)):
             raise INPUT_EXPIRED.error(where=topic.where, topic=topic.topic, partition=partition)
-
-
-def _require(topics: Topics, topic: str, where: object) -> None:
-    try:
-        topics.facts(topic)
-    except LogError as error:
-        if error.condition == "TOPIC_MISSING":
-            error.where = where
-            error.hint = f"{error.hint} Create it, or add --create-topics."
-        raise

@@ -82,7 +82,7 @@ def test_the_host_opens_with_it(force: bool, monkeypatch: pytest.MonkeyPatch) ->
     host._rollbacks = SimpleNamespace(settle=lambda: None)
     host._failures, host._losses = Failures(), SimpleNamespace(any=lambda: False)
     host._plan, host._context = (
-        SimpleNamespace(regions=(), batches=()),
+        SimpleNamespace(units=(), regions=(), batches=()),
         SimpleNamespace(
             topics=None,
             home=SimpleNamespace(path=None, is_shared=False),
