@@ -15,6 +15,8 @@ from demo.pages import Page, words
 T = TypeVar("T")
 #: Seconds that a producer waits for a dead broker when it closes.
 FLUSH_S = 5.0
+#: The number of items per second that a slow sender sends.
+SLOW_RATE = 1.0
 
 
 def producer_of(bootstrap: str) -> Producer:
@@ -51,15 +53,15 @@ class Collector(threading.Thread, Generic[T]):
 class Sender(threading.Thread, Generic[T]):
     """Sends items to a topic at a steady rate, and records when each was sent. Subclasses define `record`.
 
-    Attributes: held: while it is set, nothing is sent. changes_due: the number of change records that the sent items
-        cause.
+    Attributes: slow: while it is set, only one item is sent each second. changes_due: the number of change records that
+        the sent items cause.
     """
 
     def __init__(self, bootstrap: str, topic: str, items: Iterable[T], rate: float) -> None:
         super().__init__(name="demo-sender", daemon=True)
         self._producer = producer_of(bootstrap)
         self._topic, self._items, self._rate = topic, items, rate
-        self.stopping, self.warm, self.held = threading.Event(), threading.Event(), threading.Event()
+        self.stopping, self.warm, self.slow = threading.Event(), threading.Event(), threading.Event()
         self.sent_at_s: dict[str, float] = {}
         self.began_s: float | None = None
         self.changes_due = 0
@@ -74,12 +76,10 @@ class Sender(threading.Thread, Generic[T]):
         for number, item in enumerate(self._items):
             if number == 1:
                 self.warm.wait()
-            while self.held.is_set() and not self.stopping.is_set():
-                self.stopping.wait(0.05)
             due_s = max(due_s, time.monotonic() - 1.0)  # after a pause the sender does not catch up
             if self.stopping.wait(max(0.0, due_s - time.monotonic())):
                 break
-            due_s += 1 / self._rate
+            due_s += 1 / (min(self._rate, SLOW_RATE) if self.slow.is_set() else self._rate)
             name, key, value, changes = self.record(item)
             self.changes_due += changes
             self.sent_at_s[name] = time.monotonic()

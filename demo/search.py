@@ -185,8 +185,11 @@ class SearchDemo:
         ):
             self._hold_back()
             yield
+        for _ in _within(stage.STANDBY_S, self._application.has_warm_standby):
+            self._hold_back()
+            yield
         yield from self._kill()
-        producer.held.clear()
+        producer.slow.clear()
         yield from _until(lambda: not producer.is_alive() and reader.received >= producer.changes_due)
         screen.say("all modules are in the index; users stop asking")
         crowd.silent.set()
@@ -195,9 +198,9 @@ class SearchDemo:
         yield from _until(self._have_read_all)
 
     def _hold_back(self) -> None:
-        """Hold back the last modules until after the kill, if the machine is slow."""
-        if len(self._producer.sent_at_s) >= self._screen.total * 3 / 4:
-            self._producer.held.set()
+        """Send the last modules slowly, so that some are left after the kill."""
+        if len(self._producer.sent_at_s) >= self._screen.total / 2:
+            self._producer.slow.set()
 
     def _kill(self) -> Iterator[None]:
         screen, crowd = self._screen, self._crowd
@@ -252,6 +255,12 @@ class SearchDemo:
 
 def _until(condition: Callable[[], object]) -> Iterator[None]:
     while not condition():
+        yield
+
+
+def _within(limit_s: float, condition: Callable[[], object]) -> Iterator[None]:
+    began_s = time.monotonic()
+    while not condition() and time.monotonic() - began_s < limit_s:
         yield
 
 

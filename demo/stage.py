@@ -24,6 +24,9 @@ from falkirk.local import broker as local_broker
 from falkirk.local.cache import cache_home
 from falkirk.system.terminal import Terminal
 
+#: The longest time to wait for a warm standby before the kill. A machine without the memory for one has none.
+STANDBY_S = 90.0
+
 
 def example(file: str) -> Path:
     """Return an example of this repository."""
@@ -127,6 +130,10 @@ class Performance:
         """Raise the error that ended the application, if any."""
         if self._error is not None:
             raise self._error
+
+    def has_warm_standby(self) -> bool:
+        """Return whether another Spark application is ready to take over."""
+        return self._coordinator.standby.is_warm
 
     def kill(self) -> int:
         """Kill the host's Python and its JVM at once, like a power failure. Return the number of processes."""

@@ -101,7 +101,7 @@ def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.P
     """Show the progress, and kill the Spark application half-way. End when all is read, or no result has arrived for a
     long time."""
     producer, reader = screen.producer, screen.reader
-    killed_s, again_s, received, progress_s = 0.0, 0.0, 0, time.monotonic()
+    killed_s, again_s, half_s, received, progress_s = 0.0, 0.0, 0.0, 0, time.monotonic()
     with Show(screen) as show:
         while not application.has_ended():
             now_s = time.monotonic()
@@ -111,11 +111,15 @@ def _watch(screen: IndexScreen, collector: Collector[Page], application: stage.P
                     screen.total = len(collector.found)
                     screen.say("the regions run; pages begin to arrive")
                     producer.start()
-            elif not killed_s and len(producer.sent_at_s) >= screen.total / 2 and screen.running() and reader.received:
+            elif not half_s and len(producer.sent_at_s) >= screen.total / 2 and screen.running() and reader.received:
+                half_s = now_s
+                producer.slow.set()  # so that some pages are left after the kill
+            elif half_s and not killed_s and (application.has_warm_standby() or now_s - half_s > stage.STANDBY_S):
                 screen.say(f"latency so far: {latency(percentiles_ms(reader.latencies_s))}")
                 screen.say(f"kill -9 of the Spark application, without warning: {application.kill()} processes")
                 screen.mark_killed()
                 killed_s = progress_s = now_s
+                producer.slow.clear()
             elif killed_s and not again_s and screen.running():
                 again_s = now_s
                 screen.say(f"all regions run again, {now_s - killed_s:.0f} s after the kill")

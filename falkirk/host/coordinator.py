@@ -79,7 +79,7 @@ class Coordinator:
         self._stopping = threading.Event()
         self._path = settings.home or app.home
         wanted = False if settings.once and settings.standby is None else settings.standby
-        self._standby = Standby(self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master)
+        self.standby = Standby(self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master)
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
@@ -115,21 +115,21 @@ class Coordinator:
             )
         finally:
             if opened is None:
-                self._standby.end()
+                self.standby.end()
         if opened is None:
             return  # it was stopped while it waited
         with (
             opened as home,
             kept_lease(home, lease_s, say),
             self._entrance(home) as self._gateway,
-            self._standby,
+            self.standby,
         ):
             fail_former(home.store)
             (home.path / COUNTS_FILE).unlink(missing_ok=True)
             fruitless = 0
             while not self._stopping.is_set():
                 require_charge_if_reachable(home.store)  # the processes that the home names may be of another owner
-                for record in home.kill_leftovers(spare_pid=self._standby.pid):
+                for record in home.kill_leftovers(spare_pid=self.standby.pid):
                     self._say(f"killed {record.role} {record.pid} of a former run")
                 self._await_executors()
                 self._await_space()
@@ -151,12 +151,12 @@ class Coordinator:
                     raise HOST_KEEPS_FAILING.error(where=self._path / "host.log", fruitless=fruitless, reason=reason)
                 self.restarts += 1
                 self._say(f"the Spark application ended ({reason}); starting it again")
-            self._standby.end()
+            self.standby.end()
             home.kill_leftovers()
 
     def _pause(self, seconds: float) -> bool:
         self.pulse.rest()
-        self._standby.watch_waiting(self._path)
+        self.standby.watch_waiting(self._path)
         return self._stopping.wait(seconds)
 
     def _begin_standby(self) -> "subprocess.Popen[str]":
@@ -212,7 +212,7 @@ class Coordinator:
         log_file = self._path / "host.log"
         if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
             log_file.replace(self._path / "host.log.1")
-        standby = self._standby.take()
+        standby = self.standby.take()
         process = self._start_process() if standby is None else standby
         limit_s = SILENT_AT_START_S if standby is None else STANDBY_SILENT_S
         try:
@@ -268,7 +268,7 @@ class Coordinator:
             conf=dict(self._settings.conf),
             once=self._settings.once,
             leased=self._lease_s is not None,
-            keeps_standby=self._standby.is_certain,
+            keeps_standby=self.standby.is_certain,
             died_at_s=self._died_at_s,
             replaced=None if home is None else home.replaced,
         )
@@ -300,7 +300,7 @@ class Coordinator:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
                 return
-            self._standby.watch(home, status)
+            self.standby.watch(home, status)
             if stop_asked_if_reachable(home.store):
                 self._say("asked to stop")
                 self.stop()

@@ -26,6 +26,7 @@ import psutil
 from falkirk.home.folder import SCRATCH, Home, ProcessRecord
 from falkirk.host.settings import PLAN, STATE, WARM
 from falkirk.local.exposure import is_local
+from falkirk.system import priority
 from falkirk.system.memory import available_bytes, idle_s
 from falkirk.system.processes import kill_tree
 
@@ -33,15 +34,15 @@ from falkirk.system.processes import kill_tree
 VARIABLE = "FALKIRK_STANDBY"
 #: A standby starts by itself only if this much memory is available. It uses a third of it.
 NEEDED_BYTES = 2_500_000_000
-#: A standby starts by itself only if this number of CPU cores was idle, measured over this time. It computes for half a
-#: minute, and would delay the results of an application that needs all of them.
+#: A standby computes for half a minute, and would delay the results of an application that needs all CPU cores. If it
+#: can't have the lowest priority meanwhile, it starts by itself only if this number of cores was idle over this time.
 IDLE_PROCESSORS, MEASURED_S = 1.0, 10.0
 #: The time until memory and processors are looked at again.
 _POLL_S = 60.0
 #: Results flow once a region has made a checkpoint, or all have run for this time.
 STEADY_S = 30.0
-#: A standby that has not planned after this time hangs.
-READY_S = 180.0
+#: A standby that has not planned after this time hangs. With the lowest priority, it may have to wait for the others.
+READY_S, READY_AT_LOWEST_S = 180.0, 1800.0
 #: A standby that has taken charge writes its first status within this time, or it hangs.
 STANDBY_SILENT_S = 20.0
 #: After this many standbys in a row that ended or hung, there is none. Before each, a longer pause.
@@ -76,7 +77,11 @@ class Standby:
         #: The folder of the standby that has become the host.
         self._former: Path | None = None
         self._began_s, self._next_s, self._tries = 0.0, 0.0, 0
-        self._said_warm = False
+        #: Whether it has warmed up.
+        self.is_warm = False
+        self._has_said = False
+        #: Whether it has the lowest priority, while it warms up.
+        self._is_lowered = False
         self._first: dict[str, int] | None = None
         self._running_since_s = 0.0
         #: When the processors were looked at, and for how many seconds they had been idle.
@@ -101,27 +106,38 @@ class Standby:
         Args: home: records the standby. status: the newest status of the host.
         """
         if self._process is not None:
-            self._look()
+            if self._look() and not self._has_said:
+                self._has_said = True
+                self._say("a warm standby is ready: after a failure, the application returns within seconds")
         elif self._may_start() and status is not None and self._is_steady(status) and self._has_room():
             self._begin(home)
 
     def watch_waiting(self, home: Path) -> None:
         """Do the same for a process that waits for the lease of a home. Args: home: the folder."""
         if self._process is not None:
-            self._look()
-            if not self._said_warm and self._folder is not None and _state(self._folder) == WARM:
-                self._said_warm = True
+            if self._look():
                 self._say("waiting with a warm Spark application")
         elif self._may_start() and (home / PLAN).exists() and self._has_room():  # it has run, so its topics exist
             self._begin(None)
 
-    def _look(self) -> None:
-        """Replace a standby that has ended or hangs."""
+    def _look(self) -> bool:
+        """Replace a standby that has ended or hangs. Return whether it has just become warm."""
         assert self._process is not None
+        limit_s = READY_AT_LOWEST_S if self._is_lowered else READY_S
         if self._process.poll() is not None:
             self._fail(f"ended with exit code {self._process.returncode}")
-        elif not self._is_ready() and time.monotonic() - self._began_s > READY_S:
-            self._fail(f"was not ready after {READY_S:.0f} s")
+        elif not self._is_ready() and time.monotonic() - self._began_s > limit_s:
+            self._fail(f"was not ready after {limit_s:.0f} s")
+        elif not self.is_warm and self._folder is not None and _state(self._folder) == WARM:
+            self.is_warm = True
+            self._raise()
+            return True
+        return False
+
+    def _raise(self) -> None:
+        if self._is_lowered and self._process is not None:
+            priority.restore(self._process.pid)
+            self._is_lowered = False
 
     def take(self) -> "subprocess.Popen[str] | None":
         """Return the standby if it is ready, else kill it. Call it when the host has ended: another one begins."""
@@ -129,6 +145,8 @@ class Standby:
         if self._process is None or self._process.poll() is not None or not self._is_ready():
             self.end()
             return None
+        self._raise()
+        self.is_warm = False
         self._forget_former()
         self._former, self._folder = self._folder, None
         process, self._process, self._tries = self._process, None, 0
@@ -151,7 +169,7 @@ class Standby:
                     process.stdin.close()
             if self._home is not None:
                 self._home.forget_standby()
-            self._said_warm = False
+            self.is_warm = self._is_lowered = False
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
@@ -173,11 +191,14 @@ class Standby:
         commits = {r["name"]: int(r["last_commit"]) for r in regions}
         if self._first is None:
             self._first, self._running_since_s = commits, time.monotonic()
-        return commits != self._first or time.monotonic() - self._running_since_s > STEADY_S
+        flow = all(commits.get(name) != first for name, first in self._first.items())
+        return flow or time.monotonic() - self._running_since_s > STEADY_S
 
     def _has_room(self) -> bool:
         """Return whether the machine has memory and idle CPU cores for a standby, or the user wants one anyway."""
         if self._wanted:
+            return True
+        if priority.can_be_lowered() and available_bytes() >= NEEDED_BYTES:
             return True
         now_s, before, self._idle = time.monotonic(), self._idle, (time.monotonic(), idle_s())
         if before is None:
@@ -197,6 +218,9 @@ class Standby:
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
             self._process = self._start()
+            if priority.can_be_lowered():
+                priority.lower(self._process.pid)
+                self._is_lowered = True
             if home is not None:
                 home.record_standby(ProcessRecord.of(self._process.pid, "standby"), self._folder)
             self._send(self._process, home, self._folder)  # not before: it fills the folder

@@ -14,7 +14,7 @@ import pytest
 from pyspark import SparkContext
 from rich.console import Console
 
-from demo import search, search_judge
+from demo import load, search, search_judge
 from demo.crowd import Crowd, Question, name_of
 from demo.load import ModuleProducer, Reader
 from demo.modules import EDIT_EVERY, TEXT_MAX, Module, events, modules
@@ -241,13 +241,16 @@ def test_a_verdict_shows_what_is_wrong() -> None:
     assert len(rest) == search.FAULTS_SHOWN + 1
 
 
-def test_a_sender_that_is_held_sends_nothing_until_it_is_let_go() -> None:
-    producer = ModuleProducer(NOWHERE, "modules", events(iter(many()), 3), rate=1000.0)
+def test_a_slow_sender_sends_at_its_own_rate_until_it_is_not_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "SLOW_RATE", 4.0)
+    producer = ModuleProducer(NOWHERE, "modules", events(iter(many()), 6), rate=1000.0)
     producer.warm.set()
-    producer.held.set()
+    producer.slow.set()
     producer.start()
-    wait_until(lambda: producer.began_s is not None, 10, "the sender to begin")
-    assert not producer.sent_at_s
-    producer.held.clear()
-    wait_until(lambda: len(producer.sent_at_s) == 3, 10, "all to be sent")
+    wait_until(lambda: len(producer.sent_at_s) == 3, 10, "the first ones")
+    producer.slow.clear()
+    wait_until(lambda: len(producer.sent_at_s) == 6, 10, "all to be sent")
+    first, second, third, _, fifth, sixth = producer.sent_at_s.values()
+    assert min(second - first, third - second) > 0.2
+    assert sixth - fifth < 0.2
     assert producer.changes_due > 3

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from falkirk.host import standby as standbys
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import PLAN, RunSettings
 from falkirk.host.standby import TRIES_MAX, VARIABLE, Standby
+from falkirk.system import priority
 from falkirk.system.memory import available_bytes
 from tests.support import wait_until
 
@@ -40,7 +42,7 @@ if settings["standby"]:
     if does == "fails":
         sys.exit(7)
     if does != "hangs":
-        pathlib.Path(settings["standby"], "state").write_text("warm")
+        pathlib.Path(settings["standby"], "state").write_text("planned" if does == "is cold" else "warm")
     line = sys.stdin.readline()
     if not line:
         sys.exit(0)
@@ -212,6 +214,7 @@ def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     monkeypatch.setattr(standbys, "_PAUSE_S", 0.05)
     if does == "hangs":
         monkeypatch.setattr(standbys, "READY_S", 0.3)
+        monkeypatch.setattr(standbys, "READY_AT_LOWEST_S", 0.3)
     run = begin(does=does)
     wait_until(lambda: len(run.started) > TRIES_MAX, 30, "all tries")
     wait_until(lambda: not run.record(), 30, "the last one to end")
@@ -280,8 +283,9 @@ def test_when_there_is_one(
 def test_it_needs_an_idle_processor(
     idle: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
 ) -> None:
-    """On two busy processors a standby that warms up made the demo's answers take four times as long."""
+    """On two busy processors, a standby with the usual priority made the demo's answers take four times as long."""
     monkeypatch.setattr(standbys, "available_bytes", lambda: 3e9)
+    monkeypatch.setattr(priority, "can_be_lowered", lambda: False)
     monkeypatch.setattr(standbys, "MEASURED_S", 0.0)
     monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, idle).__next__)
     monkeypatch.delenv(VARIABLE, raising=False)
@@ -293,6 +297,46 @@ def test_it_needs_an_idle_processor(
         for commit in (1, 2, 2):
             standby.watch(home, status(commit))
         assert (standby.pid is not None) == starts
+
+
+@pytest.mark.parametrize(("available", "starts"), [(2e9, False), (3e9, True)])
+def test_one_with_the_lowest_priority_needs_only_memory(
+    available: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
+) -> None:
+    monkeypatch.setattr(standbys, "available_bytes", lambda: available)
+    monkeypatch.setattr(priority, "can_be_lowered", lambda: True)
+    monkeypatch.setattr(priority, "lower", lambda pid: None)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+    with (
+        open_home(tmp_path / "home", "shop") as home,
+        Standby(waiting, ignored, print, wanted=None, master=None) as standby,
+    ):
+        for commit in (1, 2):
+            standby.watch(home, status(commit))
+        assert (standby.pid is not None) == starts
+
+
+@pytest.mark.skipif(not priority.can_be_lowered(), reason="this machine lets nobody set a lowered priority back")
+@pytest.mark.parametrize("does", ["waits", "is cold"])
+def test_it_warms_up_with_the_lowest_priority_and_works_with_the_usual_one(
+    does: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    lower, restore = priority.lower, priority.restore
+    monkeypatch.setattr(priority, "lower", lambda pid: (seen.append(("lower", pid)), lower(pid)))
+    monkeypatch.setattr(priority, "restore", lambda pid: (restore(pid), seen.append(("restore", pid))))
+    run = begin(does=does)
+    standby = run.ready()
+    if does == "is cold":
+        assert seen == [("lower", standby)]
+    else:
+        wait_until(lambda: ("restore", standby) in seen, 30, "it is warm")
+    run.kill_host()
+    run.await_hosts(2)
+    assert run.pids("host")[-1] == standby
+    assert seen[:2] == [("lower", standby), ("restore", standby)]
+    assert os.getpriority(os.PRIO_PROCESS, standby) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_results_must_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
