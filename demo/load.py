@@ -16,7 +16,7 @@ T = TypeVar("T")
 #: Seconds that a producer waits for a dead broker when it closes.
 FLUSH_S = 5.0
 #: The number of items per second that a slow sender sends.
-SLOW_RATE = 1.0
+SLOW_RATE = 0.5
 
 
 def producer_of(bootstrap: str) -> Producer:
@@ -27,7 +27,7 @@ def producer_of(bootstrap: str) -> Producer:
 
 def consumer_of(bootstrap: str, topic: str, partitions: int) -> Consumer:
     """Return a consumer that reads a topic from its beginning, without a group."""
-    settings = {"group.id": "demo", "enable.auto.commit": False, "fetch.wait.max.ms": 5, "log_level": 0}
+    settings = {"group.id": "demo", "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.assign([TopicPartition(topic, p, 0) for p in range(partitions)])
     return consumer
