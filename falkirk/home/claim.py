@@ -279,6 +279,8 @@ class Claim:
 
         Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
             was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
+        At its end it looks for later claims, because the owner may have planned for a long time since its own.
+
         Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `check`.
         """
         for former in self.former:
@@ -291,6 +293,7 @@ class Claim:
                     raise LEFTOVER_ALIVE.error(where=self._home.path, pids=[former.pid], former=former)
                 self.check()
                 time.sleep(_POLL_S)
+        self.check()
 
     def close(self) -> None:
         """Close the reader of claims."""

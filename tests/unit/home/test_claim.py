@@ -5,13 +5,20 @@ import os
 import subprocess
 import threading
 from dataclasses import asdict, replace
+from typing import NoReturn
 
 import pytest
 
+import falkirk as fk
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import claim as module
 from falkirk.home.claim import MARK, Claim, Owner, refuse_copied
 from falkirk.home.folder import open_home
+from falkirk.host.failures import Failures
+from falkirk.host.measurements import UNKNOWN
+from falkirk.host.start import assemble_host
+from falkirk.kafka.connection import Connection
+from falkirk.system.traced import OFF
 from tests.unit.home.claims import Copies, Partition, copied
 
 
@@ -181,6 +188,34 @@ def test_an_owner_elsewhere_whose_lease_was_over_is_awaited_briefly(
     claim, begun_s = copies.claim(home), module.time.monotonic()
     claim.await_former(replaced=("another", 7 if matches else 6))
     assert (module.time.monotonic() - begun_s < 2.5) is matches
+
+
+def test_a_copy_that_claimed_while_an_owner_planned_is_found_before_the_first_write(
+    copies: Copies, partition: Partition
+) -> None:
+    copies.copy("second")
+    planning = copies.claim(copies.open("first"))
+    assert not planning.former
+    copies.claim(copies.open("second"))
+    with pytest.raises(HomeError) as caught:
+        planning.await_former()
+    assert caught.value.condition == "HOME_COPIED"
+
+
+def test_a_home_of_which_a_copy_runs_is_refused_before_anything_is_planned(copies: Copies) -> None:
+    """Planning takes seconds, and writes into the home."""
+
+    def session_of(app: fk.App) -> NoReturn:
+        raise AssertionError("the session comes after the claim")
+
+    home = copies.open("first")
+    (home.path / MARK).write_text("another")
+    with pytest.raises(HomeError) as caught:
+        assemble_host(
+            fk.App("copied"), Connection.of("localhost:1"), home, session_of, create_topics=False, is_once=False,
+            launch=UNKNOWN, failures=Failures(), recorder=OFF, on_claim=lambda claim: None,
+        )  # fmt: skip
+    assert caught.value.condition == "HOME_COPIED"
 
 
 WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}
