@@ -1,0 +1,29 @@
+"""A clock that tests move: it stands, except while the code under test waits."""
+
+from collections.abc import Callable
+
+
+class MovedClock:
+    """A clock as of `falkirk.system.clock`.
+
+    Attributes: now_s: the present time. waits: the times waited so far. meanwhile: called during each wait, at its end.
+    """
+
+    def __init__(self, now_s: float = 1000.0) -> None:
+        self.now_s = now_s
+        self.waits: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def time(self) -> float:
+        """See Clock."""
+        return self.now_s
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return self.now_s
+
+    def sleep(self, seconds: float, /) -> None:
+        """See Clock."""
+        self.waits.append(seconds)
+        self.now_s += seconds
+        self.meanwhile()
