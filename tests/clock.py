@@ -1,10 +1,11 @@
-"""A clock that tests move: it stands, except while the code under test waits."""
+"""Clocks that tests move."""
 
+import time
 from collections.abc import Callable
 
 
 class MovedClock:
-    """A clock as of `falkirk.system.clock`.
+    """A clock as of `falkirk.system.clock`, which stands, except while the code under test waits.
 
     Attributes: now_s: the present time. waits: the times waited so far. meanwhile: called during each wait, at its end.
     """
@@ -27,3 +28,22 @@ class MovedClock:
         self.waits.append(seconds)
         self.now_s += seconds
         self.meanwhile()
+
+
+class SetClock:
+    """The clock of this machine, which somebody can set. Attributes: ahead_s: how far it is ahead of the real time."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        """See Clock."""
+        return time.time() + self.ahead_s
+
+    def monotonic(self) -> float:
+        """See Clock."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float, /) -> None:
+        """See Clock."""
+        time.sleep(seconds)
