@@ -49,6 +49,7 @@ from falkirk.kafka.reader import Reader
 from falkirk.kafka.signing import SigningKey, tag_of
 from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
+from falkirk.system.clock import Clock
 from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import EpochNumber, Offset
@@ -60,7 +61,7 @@ FENCED_S = 5.0
 #: The same for one whose lease was over, so that it has ended or stood still, and whose results the broker refuses.
 REPLACED_S = 1.0
 #: The time between two looks at the topic's id, and how long one may take. Together less than `FENCED_S`.
-_LOOK_S, _LOOK_MAX_S = 2.0, 1.0
+LOOK_S, _LOOK_MAX_S = 2.0, 1.0
 #: The kind of decision with the token of an owner's claim, and how many of them are kept.
 _TOKEN, _TOKENS = "claim", 200
 #: The kind of decision with the id of the topic of claims.
@@ -149,13 +150,14 @@ _UNKNOWN = Owner.read(None)
 class Claim:
     """This process's claim on a home.
 
+    Args: clock: measures how long former owners have had to find this claim.
     Attributes: former: the earlier owners, oldest first, without those in the same folder. forged: the number of
         foreign records, and the offset of the first one.
     Raises: HomeError: `HOME_COPIED`: a copy of this home took over earlier. LogError.
     """
 
-    def __init__(self, connection: Connection, home: Home) -> None:
-        self._home, self._mine, self._lock = home, Owner.of(home), threading.Lock()
+    def __init__(self, connection: Connection, home: Home, clock: Clock = time) -> None:
+        self._home, self._mine, self._lock, self._clock = home, Owner.of(home), threading.Lock(), clock
         refuse_copied(home.path)
         self._place = self._mine.machine, self._mine.home
         self.topic = internal_topic(home.application, home.identity, "owner.claims")  # names of users hold no dots
@@ -168,13 +170,13 @@ class Claim:
         self._id, is_other = self._held(topics)
         self._tokens = self._record_token()
         self._offset = _append(connection, self.topic, self._mine.signed(self._key, self.topic))
-        self._claimed_s = self._looked_s = time.monotonic()
+        self._claimed_s = self._looked_s = clock.monotonic()
         self._reader = Reader(connection, self.topic, {0: Offset(max(0, self._offset - _FORMER))})
         self.former: list[Owner] = [_UNKNOWN] if is_other else []
         self._newest: Owner | None = None
         while self._reader.positions[0] <= self._offset:
             self._read(0.2)
-            if time.monotonic() > self._claimed_s + _TIMEOUT_S:
+            if clock.monotonic() > self._claimed_s + _TIMEOUT_S:
                 raise away("reading the owner of the home", connection, self.topic, "STALLED", ClientErrors())
 
     def _held(self, topics: Topics) -> tuple[str, bool]:
@@ -199,9 +201,9 @@ class Claim:
 
     def _look(self) -> None:
         """Read the topic from its beginning, if it is another one than before. Raises: LogError."""
-        if time.monotonic() < self._looked_s + _LOOK_S:
+        if self._clock.monotonic() < self._looked_s + LOOK_S:
             return
-        self._looked_s = time.monotonic()
+        self._looked_s = self._clock.monotonic()
         if (identity := self._topics.identity(self.topic)) != self._id:
             self._reader.close()
             self._reader = Reader(self._connection, self.topic, {0: Offset(0)})
@@ -279,18 +281,21 @@ class Claim:
 
         Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
             was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
+        At its end it looks for later claims, because the owner may have planned for a long time since its own.
+
         Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `check`.
         """
         for former in self.former:
             within_s = REPLACED_S if (former.machine, former.generation) == replaced else FENCED_S
             while not (has_ended := former.has_ended()) and not is_over():
-                waited_s = time.monotonic() - self._claimed_s
+                waited_s = self._clock.monotonic() - self._claimed_s
                 if has_ended is None and waited_s > within_s:
                     break
                 if waited_s > 2 * FENCED_S:
                     raise LEFTOVER_ALIVE.error(where=self._home.path, pids=[former.pid], former=former)
                 self.check()
-                time.sleep(_POLL_S)
+                self._clock.sleep(_POLL_S)
+        self.check()
 
     def close(self) -> None:
         """Close the reader of claims."""

@@ -167,7 +167,7 @@ class Host:
             regions,
             logs,
             context.home.store,
-            time.monotonic,
+            context.clock.monotonic,
             history=self._history,
             full_history=shape.full_history,
             live=self._regions,

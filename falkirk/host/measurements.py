@@ -13,7 +13,6 @@ Positions are seen at each poll, so times are exact to half a second, and a repl
 shows a least rate. Offsets count as records, including those that end transactions.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -117,7 +116,7 @@ class RegionMeasurements:
         """
         if not self._live.region.has_objective:
             return
-        now_s = time.time()
+        now_s = self._context.clock.time()
         if opening is not self._opening:
             self._begin(opening, now_s)
             self._opening, self._last = opening, opening.restored_batch

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import psutil
+from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
@@ -26,7 +27,6 @@ from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
-from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, host_home
 from falkirk.host.failures import PASSING, Failures
 from falkirk.host.measurements import Launch
@@ -34,7 +34,7 @@ from falkirk.host.once import OnceStatus
 from falkirk.host.prepared import Prepared
 from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
 from falkirk.host.spans import is_recorded
-from falkirk.host.start import application_session, plan_for_start, prepare_host, record_processes
+from falkirk.host.start import application_session, assemble_host
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import exposed as exposure
 from falkirk.local.submitted import add_py_files
@@ -177,29 +177,25 @@ def _run(
     topics.await_broker(on_wait=report_waiting)
     if stopping.is_set():
         return 0  # the coordinator has stopped or died, so this host must not start anything
-    app = with_topics(app, topics.names) if prepared is None else app
-    claim = Claim(connection, home)
-    guard.watch_owner(claim.check, _say)
-    wanted = slots_to_have(app, topics)
-    if prepared is not None and with_topics(app, topics.names).lists != app.lists:
-        _end_unused("a pattern matches other topics than when it was planned")
-    if prepared is not None and prepared.slots != wanted:
-        _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
-    with step("session"):
-        session = prepared.session if prepared else application_session(app, settings.master, wanted, settings.conf)
-    record_processes(home, session)
-    exposed = exposure(session)
     launch = Launch(  # the outage of a broker or a store is no part of a restart
         began_s=None if outages else settings.died_at_s or began_s, standby=prepared is not None,
         keeps_standby=settings.keeps_standby,
     )  # fmt: skip
-    planned = None if prepared is None else prepared.plan
-    plan = plan_for_start(app, session, home, planned=planned, keeps_standby=settings.keeps_standby)
-    new = prepare_host(
-        plan, app, session, connection, home, create_topics=settings.create_topics, is_once=settings.once,
-        launch=launch, failures=failures, recorder=recorder, say=_say, warn=_say,
+
+    def session_of(app: Application) -> SparkSession:
+        wanted = slots_to_have(app, topics)
+        if prepared is not None:
+            _end_if_unfit(prepared, topics, wanted)
+        with step("session"):
+            return prepared.session if prepared else application_session(app, settings.master, wanted, settings.conf)
+
+    new = assemble_host(
+        app, connection, home, session_of, create_topics=settings.create_topics, is_once=settings.once, launch=launch,
+        failures=failures, recorder=recorder, on_claim=lambda claim: guard.watch_owner(claim.check, _say),
+        planned=None if prepared is None else prepared.plan, say=_say, warn=_say,
     )  # fmt: skip
-    host = new.host
+    host, claim, session, plan = new.host, new.claim, new.session, new.plan
+    exposed = exposure(session)
     write_atomically(home_path / PLAN, json.dumps(plan_values(plan, new.slots, new.available), indent=1))
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set, replaced=settings.replaced if plan.transactional else None)
@@ -237,6 +233,14 @@ def _run(
         write_status(home_path, host.status(), once=host.once, recorder=recorder)
     session.stop()
     return EXIT_OVER if host.is_over else 0
+
+
+def _end_if_unfit(prepared: Prepared, topics: Topics, wanted: int) -> None:
+    """End this process if the topics have changed since the standby planned. Args: wanted: the slots needed now."""
+    if with_topics(prepared.app, topics.names).lists != prepared.app.lists:
+        _end_unused("a pattern matches other topics than when it was planned")
+    if prepared.slots != wanted:
+        _end_unused(f"topics have other partitions, and need {wanted} slots instead of {prepared.slots}")
 
 
 def _say(text: str) -> None:

@@ -29,10 +29,8 @@ from falkirk.host.counts import KeptCounts
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
 from falkirk.host.spans import exported, is_recorded
-from falkirk.host.start import application_session, jvm_pid, plan_for_start, prepare_host, record_processes
+from falkirk.host.start import application_session, assemble_host, jvm_pid
 from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.plan.patterns import with_topics
 from falkirk.runtime.status import RegionStatus
 from falkirk.system.traced import OFF, Recorder
 
@@ -63,7 +61,8 @@ class Query:
         self._error: FalkirkError | None = None
         try:
             with recorder.span("start"):
-                host.start(force=force)
+                # Until the thread watches, this is the way to notice another owner.
+                host.start(on_progress=self._check_claim, force=force)
         except Exception as error:
             counts.end(error)
             self._send_spans()
@@ -78,8 +77,7 @@ class Query:
                 self._host.poll()
                 self._send_spans()
                 self._counts.write()
-                if self._claim is not None:
-                    self._claim.check()
+                self._check_claim()
                 if stop_asked_if_reachable(self._home.store):
                     self._stopping.set()
             self._counts.end(None)
@@ -106,6 +104,10 @@ class Query:
                     self._ending.close()
                 finally:
                     self._ended.set()
+
+    def _check_claim(self) -> None:
+        if self._claim is not None:
+            self._claim.check()
 
     def _send_spans(self) -> None:
         if self._spans is not None:
@@ -206,29 +208,21 @@ def run_here(
     """
     if app.pushed:
         raise GATEWAY_MISSING.error(where=next(iter(app.pushed.values())).where, next=next(iter(app.pushed)))
-    launch = Launch(began_s=time.time())
+    launch, recorder = Launch(began_s=time.time()), Recorder(is_on=is_recorded())
     session = application_session(app, None, 32)
     if app.data is not None:
         refuse_leased(home or app.home, app.name, app.store, app.data)
-    opened, claim = open_home(home or app.home, app.name, app.store, data=app.data), None
-    recorder = Recorder(is_on=is_recorded())
-    try:
+    with contextlib.ExitStack() as undo:
+        opened = undo.enter_context(open_home(home or app.home, app.name, app.store, data=app.data))
         fail_former(opened.store)
         opened.kill_leftovers(spare_pid=jvm_pid(session), spare_application=session.sparkContext.applicationId)
         await_executors(opened.path, application=session.sparkContext.applicationId)
-        record_processes(opened, session)
-        app = with_topics(app, lambda: Topics(connection).names())
-        plan = plan_for_start(app, session, opened)
-        claim = Claim(connection, opened)
-        claim.await_former()
         counts = KeptCounts(opened.path)
-        host = prepare_host(
-            plan, app, session, connection, opened, create_topics=create_topics, is_once=once, launch=launch,
-            failures=counts.failures, recorder=recorder,
-        ).host  # fmt: skip
-        return Query(host, opened, counts, claim, force=force, recorder=recorder)
-    except BaseException:
-        if claim is not None:
-            claim.close()
-        opened.close()
-        raise
+        new = assemble_host(
+            app, connection, opened, lambda _: session, create_topics=create_topics, is_once=once, launch=launch,
+            failures=counts.failures, recorder=recorder, on_claim=lambda claim: undo.callback(claim.close),
+        )  # fmt: skip
+        new.claim.await_former()
+        query = Query(new.host, opened, counts, new.claim, force=force, recorder=recorder)
+        undo.pop_all()  # from now on, the query closes them
+        return query

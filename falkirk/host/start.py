@@ -1,4 +1,8 @@
-"""The start of a host up to its first write, for a host in its own process and for one in the user's process."""
+"""The start of a host up to its first write, for a host in its own process and for one in the user's process.
+
+The order is one for both: the topics of patterns, the claim on the home, the session, the plan, the topics, the host.
+The claim comes before the plan, because planning takes seconds and writes into the home.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,13 +12,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
+from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, ProcessRecord
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
 from falkirk.kafka.connection import Connection
+from falkirk.kafka.topics import Topics
 from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for
+from falkirk.plan.patterns import with_topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas
@@ -27,10 +34,17 @@ log = logging.getLogger("falkirk")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedHost:
-    """A host that has not started. Args: slots: those that its regions need. available: those of the session."""
+class AssembledHost:
+    """A host that has not started. It has written nothing into topics yet, and may not until `claim.await_former`.
+
+    Args: claim, session, plan: with which it starts. slots: those that its regions need. available: those of the
+        session.
+    """
 
     host: Host
+    claim: Claim
+    session: SparkSession
+    plan: Plan
     slots: tuple[RegionSlots, ...]
     available: int
 
@@ -52,29 +66,26 @@ def application_session(
     )
 
 
-def plan_for_start(
-    app: Application, session: SparkSession, home: Home, *, planned: Plan | None = None, keeps_standby: bool = False
-) -> Plan:
-    """Return the plan with which a host starts. Its intervals fit the recovery objectives and the measurements.
-
-    Args: planned: the plan that a standby has made; None: make one. keeps_standby: as of `Launch`.
-    """
-    with step("plan"):
-        if planned is None:
-            planned = plan_application(with_schemas(app, home.path, Use.START), session, home.identity)
-        return chosen_for(planned, home.store.measurements, standby=keeps_standby)
-
-
-def prepare_host(
-    plan: Plan, app: Application, session: SparkSession, connection: Connection, home: Home, *, create_topics: bool,
-    is_once: bool, launch: Launch, failures: Failures, recorder: Recorder,
+def assemble_host(
+    app: Application, connection: Connection, home: Home, session_of: Callable[[Application], SparkSession], *,
+    create_topics: bool, is_once: bool, launch: Launch, failures: Failures, recorder: Recorder,
+    on_claim: Callable[[Claim], object], planned: Plan | None = None,
     say: Callable[[str], None] = log.info, warn: Callable[[str], None] = log.warning,
-) -> PreparedHost:  # fmt: skip
-    """Prepare the topics, check the slots, and return the host. It has written nothing into topics yet.
+) -> AssembledHost:  # fmt: skip
+    """Claim the home, plan the application, prepare its topics, check the slots, and return the host.
 
-    Args: create_topics: create missing topics. is_once, launch, failures, say: as of `Host`. warn: receives one line
-        about each topic whose clock differs.
+    Args: home: open, and without processes of a former run. session_of: returns the session for an application whose
+        topics are known. create_topics: create missing topics. is_once, launch, failures, say: as of `Host`. on_claim:
+        receives the claim as soon as there is one. planned: the plan that a standby has made; None: make one. warn:
+        receives one line about each topic whose clock differs.
     """
+    if planned is None:
+        app = with_topics(app, lambda: Topics(connection).names())
+    claim = Claim(connection, home)
+    on_claim(claim)
+    session = session_of(app)
+    record_processes(home, session)
+    plan = _plan(app, session, home, planned, launch)
     context = Context(
         session=session, connection=connection, home=home, state_partitions=app.state_partitions,
         transactional=plan.transactional, recorder=recorder,
@@ -86,7 +97,15 @@ def prepare_host(
     slots = slots_needed(plan, context.topics)
     available = check_slots(slots, session)
     host = Host(plan, context, history=app.history, say=say, failures=failures, is_once=is_once, launch=launch)
-    return PreparedHost(host=host, slots=slots, available=available)
+    return AssembledHost(host=host, claim=claim, session=session, plan=plan, slots=slots, available=available)
+
+
+def _plan(app: Application, session: SparkSession, home: Home, planned: Plan | None, launch: Launch) -> Plan:
+    """Return the plan with which a host starts. Its intervals fit the recovery objectives and the measurements."""
+    with step("plan"):
+        if planned is None:
+            planned = plan_application(with_schemas(app, home.path, Use.START), session, home.identity)
+        return chosen_for(planned, home.store.measurements, standby=launch.keeps_standby)
 
 
 def record_processes(home: Home, session: Any) -> None:

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -118,7 +117,7 @@ class SupervisedRegion(Supervised):
             return
         live.region = replace(live.region, interval_s=interval_s)
         live.end(reason)
-        self._cause, live.ready_at_s = Cause.STARVED, time.monotonic()
+        self._cause, live.ready_at_s = Cause.STARVED, self._context.clock.monotonic()
         status.state, status.detail = "restarting", f"{Cause.STARVED.value}{reason}"
         self._say(f"{self.name}: {reason}; restarting")
 
@@ -132,7 +131,7 @@ class SupervisedRegion(Supervised):
         """Tell the counts if it has got further. After a loss, a checkpoint may cover input that was not processed."""
         if self._was_lost():
             return
-        ran_s = time.monotonic() - self._started_at_s
+        ran_s = self._context.clock.monotonic() - self._started_at_s
         if self._due is None:  # without a failure, any progress will do
             topics, connection = self._context.topics, self._context.connection
             has_failed = self._failures.has_failed(self.name)
@@ -164,7 +163,7 @@ class SupervisedRegion(Supervised):
             raise SESSION_LOST_MEMORY.error(reason=reason) from error
         self._cause = cause = cause if found is None else Cause.DAMAGE
         status.state, status.detail = "restarting", f"{cause.value}{reason}"
-        live.ready_at_s = time.monotonic() + self._failures.pause_s(self.name, cause)
+        live.ready_at_s = self._context.clock.monotonic() + self._failures.pause_s(self.name, cause)
         self._say(f"{self.name}: failed ({status.detail}); restarting")
         return None
 
@@ -193,7 +192,7 @@ class SupervisedRegion(Supervised):
         opening, status = self.live.opening, self.status
         if opening is None or opening is self._opening or self.live.query is None:
             return
-        self._opening, self._started_at_s, self._due = opening, time.monotonic(), None
+        self._opening, self._started_at_s, self._due = opening, self._context.clock.monotonic(), None
         self._starvation = Starvation(self.live.region.interval_s)
         suppresses = opening.release.barrier is not None
         fate = "dropped" if suppresses else "published again"
@@ -221,7 +220,7 @@ class SupervisedRegion(Supervised):
         self.status.detail = reason
         if self.live.query is None:
             self.status.state = "waiting"
-        self.live.progressed_at_s = time.monotonic()
+        self.live.progressed_at_s = self._context.clock.monotonic()
 
     def leave_off(self) -> None:
         """See Supervised. A query works until it is stopped."""

@@ -179,7 +179,7 @@ class Kit:
 
         The clock moves at once. A step that is due several times in between happens once, at the end.
         """
-        self.world.now_s += duration_s(duration)
+        self.world.sleep(duration_s(duration))
         self.settle()
         self._do(self._checkpoint_due)
         self.settle()

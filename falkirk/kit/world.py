@@ -74,6 +74,10 @@ class World:
         """Return the same time, which the test never moves back."""
         return self.now_s
 
+    def sleep(self, seconds: float, /) -> None:
+        """Move the clock."""
+        self.now_s += seconds
+
     # -- writes -------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:

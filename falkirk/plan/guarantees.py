@@ -236,9 +236,8 @@ def _as_read_by(batch: Batch, unit: Unit, reason: Reason) -> Reason:
     """Return the reason of a unit upstream, as it concerns a batch that reads what this unit has recorded."""
     if unit is batch or reason.kind != "independent":
         return reason
-    place, _, _ = reason.short.rpartition(": ")
     return replace(
-        reason, short=f"{place}: recorded before {batch.name} reads it",
+        reason, short=f"{reason.place}: recorded before {batch.name} reads it",
         text=f"{reason.text} {batch.name} reads recorded values only.",
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ class Reason:
     """One reason.
 
     Args:
-        text: a sentence. short: a few words, for a table.
+        text: a sentence. short: a few words, for a table. place: of the operation, if it begins `short`.
         processor: whose reason it is, and operations: those that differ on replay, by Catalyst's names.
         where: the user's line.
     """
@@ -44,6 +44,7 @@ class Reason:
     kind: ReasonKind
     text: str
     short: str = ""
+    place: str = ""
     processor: str = ""
     operations: tuple[str, ...] = ()
     where: SourceLocation | None = None

@@ -366,9 +366,10 @@ def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
         else "Each value affects one result only, so results need not wait. If a replay computes a published result "
         "again, with another value, Falkirk drops the new one."
     )
+    place = in_place(each)
     return Reason(
         kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
-        short=f"{in_place(each)}: {'may differ' if repeats else 'each value affects one result only'}",
+        short=f"{place}: {'may differ' if repeats else 'each value affects one result only'}", place=place,
         where=each.where,
         text=f"{differing(each.operations)}. {but}{background(each.operations)}",
     )  # fmt: skip

@@ -26,6 +26,7 @@ from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, read_back
 from falkirk.push.sender import RequestSender
 from falkirk.push.service import RequestService
+from falkirk.system.clock import Clock
 from falkirk.theory.ids import Offset, Offsets
 
 log = logging.getLogger("falkirk")
@@ -35,10 +36,6 @@ _T = TypeVar("_T")
 
 #: At most this many requests are sent in one transaction.
 _TOGETHER = 500
-_POLL_S = 0.1
-#: How often records that nobody needs any more are deleted from the topic.
-_TRIM_S = 10.0
-_PAUSE_S = 1.0
 UNSIGNED_REQUEST = RejectedHeader("no elapsed time that a gateway of this home has signed")
 
 
@@ -78,17 +75,34 @@ class Answers:
     on_foreign: Callable[[ForeignTally], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often a bridge does its work, in seconds.
+
+    Args: poll_s: looks for requests and answers. trim_s: deletes records that nobody needs any more from the topic.
+        pause_s: passes between a failure and the next start.
+    """
+
+    poll_s: float = 0.1
+    trim_s: float = 10.0
+    pause_s: float = 1.0
+
+
+PACE = Pace()
+
+
 class KafkaBridge:
     """The bridge of one source.
 
     Args: requests: where the requests are. answers: where the answers are, or None if requests have no answers. loop:
-        the event loop of the service.
+        the event loop of the service. clock: stamps requests of earlier versions, and measures elapsed time.
     """
 
     def __init__(
         self, connection: Connection, requests: Requests, answers: Answers | None, window_s: float,
-        service: RequestService, loop: asyncio.AbstractEventLoop,
+        service: RequestService, loop: asyncio.AbstractEventLoop, clock: Clock = time, pace: Pace = PACE,
     ) -> None:  # fmt: skip
+        self._clock, self._pace = clock, pace
         self._foreign = ForeignTally()
         self._connection, self._requests, self._answers, self._window_s = connection, requests, answers, window_s
         self._topic = topic = requests.topic
@@ -132,14 +146,14 @@ class KafkaBridge:
                     log.exception("the bridge for topic %s failed and starts again", self._topic)
                 # Close the service before there is a new queue: the open service's requests are in the old queue.
                 self._call(self._service.close, _reason(error))
-                self._stopping.wait(_PAUSE_S)
+                self._stopping.wait(self._pace.pause_s)
 
     def _serve(self) -> None:
         self._queue, self._failure = SimpleQueue(), None
         self._over.clear()
         sender = RequestSender(self._connection, self._topic, self._requests.key, self._is_over)
         registry = self._read_back()
-        self._elapsed = elapsed = _resumed(self._elapsed, registry)
+        self._elapsed = elapsed = _resumed(self._elapsed, registry, self._clock)
         reader, earlier = (None, {}) if self._answers is None else self._read_answers(registry)
         if self._stopping.is_set():
             return
@@ -165,7 +179,7 @@ class KafkaBridge:
         reader, foreign = Reader(self._connection, self._topic, first), ForeignTally()
         try:
             messages = read_until(reader, ends, self._stopping.is_set)
-            registry = read_back((self._known(m, foreign) for m in messages), int(time.time() * 1000))
+            registry = read_back((self._known(m, foreign) for m in messages), int(self._clock.time() * 1000))
         finally:
             reader.close()
         if foreign.count:
@@ -203,7 +217,7 @@ class KafkaBridge:
         queue = self._queue
         try:
             while not self._is_over():
-                batch = _taken(queue)
+                batch = _taken(queue, self._pace.poll_s)
                 if batch:
                     if reader is not None:  # earlier requests that are forgotten have their answers below these
                         read = dict(reader.positions)
@@ -219,14 +233,14 @@ class KafkaBridge:
     def _follow(self, reader: Reader | None, elapsed: Elapsed) -> None:
         posted: Offsets = {}
         claim: tuple[Offsets, Offsets] | None = None
-        trimmed_s = time.monotonic()
+        trimmed_s = self._clock.monotonic()
         while not self._stopping.is_set():
             if self._failure is not None:
                 raise self._failure
             if reader is not None:
                 self._tell(reader)
             else:
-                self._stopping.wait(_POLL_S)
+                self._stopping.wait(self._pace.poll_s)
             progress = self._progress
             if progress is not None and claim is None and progress.accepted != posted:
                 posted = progress.accepted
@@ -237,9 +251,9 @@ class KafkaBridge:
             if claim is not None and reader is not None and reader.is_at(claim[1]):
                 self._post(self._accepted, claim[0], True)
                 claim = None
-            if progress is not None and time.monotonic() - trimmed_s > _TRIM_S:
+            if progress is not None and self._clock.monotonic() - trimmed_s > self._pace.trim_s:
                 self._trim(progress, elapsed)
-                trimmed_s = time.monotonic()
+                trimmed_s = self._clock.monotonic()
 
     def _ends_of_answers(self) -> Offsets:
         assert self._answers is not None
@@ -250,7 +264,7 @@ class KafkaBridge:
 
     def _tell(self, reader: Reader) -> None:
         assert self._answers is not None
-        messages = reader.poll(_POLL_S)
+        messages = reader.poll(self._pace.poll_s)
         if not messages:
             return
         verifier, answers = self._answers.verifier(), list[tuple[str, bytes, int, tuple[int, Offset]]]()
@@ -286,22 +300,22 @@ class KafkaBridge:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
 
-def _taken(queue: "SimpleQueue[tuple[RequestEntry, bytes]]") -> list[tuple[RequestEntry, bytes]]:
+def _taken(queue: "SimpleQueue[tuple[RequestEntry, bytes]]", poll_s: float) -> list[tuple[RequestEntry, bytes]]:
     """Return the requests that wait to be sent; an empty list if none arrives within a short time."""
     batch: list[tuple[RequestEntry, bytes]] = []
     with contextlib.suppress(Empty):
-        batch.append(queue.get(timeout=_POLL_S))
+        batch.append(queue.get(timeout=poll_s))
         while len(batch) < _TOGETHER:
             batch.append(queue.get_nowait())
     return batch
 
 
-def _resumed(known: Elapsed | None, registry: RequestRegistry) -> Elapsed:
+def _resumed(known: Elapsed | None, registry: RequestRegistry, clock: Clock = time) -> Elapsed:
     """Return the source's time: this process's own, unless another gateway has accepted requests meanwhile."""
     newest_ms = registry.newest_ms()
     if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):
         return known
-    return Elapsed(int(time.time() * 1000) if newest_ms is None else newest_ms)
+    return Elapsed(int(clock.time() * 1000) if newest_ms is None else newest_ms, clock.monotonic)
 
 
 def _reason(error: Exception) -> RequestError:

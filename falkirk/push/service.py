@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of
+from falkirk.system.clock import Clock
 from falkirk.theory.ids import Offset, Offsets
 
 #: At most this many clients may wait at the same time; others are asked to retry.
@@ -32,8 +33,8 @@ class RequestService:
     Args: send: sends a new request and its value to the topic; must not block.
     """
 
-    def __init__(self, send: Callable[[RequestEntry, bytes], None]) -> None:
-        self._send = send
+    def __init__(self, send: Callable[[RequestEntry, bytes], None], clock: Clock = time) -> None:
+        self._send, self._clock = send, clock
         self._registry: RequestRegistry | None = None
         self._elapsed = Elapsed(0)
         self._closed_for = passing_error("NOT_READY", "the application is starting.", retry_after_s=2)
@@ -104,7 +105,7 @@ class RequestService:
             raise _over_share(
                 f"requests of {client or 'this client'} take {registry.weight_of(client):,} bytes of memory."
             )
-        at_ms, stamped_ms = self._elapsed.now_ms(), int(time.time() * 1000)
+        at_ms, stamped_ms = self._elapsed.now_ms(), int(self._clock.time() * 1000)
         entry = registry.add(request_id, value, at_ms=at_ms, stamped_ms=stamped_ms, client=client)
         self._send(entry, value)
         return entry

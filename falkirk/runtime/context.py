@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,6 +17,7 @@ from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
+from falkirk.system.clock import Clock
 from falkirk.system.traced import OFF, Recorder
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
 from falkirk.theory.offsets import offsets_from_json, offsets_to_json
@@ -32,28 +32,20 @@ SIGNED = "signed"
 DISOWNED = "disowned"
 
 
-class Clock(Protocol):
-    """The clocks of a run, as the module `time` has them. A test can move its own."""
-
-    def time(self) -> float:
-        """Return the present time, in seconds since 1970."""
-
-    def monotonic(self) -> float:
-        """Return seconds since some moment. No change of the machine's time moves it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """The durable parts of an application: its home and its broker."""
 
     home: Home
     connection: Connection
+    #: The runs of batches get the same one.
+    clock: Clock = time
     topics: Topics = field(init=False)
     #: For each topic, the records that others have written there.
     foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)
     #: The topics whose ends are not settled (settling.py), and when their writers were fenced for the first time.
     unsettled: dict[tuple[LogId, ...], float] = field(init=False, default_factory=dict)
-    #: Topics that this process has not written to yet: when it looked at each, by `time.monotonic`, and the ends then.
+    #: Topics that this process has not written to yet: when it looked at each, by `clock.monotonic`, and the ends then.
     first_looks: dict[LogId, tuple[float, Offsets]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -175,8 +167,6 @@ class Context(Storage):
     state_partitions: int
     #: The broker refuses former writers of sinks: see `mechanisms.has_transactional_sinks`.
     transactional: bool = False
-    #: A test moves its own; the runs of batches get the same one.
-    clock: Clock = time
     #: Records the spans of this host, if a collector wants them.
     recorder: Recorder = OFF
     #: The present writers of each topic that jobs write (sinks/writing.py); None: the last job failed.

@@ -6,6 +6,7 @@ use it for the last records of a home in their topics.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from falkirk.errors import LogError
@@ -27,7 +28,7 @@ from falkirk.runtime.settling import settled_ends
 from falkirk.store import TailRecord
 from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
-from falkirk.theory.offsets import offsets_from_json, offsets_to_json, within
+from falkirk.theory.offsets import PartitionRange, merged_ranges, offsets_from_json, offsets_to_json, within
 from falkirk.theory.positions import TailPosition, choose_position
 from falkirk.theory.stamp import Stamp
 
@@ -165,12 +166,27 @@ def newest_serving(tails: Iterable[TailRecord], restored: BatchId) -> TailRecord
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemainingTail:
+    """The results that remain in a topic if a recovery takes others back, as read for that recovery.
+
+    Args: restored, ends: of the read. void: the void ranges of the topic once the recovery is recorded.
+    """
+
+    restored: BatchId
+    ends: Offsets
+    void: tuple[PartitionRange, ...]
+    tail: Tail
+
+
 class Outputs:
     """The output topic and the dead letters of one region."""
 
     def __init__(self, region: RegionLogs, place: Storage) -> None:
         self._region, self._place, self._store = region, place, place.home.store
         self.names = (region.output, region.dead_letters)
+        #: By topic, from the decision of a recovery until the next incarnation starts.
+        self._remaining: dict[LogId, RemainingTail] = {}
 
     def transactional(self, topic: LogId) -> frozenset[Incarnation]:
         """Return the incarnations that may have written one of them in transactions."""
@@ -221,8 +237,44 @@ class Outputs:
         expired = {p: (o, earliest[p]) for p, o in first.items() if earliest.get(p, 0) > o and ends[topic][p] > o}
         if expired and not self._region.repeats:
             raise SINK_EXPIRED.error(where=self._region.where, topic=topic, expired=expired)
+        known = self._remaining.pop(topic, None)
+        # If other ranges are void, the recovery was not carried out.
+        present = restored, ends[topic], self._store.voided_ranges(topic)
+        if known is not None and (known.restored, known.ends, known.void) == present:
+            return known.tail
         with step("tail", topic=topic):
             return tail_of(self.own_records(topic, first, ends[topic]))
+
+    def later_records(self, topic: LogId, ends: Positions, restored: BatchId) -> Iterator[OwnRecord]:
+        """Yield the valid records up to `ends`, at least those after a checkpoint. Raises: as `own_records`."""
+        first = self.position(restored).positions.get(topic, {})
+        return self.own_records(
+            topic, within(first, self._place.topics.first_positions(topic), ends[topic]), ends[topic]
+        )
+
+    def split_tail(
+        self, topic: LogId, ends: Positions, restored: BatchId, is_beyond: Callable[[VerifiedHeader], bool]
+    ) -> list[PartitionRange]:
+        """Return the places of the results after a checkpoint that a recovery would take back.
+
+        Keep the other ones for the next incarnation, so that `tail` does not read and verify all records again.
+
+        Args: is_beyond: whether a recovery takes a result back. Raises: LogError: as `own_records`.
+        """
+        found: list[PartitionRange] = []
+
+        def remaining() -> Iterator[OwnRecord]:
+            for partition, offset, header in self.later_records(topic, ends, restored):
+                if is_beyond(header):
+                    found.append(PartitionRange(partition, offset, Offset(offset + 1)))
+                else:
+                    yield partition, offset, header
+
+        before = self._store.voided_ranges(topic)
+        tail, merged = tail_of(remaining()), merged_ranges(found)
+        void = tuple(merged_ranges([*before, *merged]))
+        self._remaining[topic] = RemainingTail(restored=restored, ends=ends[topic], void=void, tail=tail)
+        return merged
 
     def own_records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[OwnRecord]:
         """Yield this region's valid records in [first, last) of each partition, and note the records of others.

@@ -1,6 +1,5 @@
 """Settling: finds where topics end, once no record of a former writer can still arrive there."""
 
-import time
 from collections.abc import Iterable, Mapping
 
 from falkirk.errors import LogError
@@ -36,7 +35,7 @@ def look_first(place: Storage, names: Iterable[LogId]) -> None:
             ends = place.topics.end_positions(name)
         except LogError:  # the fence reports it, for the processors that need this topic
             return
-        place.first_looks[name] = time.monotonic(), ends
+        place.first_looks[name] = place.clock.monotonic(), ends
 
 
 def settled_ends(place: Storage, names: tuple[LogId, ...], where: object, *, transactional: bool = False) -> Positions:
@@ -52,14 +51,14 @@ def settled_ends(place: Storage, names: tuple[LogId, ...], where: object, *, tra
         topic with followers, where they hide the end of a leader's log, or a transaction stays open. The next attempt
         takes a second, since no record of this home can be on its way for so long. `BROKER_AWAY` (maybe): replicas lag.
     """
-    began_s = place.unsettled.setdefault(names, time.monotonic())
-    ends = _settled(place, names, where, transactional=transactional, patient_until_s=_patient_until_s(began_s))
+    began_s = place.unsettled.setdefault(names, place.clock.monotonic())
+    ends = _settled(place, names, where, transactional=transactional, patient_until_s=_patient_until_s(place, began_s))
     del place.unsettled[names]
     return ends
 
 
-def _patient_until_s(began_s: float) -> float:
-    return max(began_s + SETTLE_MAX_S, time.monotonic() + AGAIN_S)
+def _patient_until_s(place: Storage, began_s: float) -> float:
+    return max(began_s + SETTLE_MAX_S, place.clock.monotonic() + AGAIN_S)
 
 
 def _settled(
@@ -71,12 +70,12 @@ def _settled(
     before: Positions = {}
     if looks.keys() == {*names} and not transactional:
         before = {name: ends for name, (_, ends) in looks.items()}
-        time.sleep(max(0.0, max(at_s for at_s, _ in looks.values()) + SETTLE_S - time.monotonic()))
+        place.clock.sleep(max(0.0, max(at_s for at_s, _ in looks.values()) + SETTLE_S - place.clock.monotonic()))
     while True:
-        asked_at_s = time.monotonic()
+        asked_at_s = place.clock.monotonic()
         ends = {name: topics.end_positions(name) for name in names}
         patient = asked_at_s < patient_until_s
-        if ends == before and (time.monotonic() - asked_at_s < PROMPT_S or not patient):
+        if ends == before and (place.clock.monotonic() - asked_at_s < PROMPT_S or not patient):
             lagging = topics.unreplicated(ends)
             hidden = _hidden(place, ends) if transactional else {}
             if not lagging and not hidden:
@@ -90,7 +89,7 @@ def _settled(
             _refuse_own_moving(place, before, ends, where)
             return ends
         before = ends
-        time.sleep(SETTLE_S)
+        place.clock.sleep(SETTLE_S)
 
 
 def _refuse_own_moving(place: Storage, before: Positions, ends: Positions, where: object) -> None:

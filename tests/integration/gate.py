@@ -3,14 +3,16 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
-from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests
+from falkirk.push.bridge import PACE, Answers, KafkaBridge, Pace, Progress, Requests
 from falkirk.push.service import RequestService
+from falkirk.system.clock import Clock
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -20,7 +22,9 @@ IDENTITY, KEY = "deadbeef", SigningKey(secret=bytes(32), since_birth=True)
 class Gate:
     """A service and its line, in a separate loop; the test plays the application."""
 
-    def __init__(self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True) -> None:
+    def __init__(
+        self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True, pace: Pace = PACE, clock: Clock = time
+    ) -> None:
         self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
         for topic in (self.requests, self.answers):
             wire.topics.create(topic, 2, KEEP)
@@ -28,10 +32,11 @@ class Gate:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.foreign: list[ForeignTally] = []
-        self.service = RequestService(lambda entry, value: self.line.send(entry, value))
+        self.service = RequestService(lambda entry, value: self.line.send(entry, value), clock)
         connection = Connection.of(wire.bootstrap)
         self.line = KafkaBridge(
-            connection, self._requests(), self._answers() if answers else None, window_s, self.service, self._loop
+            connection, self._requests(), self._answers() if answers else None, window_s, self.service, self._loop,
+            clock, pace,
         )  # fmt: skip
         self.line.start()
         wait_until(lambda: self.service._registry is not None, 60, "the service to be opened")

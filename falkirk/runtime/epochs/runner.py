@@ -14,7 +14,6 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import BatchState
-from falkirk.runtime.context import Clock
 from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut
 from falkirk.runtime.epochs.failures import raise_final
 from falkirk.runtime.epochs.inputs import Inputs
@@ -22,6 +21,7 @@ from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
+from falkirk.system.clock import Clock
 from falkirk.system.traced import add_attributes, step
 from falkirk.theory.ids import EpochNumber, LogId
 

@@ -20,7 +20,6 @@ from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset, Positions
-from falkirk.theory.offsets import PartitionRange, merged_ranges, within
 from falkirk.theory.times import Natural
 
 log = logging.getLogger("falkirk")
@@ -204,29 +203,22 @@ class RegionAtRest:
             covered = {
                 (number, p): max(o, upto.length_of(self.logs.sources[number], p)) for (number, p), o in covered.items()
             }
-        found: list[LogRange] = []
-        for topic in self._outputs.names:
-            later = self._sent_after(topic, batch, covered, self._ends)
-            found += [(topic, *r) for r in merged_ranges(PartitionRange(p, o, Offset(o + 1)) for p, o in later)]
-        return tuple(found)
+        return tuple(
+            (topic, *each)
+            for topic in self._outputs.names
+            for each in self._outputs.split_tail(
+                topic, self._ends, batch, lambda header: self._is_beyond(header.numbers, covered)
+            )
+        )
 
     def boundary(self, number: BatchId, ends: Positions) -> Positions:
         """Return, per output partition, the first record caused by input after a checkpoint: the most exact φ."""
         covered, found = self._numbered(self._read(number)), {name: dict(ends[name]) for name in self._outputs.names}
         for topic in self._outputs.names:
-            for partition, offset in self._sent_after(topic, number, covered, ends):
-                found[topic][partition] = min(offset, found[topic][partition])
+            for partition, offset, header in self._outputs.later_records(topic, ends, number):
+                if self._is_beyond(header.numbers, covered):
+                    found[topic][partition] = min(offset, found[topic][partition])
         return found
-
-    def _sent_after(
-        self, topic: LogId, number: BatchId, covered: Mapping[SourcePartition, Natural], ends: Positions
-    ) -> Iterable[tuple[int, Offset]]:
-        """Yield the places of the valid records of an output, up to `ends`, whose input a checkpoint does not cover."""
-        first = self._outputs.position(number).positions.get(topic, {})
-        first = within(first, self._place.topics.first_positions(topic), ends[topic])
-        for partition, offset, header in self._outputs.own_records(topic, first, ends[topic]):
-            if self._is_beyond(header.numbers, covered):
-                yield partition, offset
 
     def _is_beyond(self, numbers: tuple[int, ...], covered: Mapping[SourcePartition, Natural]) -> bool:
         """Return whether one of the input records of a stamp is not covered."""

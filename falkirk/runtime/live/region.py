@@ -10,7 +10,6 @@ After a crash between two steps, the earlier records remain, and the next incarn
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,7 +99,7 @@ class LiveRegion(RegionAtRest):
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
         self.ends, self.starts = Positions(), Positions()
         #: When the region last made progress, and when it may be started again.
-        self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
+        self.progressed_at_s, self.ready_at_s = context.clock.monotonic(), 0.0
         #: The longest delay of a commit since the start of this incarnation, beyond the interval.
         self._delay_s = 0.0
 
@@ -243,7 +242,7 @@ class LiveRegion(RegionAtRest):
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
             raise QUERY_NOT_STARTED.error(where=region.where, region=region.name, reason=first_line(error)) from error
-        self.progressed_at_s, self._delay_s = time.monotonic(), 0.0
+        self.progressed_at_s, self._delay_s = context.clock.monotonic(), 0.0
 
     def _judge_last_end(self, number: BatchId, ends: Positions) -> None:
         """Record whether the last incarnations have left a hole in an output.
@@ -329,7 +328,7 @@ class LiveRegion(RegionAtRest):
             ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
             self._record_tail(new[-1], self.boundary(new[-1], ends))
         self._checkpoints += self._points_of({n: self._read(n) for n in new})
-        self._note_commit(time.monotonic())
+        self._note_commit(self._context.clock.monotonic())
 
     def _note_commit(self, now_s: float) -> None:
         self._delay_s = max(self._delay_s, now_s - self.progressed_at_s - self.region.interval_s)
@@ -370,7 +369,8 @@ class LiveRegion(RegionAtRest):
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""
         last = checkpoint.last_committed_batch(self._checkpoint)
-        return None if last < 0 else time.time() - checkpoint.committed_at_s(self._checkpoint, last)
+        now_s = self._context.clock.time()
+        return None if last < 0 else now_s - checkpoint.committed_at_s(self._checkpoint, last)
 
     def last_ended(self) -> str | None:
         """Return the reason why the last incarnation ended, or None if there was none or its end was not recorded."""

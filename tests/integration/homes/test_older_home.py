@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors import HomeError
+from falkirk.home.claim import MARK
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
@@ -46,6 +47,19 @@ def test_an_older_home_is_refused(spark: "SparkSession", broker: Broker, home: P
         assert refused.value.condition == "SINK_AHEAD"
         assert refused.value.parameters.items() >= {"sink": out, "seen": 2, "there": 1}.items()
     assert wire.count(out) == 2
+
+
+def test_a_start_in_this_process_claims_the_home_before_it_plans(spark: "SparkSession", home: Path) -> None:
+    """As a start in a process of its own does. The program is wrong, so planning would raise another error."""
+    app = fk.App("copied", home=home)
+    app.source("events", fk.Kafka("events", schema="n LONG"))
+    app.add_processor("wrong", lambda events: events.select("missing"), reads=("events",), policy=fk.Lazy("5 seconds"))
+    app.sink("out", "wrong", fk.Kafka("out"))
+    home.mkdir(exist_ok=True)
+    (home / MARK).write_text("another")
+    with pytest.raises(HomeError) as caught:
+        run_here(app, Connection.of("localhost:9"))
+    assert caught.value.condition == "HOME_COPIED"
 
 
 def test_an_older_home_of_a_batch_is_refused_and_would_lose_a_record(

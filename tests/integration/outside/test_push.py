@@ -23,10 +23,12 @@ from falkirk.plan.planner import plan_application
 from falkirk.push import bridge as line
 from falkirk.push import fits, sender
 from falkirk.push import service as service
+from falkirk.push.bridge import Pace
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestEntry, RequestRegistry
 from falkirk.push.sender import RequestSender
 from falkirk.push.service import RequestService
+from tests.clock import SetClock
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire
 from tests.support import suspend, wait_until
@@ -98,12 +100,12 @@ def test_a_gateway_that_starts_after_the_clock_was_set_forgets_nothing_of_the_wi
     gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two requests the clock was set forward by twice the window."""
-    trims, forget, now = [], RequestService.forget, time.time
-    monkeypatch.setattr(line, "_TRIM_S", 0.1)
-    gate = gates(answers=False)
+    trims, forget = [], RequestService.forget
+    clock, pace = SetClock(), Pace(trim_s=0.1)
+    gate = gates(answers=False, pace=pace, clock=clock)
     gate.ask("a", wants_answer=False)
     gate.await_sent(1)
-    monkeypatch.setattr(time, "time", lambda: now() + 7_200)
+    clock.ahead_s = 7_200
     gate.ask("b", wants_answer=False)
     gate.await_sent(2)
     gate.close()
@@ -113,7 +115,7 @@ def test_a_gateway_that_starts_after_the_clock_was_set_forgets_nothing_of_the_wi
         return trims[-1]
 
     monkeypatch.setattr(RequestService, "forget", counted)
-    other = gates(answers=False)
+    other = gates(answers=False, pace=pace, clock=clock)
     other.progress(acknowledged=True)
     assert other.ask("b", wants_answer=False)().is_accepted
     before = len(trims)
@@ -152,11 +154,8 @@ def test_what_a_gateway_that_hung_had_on_its_way_never_arrives(
     assert len(found) == (1 if fences else 2)
 
 
-def test_only_what_is_acknowledged_and_old_is_dropped(
-    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(line, "_TRIM_S", 0.2)
-    gate = gates(window_s=1.0, answers=False)
+def test_only_what_is_acknowledged_and_old_is_dropped(gates: Callable[..., Gate]) -> None:
+    gate = gates(window_s=1.0, answers=False, pace=Pace(trim_s=0.2))
     gate.ask("a", wants_answer=False)
     gate.await_sent(1)
     gate.progress()

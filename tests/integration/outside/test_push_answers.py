@@ -3,9 +3,7 @@
 import time
 from collections.abc import Callable
 
-import pytest
-
-from falkirk.push import bridge
+from falkirk.push.bridge import Pace
 from tests.integration.gate import Gate
 from tests.support import wait_until
 
@@ -29,11 +27,10 @@ def test_the_next_gateway_finds_an_answer_although_the_clock_was_set_back_before
 
 
 def test_the_next_gateway_does_not_take_an_answer_to_an_earlier_request_with_the_same_id(
-    gates: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
+    gates: Callable[..., Gate],
 ) -> None:
     """The clock was ahead when the earlier request was answered, so its answer looks newer than the later request."""
-    monkeypatch.setattr(bridge, "_TRIM_S", 0.1)
-    gate = gates(window_s=0.1)
+    gate = gates(window_s=0.1, pace=Pace(trim_s=0.1))
     first = gate.ask("a")
     gate.await_sent(1)
     gate.answer("a", at_ms=int(time.time() * 1000) + HOUR_MS // 2)

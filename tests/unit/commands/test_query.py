@@ -1,12 +1,14 @@
 """A query in this process ends after any failure, so that no caller waits forever."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import falkirk as fk
+from falkirk.errors.conditions.home import HOME_COPIED
 from falkirk.host.counts import KeptCounts
 from falkirk.host.query import Query
 from falkirk.reading import name_after
@@ -19,7 +21,8 @@ class Host:
         self._stops = stops
         self.flushed = False
 
-    def start(self, *, force: bool = False) -> None: ...
+    def start(self, on_progress: Callable[[], None], *, force: bool = False) -> None:
+        on_progress()
 
     def wait(self, timeout_s: float, stopping: threading.Event) -> bool:
         return stopping.wait(timeout_s)
@@ -51,6 +54,23 @@ class Home:
 
     def forget_processes(self) -> None:
         self.done.append("forget")
+
+
+class LateClaim:
+    """The claim of an owner that a copy of its home has replaced while the host starts."""
+
+    def check(self) -> None:
+        raise HOME_COPIED.error(where="home", by="another", mark_file="copied")
+
+
+def test_another_owner_is_noticed_while_the_host_starts(tmp_path: Path) -> None:
+    """The thread that watches begins after the start, which may take longer than the other owner waits."""
+    home: Any = Home()
+    host: Any = Host(stops=True)
+    claim: Any = LateClaim()
+    with pytest.raises(fk.HomeError) as caught:
+        Query(host, home, KeptCounts(tmp_path), claim)
+    assert caught.value.condition == "HOME_COPIED"
 
 
 @pytest.mark.parametrize(("stops", "done"), [(True, ["forget", "close"]), (False, ["close"])])

@@ -15,6 +15,7 @@ from falkirk.home.claim import Claim, Owner
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import internal_topic
+from tests.clock import MovedClock
 
 
 class Partition:
@@ -47,7 +48,6 @@ class Partition:
         monkeypatch.setattr(module, "Reader", Reader)
         topics = SimpleNamespace(create=lambda *_: None, identity=lambda topic: str(self.id))
         monkeypatch.setattr(module, "Topics", lambda connection, timeout_s=0.0: topics)
-        monkeypatch.setattr(module, "_LOOK_S", 0.0)
         monkeypatch.setattr(module, "_append", lambda connection, topic, value: self.append(value))
 
     def append(self, value: bytes) -> int:
@@ -65,10 +65,10 @@ class Partition:
 
 
 class Copies:
-    """A home, and copies of it."""
+    """A home, and copies of it, whose owners have one clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self._stack = folder, ExitStack()
+        self.folder, self._stack, self.clock = folder, ExitStack(), MovedClock()
         open_home(self.path("first"), "copied").close()
 
     def path(self, name: str) -> Path:
@@ -82,7 +82,7 @@ class Copies:
         return self._stack.enter_context(open_home(self.path(name), "copied"))
 
     def claim(self, home: Home) -> Claim:
-        claim = Claim(Connection("localhost:1"), home)
+        claim = Claim(Connection("localhost:1"), home, self.clock)
         self._stack.callback(claim.close)
         return claim
 

@@ -3,15 +3,21 @@
 import json
 import os
 import subprocess
-import threading
 from dataclasses import asdict, replace
+from typing import NoReturn
 
 import pytest
 
+import falkirk as fk
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import claim as module
-from falkirk.home.claim import MARK, Claim, Owner, refuse_copied
+from falkirk.home.claim import FENCED_S, MARK, REPLACED_S, Claim, Owner, refuse_copied
 from falkirk.home.folder import open_home
+from falkirk.host.failures import Failures
+from falkirk.host.measurements import UNKNOWN
+from falkirk.host.start import assemble_host
+from falkirk.kafka.connection import Connection
+from falkirk.system.traced import OFF
 from tests.unit.home.claims import Copies, Partition, copied
 
 
@@ -172,15 +178,40 @@ def test_a_replaced_owner_claims_nothing(copies: Copies, partition: Partition) -
 
 @pytest.mark.parametrize("matches", [True, False])
 def test_an_owner_elsewhere_whose_lease_was_over_is_awaited_briefly(
-    matches: bool, copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch
+    matches: bool, copies: Copies, partition: Partition
 ) -> None:
-    monkeypatch.setattr(module, "FENCED_S", 3.0)
-    monkeypatch.setattr(module, "REPLACED_S", 0.2)
     home = copies.open("first")
     partition.claimed_by(replace(Owner.of(home), machine="another", generation=7), home)
-    claim, begun_s = copies.claim(home), module.time.monotonic()
-    claim.await_former(replaced=("another", 7 if matches else 6))
-    assert (module.time.monotonic() - begun_s < 2.5) is matches
+    copies.claim(home).await_former(replaced=("another", 7 if matches else 6))
+    assert sum(copies.clock.waits) == pytest.approx(REPLACED_S if matches else FENCED_S, abs=0.2)
+
+
+def test_a_copy_that_claimed_while_an_owner_planned_is_found_before_the_first_write(
+    copies: Copies, partition: Partition
+) -> None:
+    copies.copy("second")
+    planning = copies.claim(copies.open("first"))
+    assert not planning.former
+    copies.claim(copies.open("second"))
+    with pytest.raises(HomeError) as caught:
+        planning.await_former()
+    assert caught.value.condition == "HOME_COPIED"
+
+
+def test_a_home_of_which_a_copy_runs_is_refused_before_anything_is_planned(copies: Copies) -> None:
+    """Planning takes seconds, and writes into the home."""
+
+    def session_of(app: fk.App) -> NoReturn:
+        raise AssertionError("the session comes after the claim")
+
+    home = copies.open("first")
+    (home.path / MARK).write_text("another")
+    with pytest.raises(HomeError) as caught:
+        assemble_host(
+            fk.App("copied"), Connection.of("localhost:1"), home, session_of, create_topics=False, is_once=False,
+            launch=UNKNOWN, failures=Failures(), recorder=OFF, on_claim=lambda claim: None,
+        )  # fmt: skip
+    assert caught.value.condition == "HOME_COPIED"
 
 
 WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}
@@ -189,10 +220,7 @@ WAITS = {"elsewhere", "elsewhere, and one that ended", "unreadable"}
 @pytest.mark.parametrize(
     "former", ["ended", "ends", "suspended", "released", "in this folder", "nobody", *sorted(WAITS)]
 )
-def test_nothing_begins_before_the_former_owner_has_ended(
-    copies: Copies, partition: Partition, monkeypatch: pytest.MonkeyPatch, former: str
-) -> None:
-    monkeypatch.setattr(module, "FENCED_S", 1.0)
+def test_nothing_begins_before_the_former_owner_has_ended(copies: Copies, partition: Partition, former: str) -> None:
     home, child = copies.open("first"), subprocess.Popen(["sleep", "1000"])
     try:
         copies.copy("second")
@@ -212,28 +240,17 @@ def test_nothing_begins_before_the_former_owner_has_ended(
             partition.claimed_by(owner, home)
         claim = copies.claim(home)
         assert len(claim.former) == len(partition.values) - 1 - (former == "in this folder")
-        waited: list[float | HomeError] = []
-
-        def wait() -> None:
-            begun_s = module.time.monotonic()
-            try:
-                claim.await_former()
-                waited.append(module.time.monotonic() - begun_s)
-            except HomeError as error:
-                waited.append(error)
-
-        waiting = threading.Thread(target=wait, daemon=True)
-        waiting.start()
         if former == "ends":
-            assert not waited
-            child.kill()
-        waiting.join(30)
-        (result,) = waited
-        if isinstance(result, HomeError):
-            assert (former, result.condition, result.parameters["pids"]) == ("suspended", "LEFTOVER_ALIVE", [child.pid])
-        else:
-            assert former != "suspended"
-            assert (result > 0.9) is (former in WAITS)
+            copies.clock.meanwhile = lambda: (child.kill(), child.wait())
+        if former == "suspended":
+            with pytest.raises(HomeError) as caught:
+                claim.await_former()
+            assert (caught.value.condition, caught.value.parameters["pids"]) == ("LEFTOVER_ALIVE", [child.pid])
+            return
+        claim.await_former()
+        waited_s = sum(copies.clock.waits)
+        assert (waited_s > 0.9 * FENCED_S) is (former in WAITS)
+        assert (waited_s > 0) is (former == "ends" or former in WAITS)
     finally:
         child.kill()
         child.wait()

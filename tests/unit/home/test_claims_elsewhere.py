@@ -1,16 +1,14 @@
 """Claims of owners that are not visible: on another machine, of another boot, or in a topic that was replaced."""
 
-import time
 from contextlib import suppress
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
 from falkirk.errors import HomeError, LogError
 from falkirk.home import claim as module
 from falkirk.home import guard
-from falkirk.home.claim import MARK, Claim, Owner
+from falkirk.home.claim import LOOK_S, MARK, Claim, Owner
 from falkirk.home.folder import open_home
 from tests.unit.home.claims import Copies, Partition, copied
 
@@ -28,6 +26,7 @@ def test_a_copy_is_found_although_the_topic_of_claims_was_made_again(
     partition.make_again()
     if not looks:
         monkeypatch.setattr(Claim, "_look", lambda self: None)
+    copies.clock.sleep(LOOK_S)
     newer = copies.claim(copies.open("second"))
     assert newer.former == [Owner.read(None)], "it waits, so the older one finds it before it begins"
     if not looks:
@@ -75,22 +74,21 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(module.processes, "machine", lambda: "another")
         older = copies.claim(copies.open("first"))
-    ended, now_s = list[float](), [0.0]
+    ended, clock = list[float](), copies.clock
 
-    def advance(seconds: float) -> None:
-        now_s[0] += seconds
-        if now_s[0] % guard._POLL_S < seconds and not ended:
+    def look() -> None:
+        if clock.now_s % guard.POLL_S < clock.waits[-1] and not ended:
             with suppress(HomeError):
                 older.check()
                 return
-            ended.append(now_s[0])
+            ended.append(clock.now_s)
 
     if not waits:
         monkeypatch.setattr(module, "FENCED_S", 0.0)
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=advance, time=time.time))
     newer = copies.claim(copies.open("second"))
     assert newer.former == [older._mine]
-    now_s[0] += 0.01  # the claim itself took some time
+    clock.sleep(0.01)  # the claim itself took some time
+    clock.meanwhile = look
     newer.await_former()
     assert bool(ended) is waits
 

@@ -23,6 +23,7 @@ from falkirk.runtime.retry import FAILURES_MAX
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition
+from tests.clock import MovedClock
 
 SEEDS = 200
 #: Each of these runs to its end, which takes longer.
@@ -119,10 +120,9 @@ def run(live: Live, load: float, monkeypatch: pytest.MonkeyPatch, transient: flo
     fail for another reason."""
     for name in ("fatal_of", "damage_of", "damage_of_state"):
         monkeypatch.setattr(supervised_region, name, lambda *about: None)
-    monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(inputs, "due", lambda topics, connection, start: live.due(start))
     home = SimpleNamespace(checkpoint=lambda name: None)
-    context = SimpleNamespace(home=home, topics=None, connection=None, session=None)
+    context = SimpleNamespace(home=home, topics=None, connection=None, session=None, clock=MovedClock())
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=lambda text: None)
     watched = SupervisedRegion(cast(Any, live), watch)
     watched._figures = cast(Any, SimpleNamespace(update=lambda progress: None))

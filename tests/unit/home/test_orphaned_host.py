@@ -48,7 +48,7 @@ def session(*args, **settings):
     while True:
         signal.pause()
 
-host.Topics, host.Claim, start.spark_session = Topics, Claim, session
+host.Topics, start.Claim, start.spark_session = Topics, Claim, session
 sys.exit(host.main())
 """
 #: The coordinator: starts a host, prints its pid, and does nothing else.

@@ -62,7 +62,7 @@ def session(*given, **settings):
     return made
 
 host.Topics = prepared.Topics = Topics
-host.Claim, host.record_processes = Claim, took_charge
+start.Claim, start.record_processes = Claim, took_charge
 start.spark_session, prepared.Warming, prepared.plan_application = session, Warming, lambda *given: None
 sys.exit(host.main())
 """

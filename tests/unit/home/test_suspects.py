@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors.location import SourceLocation
-from falkirk.host import supervised_region
 from falkirk.host.failures import IDLE_S, LOSSES_MAX, Failures
 from falkirk.host.host import Host
 from falkirk.host.supervised import Supervised, Supervision
@@ -22,6 +21,7 @@ from falkirk.runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.times import TopicPartition
+from tests.clock import MovedClock
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
 
@@ -54,9 +54,8 @@ def test_progress_of_a_live_region(
         checkpoints=lambda: checkpoints,
         observations=SimpleNamespace(was_lost=lambda: was_lost),
     )
-    context: Any = SimpleNamespace(topics=None, connection=None)
+    context: Any = SimpleNamespace(topics=None, connection=None, clock=MovedClock(ran_s))
     watched = SupervisedRegion(live, Supervision(context=context, failures=failures, say=lambda line: None))
-    monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: ran_s))
     monkeypatch.setattr(inputs, "due", lambda *arguments: {partition: Offset(7)})
     watched._started_at_s = 0.0
     watched._note_progress(cast(Any, SimpleNamespace(restored_batch=0, start={})))

@@ -18,6 +18,7 @@ from falkirk.runtime.settling import settled_ends
 from falkirk.runtime.sinks import writing
 from falkirk.store import Store
 from falkirk.theory.ids import LogId
+from tests.clock import MovedClock
 
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 TEXT = b"deadbeef/1/0.0.7/0/"
@@ -29,6 +30,7 @@ class Moving:
 
     def __init__(self, header: bytes | None, *, followers: bool) -> None:
         self.topics, self.connection, self.tallies = self, None, list[ForeignTally]()
+        self.clock = MovedClock()
         self.unsettled: dict[tuple[str, ...], float] = {}
         self.first_looks: dict[str, tuple[float, dict[int, int]]] = {}
         self._end, self._header, self._followers = 10, header, followers
@@ -58,18 +60,7 @@ class Moving:
         return [LogRecord(partition=0, offset=o, **cast(Any, record)) for o in range(first[0], last[0])]
 
 
-class Clock:
-    """A clock that moves only while somebody waits."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def advance(self, seconds: float) -> None:
-        self.now_s += seconds
-
-
 def settled(monkeypatch: pytest.MonkeyPatch, place: Moving) -> dict[str, dict[int, int]]:
-    monkeypatch.setattr(settling, "SETTLE_MAX_S", 0.5)
     monkeypatch.setattr(settling, "read_range", place.read_range)
     return settled_ends(cast(Storage, cast(Any, place)), ("out",), "here")
 
@@ -94,8 +85,8 @@ def test_what_may_hide_a_record_of_this_home_is_refused(
 
 def test_the_next_attempt_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile other regions run, in the same thread. No record of this home can be on its way for so long."""
-    place, clock = Moving(SIGNED, followers=False), Clock()
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    place = Moving(SIGNED, followers=False)
+    clock = place.clock
     monkeypatch.setattr(settling, "read_range", place.read_range)
     for longest_s in (settling.SETTLE_MAX_S, settling.AGAIN_S):
         began_s = clock.now_s
@@ -130,21 +121,13 @@ class Still(Moving):
 
 @pytest.mark.parametrize("kind", ["hidden", "lagging"])
 @pytest.mark.parametrize("looks", [0, 1, 3, 10**6])
-def test_records_that_may_still_appear_behind_the_fence_delay_it(
-    kind: str, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_that_may_still_appear_behind_the_fence_delay_it(kind: str, looks: int) -> None:
     """Those of an open transaction, and those that the leader has and its followers lack."""
-    place, clock, waited = Still(**{kind: looks}), Clock(), list[float]()
-
-    def pause(seconds: float) -> None:
-        waited.append(seconds)
-        clock.advance(seconds)
-
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
+    place = Still(**{kind: looks})
     storage = cast(Storage, cast(Any, place))
     if looks < 10:
         assert settled_ends(storage, ("out",), "here", transactional=True) == {"out": {0: 20}}
-        assert len(waited) == 1 + looks
+        assert len(place.clock.waits) == 1 + looks
         return
     with pytest.raises(LogError) as refused:
         settled_ends(storage, ("out",), "here", transactional=True)
@@ -155,41 +138,41 @@ def test_records_that_may_still_appear_behind_the_fence_delay_it(
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.1, 5.0])
-def test_topics_settle_together(late_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_settle_together(late_s: float) -> None:
     """Each has two looks that are `SETTLE_S` apart, but all share this time."""
-    place, clock = Still(), Clock()
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    place = Still()
+    clock = place.clock
     storage, names = cast(Storage, cast(Any, place)), [LogId(f"out-{n}") for n in range(8)]
     settling.look_first(storage, names)
     began_s = clock.now_s
-    clock.advance(late_s)
+    clock.sleep(late_s)
     for name in names:
         assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
     assert clock.now_s - began_s == pytest.approx(max(late_s, settling.SETTLE_S))
     assert place.first_looks == {}
 
 
-def test_a_first_look_counts_once_and_not_for_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_first_look_counts_once_and_not_for_transactions() -> None:
     """A writer of transactions may live until it is fenced, and this process may have written since an earlier use."""
-    place, clock, name = Still(), Clock(), LogId("out")
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+    place, name = Still(), LogId("out")
+    clock = place.clock
     storage = cast(Storage, cast(Any, place))
     for transactional in (True, False):
         settling.look_first(storage, [name])
-        clock.advance(60)
+        clock.sleep(60)
         for waits_s in (settling.SETTLE_S if transactional else 0, settling.SETTLE_S):
             began_s = clock.now_s
             settled_ends(storage, (name,), "here", transactional=transactional)
             assert clock.now_s - began_s == pytest.approx(waits_s)
 
 
-def test_a_record_that_arrives_after_the_first_look_delays_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    place, clock, name = Still(), Clock(), LogId("out")
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=clock.advance))
+def test_a_record_that_arrives_after_the_first_look_delays_the_fence() -> None:
+    place, name = Still(), LogId("out")
+    clock = place.clock
     storage, ends = cast(Storage, cast(Any, place)), [{0: 19}, {0: 20}, {0: 20}]
     place.end_positions = lambda topic: ends.pop(0)  # type: ignore[method-assign]
     settling.look_first(storage, [name])
-    clock.advance(60)
+    clock.sleep(60)
     began_s = clock.now_s
     assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
     assert clock.now_s - began_s == pytest.approx(settling.SETTLE_S)
@@ -216,7 +199,7 @@ def test_each_fence_waits_for_records_that_may_still_appear(
     fence: Callable[[Storage], object], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fence at the end that the broker reports first has records of a killed writer behind it."""
-    place, clock, waited = Still(**{kind: 2}), Clock(), list[float]()
+    place = Still(**{kind: 2})
     store = Store(tmp_path / "decisions.db")
     place.home = SimpleNamespace(store=store, path=tmp_path, checkpoint=lambda name: tmp_path)  # type: ignore[attr-defined]
     for name in ("fence", "refuse_before", "close_lanes"):
@@ -227,11 +210,6 @@ def test_each_fence_waits_for_records_that_may_still_appear(
     place.writers, place.failed_writers, place.transactional = {}, set(), False  # type: ignore[attr-defined]
     place.facts = lambda topic: SimpleNamespace(partitions=1)  # type: ignore[attr-defined]
 
-    def pause(seconds: float) -> None:
-        waited.append(seconds)
-        clock.advance(seconds)
-
-    monkeypatch.setattr(settling, "time", SimpleNamespace(monotonic=lambda: clock.now_s, sleep=pause))
     assert fence(cast(Storage, cast(Any, place))) in (None, {0: 20})
-    assert len(waited) > 1, "the same end at two looks is not enough"
+    assert len(place.clock.waits) > 1, "the same end at two looks is not enough"
     store.close()

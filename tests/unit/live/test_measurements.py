@@ -89,9 +89,9 @@ class Region:
         )
         store = SimpleNamespace(measurements=lambda name: self.known, record_measurements=self._record)
         topics = SimpleNamespace(end_positions=lambda topic: {0: self.end})
-        context: Any = SimpleNamespace(home=SimpleNamespace(store=store), topics=topics)
+        clock = SimpleNamespace(time=lambda: self.now_s)
+        context: Any = SimpleNamespace(home=SimpleNamespace(store=store), topics=topics, clock=clock)
         live: Any = SimpleNamespace(region=self.region, checkpoint_age_s=lambda: self.now_s - self.made_at_s)
-        monkeypatch.setattr(measurements, "time", SimpleNamespace(time=lambda: self.now_s))
         monkeypatch.setattr(measurements, "read_ends", lambda context, name: {(0, 0): self.read})
         self.of = RegionMeasurements(live, context, Launch(began_s=990.0))
 

@@ -13,6 +13,7 @@ from falkirk.runtime.live import at_rest, query, region
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.theory.history import History
+from tests.clock import MovedClock
 
 #: More than Spark keeps by itself.
 RETAINED = 777
@@ -59,7 +60,9 @@ def test_a_region_starts_its_query_with_it(monkeypatch: pytest.MonkeyPatch) -> N
     home = SimpleNamespace(store=None, checkpoint=lambda name: Path())
     logs = SimpleNamespace(name="r", sources=(), views=())
     of = SimpleNamespace(name="r", logs=lambda: logs, twins=False)
-    live = LiveRegion(cast(Any, of), cast(Any, SimpleNamespace(home=home, session=None)), retain=RETAINED)
+    live = LiveRegion(
+        cast(Any, of), cast(Any, SimpleNamespace(home=home, session=None, clock=MovedClock())), retain=RETAINED
+    )
     opening = SimpleNamespace(release=None, skips=())
     live._run(cast(Any, opening), cast(Any, SimpleNamespace(start_offsets={})), {})
     live.keep_only([])

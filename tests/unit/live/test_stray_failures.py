@@ -13,6 +13,7 @@ from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.causes import is_stray
 from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
 from falkirk.runtime.status import RegionStatus
+from tests.clock import MovedClock
 
 SPARK = "\tat org.apache.spark."
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times: Lost task 0.0 (TID 4): java.lang."
@@ -68,8 +69,7 @@ def failing(
     monkeypatch.setattr(supervised_region, "fatal_of", lambda *about: None)
     for name in ("damage_of", "damage_of_state"):
         monkeypatch.setattr(supervised_region, name, lambda *about: None)
-    monkeypatch.setattr(supervised_region, "time", SimpleNamespace(monotonic=lambda: 0.0))
-    context = SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None))
+    context = SimpleNamespace(home=SimpleNamespace(checkpoint=lambda name: None), clock=MovedClock(0.0))
     watch = Supervision(context=cast(Any, context), failures=Failures(), say=said.append)
     live = Live(error)
     watched = SupervisedRegion(cast(Any, live), watch)

@@ -10,7 +10,7 @@ import pytest
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge, Requests
+from falkirk.push.bridge import KafkaBridge, Pace, Requests
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import RequestEntry, RequestRegistry, read_back
 from falkirk.push.service import RequestService
@@ -52,13 +52,14 @@ def test_what_is_asked_while_it_fails_is_sent_once(monkeypatch: pytest.MonkeyPat
     topic = Topic()
     monkeypatch.setattr(module, "RequestSender", topic.sender)
     monkeypatch.setattr(module, "Topics", lambda connection: None)
-    monkeypatch.setattr(module, "_PAUSE_S", 0.1)
     monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: topic.read_back())
 
     async def story() -> None:
         bridges: list[KafkaBridge] = []
         service = RequestService(lambda entry, value: bridges[0].send(entry, value))
-        bridge = KafkaBridge(cast(Connection, None), REQUESTS, None, 3600, service, asyncio.get_running_loop())
+        bridge = KafkaBridge(
+            cast(Connection, None), REQUESTS, None, 3600, service, asyncio.get_running_loop(), pace=Pace(pause_s=0.1)
+        )
         bridges.append(bridge)
         bridge.start()
 

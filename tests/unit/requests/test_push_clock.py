@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +11,12 @@ import pytest
 from falkirk.kafka.connection import Connection
 from falkirk.push import bridge as module
 from falkirk.push import registry as registry_module
-from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests, _resumed
+from falkirk.push.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
 from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.push.errors import RequestError
 from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.push.service import RequestService
+from tests.clock import SetClock
 from tests.support import wait_until
 
 WINDOW_S = 3600.0
@@ -35,6 +35,13 @@ class Topic:
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.trimmed = 0
+        self.clock = SetClock()
+
+    def first_positions(self, topic: str) -> dict[int, int]:
+        return {0: 0}
+
+    def readable_positions(self, topic: str) -> dict[int, int]:
+        return {0: len(self.ids)}
 
     def send(self, requests: list[tuple[RequestEntry, bytes]]) -> dict[str, tuple[int, int]]:
         begin = len(self.ids)
@@ -49,14 +56,14 @@ Story = Callable[[KafkaBridge, Callable[[str], Awaitable[str]]], Awaitable[None]
 
 
 class AnswersReader:
-    """A reader of answers: each request gets one, whose timestamp is the present time."""
+    """A reader of answers: each request gets one, whose timestamp is the present time. At the start there are none."""
 
-    def __init__(self, topic: Topic) -> None:
-        self._topic, self.positions = topic, {0: 0}
+    def __init__(self, topic: Topic, first: Mapping[int, int]) -> None:
+        self._topic, self.positions = topic, dict(first)
 
     def poll(self, timeout_s: float) -> list[Any]:
         threading.Event().wait(timeout_s)
-        begin, now_ms = self.positions[0], int(time.time() * 1000)
+        begin, now_ms = self.positions[0], int(self._topic.clock.time() * 1000)
         ids = self._topic.ids[begin:]
         self.positions[0] += len(ids)
         return [
@@ -81,19 +88,18 @@ def play(topic: Topic, monkeypatch: pytest.MonkeyPatch, story: Story, *, answers
     """
     monkeypatch.setattr(module, "RequestSender", lambda *_: topic)
     monkeypatch.setattr(module, "Topics", lambda connection: topic)
-    monkeypatch.setattr(module, "_TRIM_S", 0.02)
-    monkeypatch.setattr(module, "_POLL_S", 0.01)
-    monkeypatch.setattr(KafkaBridge, "_read_back", lambda self: RequestRegistry())
+    monkeypatch.setattr(module, "Reader", lambda connection, name, first: AnswersReader(topic, first))
 
     async def run() -> None:
         bridges: list[KafkaBridge] = []
-        service = RequestService(lambda entry, value: bridges[0].send(entry, value))
+        service = RequestService(lambda entry, value: bridges[0].send(entry, value), topic.clock)
         verifier = cast(Any, lambda: SimpleNamespace(verify_message=lambda message: None))
         found = Answers(topic="answers", verifier=verifier, on_foreign=lambda tally: None) if answers else None
-        bridge = KafkaBridge(cast(Connection, None), REQUESTS, found, WINDOW_S, service, asyncio.get_running_loop())
+        bridge = KafkaBridge(
+            cast(Connection, None), REQUESTS, found, WINDOW_S, service, asyncio.get_running_loop(), topic.clock,
+            Pace(trim_s=0.02, poll_s=0.01),
+        )  # fmt: skip
         bridges.append(bridge)
-        monkeypatch.setattr(bridge, "_read_answers", lambda registry: (AnswersReader(topic), {0: 0}))
-        monkeypatch.setattr(bridge, "_ends_of_answers", lambda: {0: len(topic.ids)})
         bridge.update(Progress(accepted={0: 0 if answers else 1 << 60}, acknowledged={0: 1 << 60}))
         bridge.start()
 
@@ -139,13 +145,13 @@ def test_a_request_that_is_repeated_after_the_clock_was_set_runs_once(
     monkeypatch: pytest.MonkeyPatch, jump_s: float, by_machine: bool, sent: str
 ) -> None:
     """By the machine's clock, the gateway would forget a request, and a retry would run twice."""
-    topic, real = Topic(), time.time
+    topic = Topic()
     if by_machine:
-        monkeypatch.setattr(Elapsed, "now_ms", lambda self: int(time.time() * 1000))
+        monkeypatch.setattr(Elapsed, "now_ms", lambda self: int(topic.clock.time() * 1000))
 
     async def story(bridge: KafkaBridge, ask: Callable[[str], Awaitable[str]]) -> None:
         assert await ask("a") == "done"
-        monkeypatch.setattr(time, "time", lambda: real() + jump_s)
+        topic.clock.ahead_s = jump_s
         assert await ask("b") == "done"
         await trims(bridge)
         assert await ask("a") == "done"
@@ -164,7 +170,7 @@ def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
     monkeypatch: pytest.MonkeyPatch, by_position: bool
 ) -> None:
     """By its timestamp, the answer is older than its request, and might be that of an earlier request with its id."""
-    topic, real, found = Topic(), time.time, list[str]()
+    topic, found = Topic(), list[str]()
     if not by_position:
         monkeypatch.setattr(registry_module, "_can_answer", by_timestamp)
 
@@ -173,7 +179,7 @@ def test_a_client_gets_its_answer_although_the_clock_was_set_back_meanwhile(
         send = bridge.send
 
         def set_back(entry: RequestEntry, value: bytes) -> None:
-            monkeypatch.setattr(time, "time", lambda: real() - WINDOW_S)
+            topic.clock.ahead_s = -WINDOW_S
             send(entry, value)
 
         monkeypatch.setattr(bridge, "send", set_back)
