@@ -1,5 +1,6 @@
 """Rollbacks of a whole application to a cut, under the failures of every schedule: results stay possible ones."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from falkirk.protocol.rollback import RollbackDecision
 from tests.simulation.run import Run
 from tests.simulation.test_history import TEN, Idle
 
-SCHEDULES = 40
+#: `FALKIRK_SCHEDULES` runs more of them.
+SCHEDULES = 40 if "FALKIRK_SCHEDULES" in os.environ else 20
 
 
 class Exact(RecoveryProtocol):

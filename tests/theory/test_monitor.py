@@ -7,6 +7,7 @@ import pytest
 from falkirk.theory.metadata import Available, Checkpoints
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.rollback import solve
+from tests.strategies import examples
 from tests.theory.graphs import random_application
 
 
@@ -14,7 +15,7 @@ def copied(available: dict[str, Available]) -> dict[str, Available]:
     return copy.deepcopy(available)
 
 
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", range(examples(10)))
 def test_equal_to_the_solver_after_every_update(block: int) -> None:
     grown = 0
     for seed in range(block * 100, block * 100 + 100):

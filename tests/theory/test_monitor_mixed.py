@@ -12,6 +12,7 @@ from falkirk.theory.graph import Edge
 from falkirk.theory.metadata import Anywhere, Available, Checkpoints
 from falkirk.theory.monitor import Monitor
 from falkirk.theory.rollback import solve
+from tests.strategies import examples
 from tests.theory.graphs import Application, random_application, some_frontier
 from tests.theory.lexicographic import lexicographic_hull
 
@@ -87,6 +88,6 @@ def _anywhere(available: Available) -> Anywhere:
     return available
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(examples(5)))
 def test_equal_to_a_solver_that_forgets_nothing(block: int) -> None:
     assert sum(play(seed) for seed in range(block * 60, block * 60 + 60)) > 30

@@ -15,6 +15,7 @@ from falkirk.theory.rollback import Rollback, solve
 from falkirk.theory.times import OMEGA, SequenceTime, StructuredTime, TopicPartition
 from formal.policy import initial
 from formal.projection import Same
+from tests.strategies import examples
 from tests.theory.consistent import may_checkpoint, violations
 from tests.theory.graphs import EPOCHS, checkpoint, consistent_choices, epoch_graph, random_application, through
 from tests.theory.lexicographic import Lexicographic, lexicographic
@@ -74,7 +75,7 @@ def test_the_greatest_choice_for_three(seed: int) -> None:
     assert_greatest(graph, {n: options(graph, n, rng.choice(KINDS)) for n in "abc"})
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(examples(5)))
 def test_consistent_over_mixed_domains_and_an_added_checkpoint_never_shrinks_it(block: int) -> None:
     for seed in range(block * 100, block * 100 + 100):
         graph, available, arrivals = random_application(seed, size=6, ragged=seed % 4 == 0)

@@ -15,6 +15,7 @@ from falkirk.differential import operators, rows
 from falkirk.differential.floats import of_ordinals, ordinals
 from falkirk.differential.operators import Aggregate, AggregateKind, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE, consolidate
+from tests.strategies import examples
 from tests.unit.collections.test_differential_operators import (
     LONG,
     Change,
@@ -113,7 +114,7 @@ def check_reduce(name: str, kind: pa.DataType, epochs: Epochs, merge: bool = Fal
 @TYPES
 @pytest.mark.parametrize("name", REDUCED)
 def test_numbers_are_grouped_and_ordered_as_by_spark_at_every_time(name: str, kind: pa.DataType) -> None:
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(10))
     @given(epochs_of(st.tuples(numbers, numbers), 1), st.booleans())
     @example([[((0,), (n, v), 1) for n in NUMBERS for v in NUMBERS]], False)
     def check(epochs: Epochs, merge: bool) -> None:
@@ -135,7 +136,7 @@ def check_join(kind: pa.DataType, ones: Epochs, others: Epochs) -> None:
 def test_numbers_meet_in_a_join_as_in_spark(kind: pa.DataType) -> None:
     keyed = st.tuples(numbers, st.sampled_from([1, 2]))
 
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=examples(10))
     @given(epochs_of(keyed, 1), epochs_of(keyed, 1))
     @example([[((0,), (n, 1), 1) for n in NUMBERS]], [[((0,), (n, 2), 1) for n in NUMBERS]])
     def check(ones: Epochs, others: Epochs) -> None:

@@ -27,7 +27,7 @@ from falkirk.differential.single_task import SingleTask, TaskOutcome
 from tests.looping import STEPS, Built, Made, Plain, Rows, TooMuchError, changed, drawn
 
 #: Set `FALKIRK_LOOPS=100:900` for other seeds.
-SEEDS = range(*map(int, os.environ.get("FALKIRK_LOOPS", "0:32").split(":")))
+SEEDS = range(*map(int, os.environ.get("FALKIRK_LOOPS", "0:16").split(":")))
 EPOCHS = 4
 
 

@@ -28,7 +28,7 @@ def complete(log: EpochLog, number: int) -> None:
     log.record(number, folder=f"{number}-results", rows=1, dead=0, state=None, saved=False)
 
 
-@pytest.mark.parametrize("seed", range(6 if os.environ.get("FALKIRK_STRIKES") else 3))
+@pytest.mark.parametrize("seed", range(6 if os.environ.get("FALKIRK_STRIKES") else 2))
 def test_it_is_what_the_store_says(store: Store, tmp_path: Path, seed: int) -> None:
     """Epochs complete in any order, states are saved later, a rollback cancels epochs, and old ones are deleted."""
     rng, log = random.Random(seed), log_of(store, tmp_path)

@@ -17,6 +17,7 @@ import pytest
 from falkirk.operators.folding import StateRules, folding
 from falkirk.operators.python import KIND, LETTER_KIND, RESULT_KIND, STATE_KIND, RowCollector
 from tests.duplicates import DELAY_S, HOSTILE, drawn
+from tests.strategies import examples
 from tests.timers import EXPIRES_S, Model, counted, letters, reminded, results
 
 AGE, TIMER, END = "__falkirk_age", "__falkirk_timer", "__falkirk_end"
@@ -98,7 +99,7 @@ class Epochs:
 
 @pytest.mark.parametrize("fault", ["", "expiry"])
 def test_epochs_of_any_size_give_the_results_of_the_model(fault: str) -> None:
-    for seed in range(40):
+    for seed in range(examples(20)):
         random, records = Random(seed), drawn(seed, 200, ids=6)
         model, found, said = Model(fault=fault).read(records), Counter[Any](), Counter[Any]()
         for mine in records.values():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from falkirk.errors import StoreError
 from falkirk.home.lease import MARGIN_S, RENEW_S, LeaseKeeper, LeaseWatch
 from falkirk.store import Lease
+from tests.strategies import examples
 
 LASTS_S, STEP_S = 6.0, 0.5
 #: Within this time some process takes over: the rest of one lease, and another one after a store that was away.
@@ -127,7 +128,7 @@ schedules = st.lists(st.tuples(st.integers(0, 2), FAULTS), min_size=60, max_size
 
 
 @given(schedule=schedules)
-@settings(max_examples=300)
+@settings(max_examples=examples(80))
 def test_no_process_starts_while_another_one_works(schedule: list[tuple[int, str]]) -> None:
     play(schedule)
 

@@ -13,9 +13,9 @@ final class Check {
 
     private Check() {}
 
-    /** Return how many seeds a test of random records runs: all in the soak, otherwise a third of them. */
+    /** Return how many seeds a test of random records runs: all in the soak, otherwise a quarter of them. */
     static int seeds(int all) {
-        return System.getenv("FALKIRK_STRIKES") == null ? (all + 2) / 3 : all;
+        return System.getenv("FALKIRK_STRIKES") == null ? (all + 3) / 4 : all;
     }
 
     static void equal(Object found, Object expected) {
