@@ -32,7 +32,7 @@ SIGNED = "signed"
 DISOWNED = "disowned"
 
 
-class Clock(Protocol):
+class MachineTime(Protocol):
     """The clocks of a run, as the module `time` has them. A test can move its own."""
 
     def time(self) -> float:
@@ -176,7 +176,7 @@ class Context(Storage):
     #: The broker refuses former writers of sinks: see `mechanisms.has_transactional_sinks`.
     transactional: bool = False
     #: A test moves its own; the runs of batches get the same one.
-    clock: Clock = time
+    clock: MachineTime = time
     #: Records the spans of this host, if a collector wants them.
     recorder: Recorder = OFF
     #: The present writers of each topic that jobs write (sinks/writing.py); None: the last job failed.

@@ -14,7 +14,7 @@ from falkirk.errors import StoreError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import BatchState
-from falkirk.runtime.context import Clock
+from falkirk.runtime.context import MachineTime
 from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut
 from falkirk.runtime.epochs.failures import raise_final
 from falkirk.runtime.epochs.inputs import Inputs
@@ -42,7 +42,7 @@ class EpochRunner:
         has_unsaved: some of them are in no file. is_restored: all were read or computed again after the start.
     """
 
-    def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: Clock = time) -> None:
+    def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: MachineTime = time) -> None:
         self.jobs = jobs
         self.term, self.clock, self._number, self._batch = term, clock, number, jobs.batch
         self.states: dict[EpochNumber, BatchState] = {}

@@ -1,4 +1,4 @@
-"""Clocks of a running application: what they write, when, and what they delete."""
+"""Clocks of a running application: their records, the intervals, and the deletion of old records."""
 
 import json
 import threading
