@@ -5,6 +5,7 @@ record, like the time rows of EventTime.java. It has the stamp of its own record
 timer gives has the stamp of the moment at which it fired.
 """
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -24,7 +25,7 @@ def with_clock(records: Frame, clock: Frame) -> Frame:
     views = [VIEWS] if VIEWS in records.data.columns else []
     own = records.data.select(*[F.col(f"`{name}`") for name in records.columns], STAMP, BAD, *views, nothing)
 
-    def null(name: str) -> object:
+    def null(name: str) -> Column:
         return F.lit(None).cast(records.data.schema[name].dataType).alias(name)
 
     is_time = F.col(BAD).isNull()
@@ -36,10 +37,10 @@ def with_clock(records: Frame, clock: Frame) -> Frame:
         for f in known.fields
     ])  # fmt: skip
     times = clock.data.select(
-        *[null(name) for name in records.columns],  # type: ignore[misc]
+        *[null(name) for name in records.columns],
         F.struct(F.col(f"{STAMP}.*"), *[F.lit(0).alias(f"sub{i}") for i in range(records.depth)]).alias(STAMP),
         F.when(is_time, of_time).otherwise(of_bad).alias(BAD),
-        *[null(name) for name in views],  # type: ignore[misc]
+        *[null(name) for name in views],
         F.when(is_time, F.unix_micros(AT)).alias(TIME),
     )
     return Frame(data=own.union(times), depth=records.depth, several=True, is_run=records.is_run)
