@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from falkirk.app import App
 from falkirk.declare.asserting import deterministic
+from falkirk.declare.clock import Clock
 from falkirk.declare.endpoints import Console, Files, Kafka, Sql
 from falkirk.declare.grouped import latest_value
 from falkirk.declare.http import Http
@@ -63,6 +64,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Acknowledged",
     "App",
+    "Clock",
     "Connection",
     "Console",
     "DefinitionError",

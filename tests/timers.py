@@ -77,6 +77,40 @@ def remembered(clicks: fk.Stream, *, timeout: str = "1 minute") -> fk.Stream:
     )  # fmt: skip
 
 
+@fk.deterministic
+def noted(row: Row, state: Row | None) -> tuple[Any, ...]:
+    """Count the records of a key. A timer by the clock comes the record's number of seconds after `BEGAN`."""
+    count = 1 if state is None else state.count_ + 1
+    result = {"id": row.id, "n": row.n, "count": count, "fired": 0, "timer": None}
+    return result, {"count_": count}, BEGAN + timedelta(seconds=row.n)
+
+
+@fk.deterministic
+def woken(key: Row, time: datetime, state: Row) -> tuple[Any, ...]:
+    """Tell the count at the time of a timer."""
+    return {"id": key.id, "n": None, "count": state.count_, "fired": 1, "timer": time}, state
+
+
+def clocked(clicks: fk.Stream, clock: fk.Stream) -> fk.Stream:
+    """Return the results of both functions, with timers by the clock."""
+    return clicks.withClock(clock).stateful(noted, key="id", state="count_ INT", returns=RETURNS, on_timer=woken)
+
+
+def clocked_results(parts: Iterable[Iterable[Mapping[str, Any]]]) -> Counter[Result]:
+    """Return the expected results of `clocked`. Args: parts: all timers of each part fire before the next part."""
+    found, counts = Counter[Result](), Counter[str]()
+    for records in parts:
+        timers: dict[str, int] = {}
+        for record in records:
+            name, n = record["id"], record["n"]
+            counts[name] += 1
+            timers[name] = n
+            found[name, n, counts[name], 0, None] += 1
+        for name, n in timers.items():
+            found[name, None, counts[name], 1, int((BEGAN + timedelta(seconds=n)).timestamp())] += 1
+    return found
+
+
 def without(mechanism: str) -> Callable[[PythonStep, Watermark], Any]:
     """Return a `PythonStep.state_times` with a planted fault: states never expire, or timers never fire.
 

@@ -43,6 +43,8 @@ class FunctionEntry:
 ITSELF = "Itself"
 #: A live lookup: the number of the newest epoch, and the rows of that epoch.
 NEWEST_EPOCH, VIEW_ROWS = "NewestEpoch", "ViewRows"
+#: A timer by the clock fires.
+CLOCK_TIMER = "ClockTimer"
 #: Spark's `Deduplicate` by some of the columns. By all columns it gives a set.
 ONE_OF_SEVERAL = "DeduplicateBySome"
 #: Operations that only types reveal, see `typed`.
@@ -51,7 +53,7 @@ ONE_SPELLING, OVERFLOWING = "OneSpelling", "Overflowing"
 #: see `escapes`.
 PRESENT, DATED, ROWS_OF_PYTHON = "Present", "Dated", "RowsOfPython"
 #: Operations whose dependent columns are unknown.
-UNTRACEABLE = frozenset({ITSELF, DATED})
+UNTRACEABLE = frozenset({ITSELF, DATED, CLOCK_TIMER})
 _DRAW = "generate the value where the records are produced, and send it as data"
 _CLOCK = "use the record's timestamp, or a time that its producer wrote"
 _ASSERT = "declare it with fk.deterministic, if equal input always gives equal results"
@@ -271,6 +273,12 @@ TABLE = (
     ),
     FunctionEntry(
         nature=Nature.DIFFERENT,
+        names=CLOCK_TIMER,
+        reason="a replay reads the same times of the clock, but perhaps between other records",
+        instead="use a timer by event time, withWatermark() instead of withClock(), if records keep coming",
+    ),
+    FunctionEntry(
+        nature=Nature.DIFFERENT,
         names=ITSELF,
         reason="two calls describe different steps: the function uses a clock, random values or a counter in Python",
         instead="use Spark's functions, which Falkirk can inspect",
@@ -322,6 +330,7 @@ _NOT_LISTED = FunctionEntry(
 #: The names that users know, if they are not Catalyst's names in lower case with underscores.
 _SPOKEN = {
     ITSELF: "the function itself",
+    CLOCK_TIMER: "a timer by the clock",
     NEWEST_EPOCH: "lookup()", VIEW_ROWS: "lookup()",
     ONE_OF_SEVERAL: "dropDuplicates() by some of the columns",
     ONE_SPELLING: "one of several equal values", OVERFLOWING: "a sum that may overflow",

@@ -25,6 +25,7 @@ from falkirk.declare.checks import (
     parameters_of,
     policy_misplaced,
 )
+from falkirk.declare.clock import Clock
 from falkirk.declare.cut import ByTime, Cut, OnArrival
 from falkirk.declare.endpoints import Endpoint, Files, Kafka
 from falkirk.declare.http import Http
@@ -110,6 +111,7 @@ class Application:
         #: The sources with a pattern. A start adds the matching topics to `sources` and `lists` (plan/patterns.py).
         self.patterns: dict[str, Kafka] = {}
         self.pushed: dict[str, Http] = {}
+        self.clocks: dict[str, Clock] = {}
         self.folders: dict[str, Files] = {}
         self.processors: dict[str, DeclaredProcessor] = {}
         self.sinks: dict[str, DeclaredSink] = {}
@@ -120,8 +122,10 @@ class Application:
             if name in taken:
                 raise NAME_TAKEN_KIND.error(where=where, name=name, kind=kind)
 
-    def source(self, name: str, from_: Kafka | Http | Files) -> Stream:
-        """Declare what processors read under `name`: a topic, requests over HTTP, or a folder of files for batches."""
+    def source(self, name: str, from_: Kafka | Http | Clock | Files) -> Stream:
+        """Declare what processors read under `name`: a topic, requests over HTTP, the times of a clock, or a folder of
+        files for batches.
+        """
         where = caller()
         self._claim(name, where)
         if isinstance(from_, Http):
@@ -129,6 +133,10 @@ class Application:
             from_.refuse_same_path(self.pushed.values())
             self.pushed[name] = from_
             from_ = from_.topic(self.name, "HOME", name)  # until the home is known
+        elif isinstance(from_, Clock):
+            check_name(name, "a clock", where)
+            self.clocks[name] = from_
+            from_ = from_.topic(self.name, "HOME", name)
         found = as_source(from_, where)
         if isinstance(found, Files):
             self.folders[name] = found

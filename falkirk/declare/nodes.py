@@ -9,11 +9,14 @@ from falkirk.errors.location import SourceLocation
 #: Steps whose results have no event time, because they are no records of the input any more.
 WITHOUT_TIME = frozenset({
     "agg", "count", "windows", "map_rows", "stateful", "join", "timedJoin", "dropDuplicates", "union", "unionByName",
+    "withClock",
 })  # fmt: skip
 #: The step that looks rows of a view up.
 LOOKUP = "lookup"
+#: The step that puts the times of a clock beside the records.
+CLOCKED = "withClock"
 #: Steps that put the records of another stream beside those of this one.
-UNIONS = ("union", "unionByName")
+UNIONS = ("union", "unionByName", CLOCKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +111,12 @@ def sources_of(node: Node) -> tuple[SourceNode, ...]:
 
 
 def is_right_first(union: Step) -> bool:
-    """Return whether the right side of a union of a live region comes first: that with the first topic does."""
+    """Return whether the right side of a union of a live region comes first: that with the first topic does.
+
+    A clock comes after the records.
+    """
+    if union.operation == CLOCKED:
+        return False
     left, right = ([source.topic.topic for source in sources_of(n)] for n in (union.parent, union.arguments[0].node))
     return min(right, default="") < min(left, default="")
 
@@ -132,5 +140,16 @@ def timed_by(node: Node) -> Step | None:
     while isinstance(node, Step) and node.operation not in WITHOUT_TIME:
         if node.operation == "withWatermark":
             return node
+        node = node.parent
+    return None
+
+
+def clocked_by(node: Node) -> Step | None:
+    """Return the `withClock` whose times hold after a node. An event time after it replaces them."""
+    while isinstance(node, Step):
+        if node.operation == CLOCKED:
+            return node
+        if node.operation in WITHOUT_TIME or node.operation == "withWatermark":
+            return None
         node = node.parent
     return None

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-from falkirk.declare.nodes import WITHOUT_TIME, Node, steps_of, timed_by
+from falkirk.declare.nodes import WITHOUT_TIME, Node, clocked_by, steps_of, timed_by
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.declare.watermark import Expiry, Timers, Watermark
+from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark
 from falkirk.errors.conditions.declare import WATERMARK_MISSING
 from falkirk.errors.location import SourceLocation
 
@@ -22,7 +22,7 @@ def watermark_of(node: Node, where: SourceLocation, step: str) -> Watermark:
 def timed_options(
     node: Node, expires: Duration | None, on_timer: Callable[..., Any] | None, where: SourceLocation
 ) -> dict[str, Any]:
-    """Return the options of `stateful` after a node that need an event time, for the recorded step.
+    """Return the options of `stateful` after a node that need an event time or a clock, for the recorded step.
 
     Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
     """
@@ -31,5 +31,7 @@ def timed_options(
         watermark = watermark_of(node, where, "stateful(expires=)")
         options["expiry"] = Expiry(watermark=watermark, after_us=round(duration_s(expires) * 1_000_000))
     if on_timer is not None:
-        options["timers"] = Timers(watermark=watermark_of(node, where, "stateful(on_timer=)"), function=on_timer)
+        is_clocked = clocked_by(node) is not None
+        by = ProcessingTime() if is_clocked else watermark_of(node, where, "stateful(on_timer=)")
+        options["timers"] = Timers(watermark=by, function=on_timer)
     return options

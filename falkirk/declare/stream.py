@@ -14,7 +14,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import GroupedStream
 from falkirk.declare.joins import are_names, invalid, join_of
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, timed_by
+from falkirk.declare.nodes import CLOCKED, LOOKUP, Node, SourceNode, Step, timed_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.states import timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
@@ -136,10 +136,11 @@ class Stream:
         Args:
             expires: delete the state of a key when the watermark has passed the key's newest record by this.
             on_timer: with it, both functions may return ``(results, state, time)``. It is called as
-                ``on_timer(key, time, state)`` when the watermark has reached this time.
+                ``on_timer(key, time, state)`` when the watermark, or the clock of `withClock`, has reached this time.
             timeout: see `map_rows`.
 
-        `expires` and `on_timer` need a `withWatermark` before the step. With them, late records become dead letters.
+        `expires` and `on_timer` need a `withWatermark` before the step. With it, late records become dead letters.
+        Without event time, `on_timer` needs a `withClock`.
 
         Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
         """
@@ -261,6 +262,17 @@ class Stream:
         Raises: DefinitionError: `WATERMARK_INVALID`, `DURATION_MALFORMED`.
         """
         return self._then("withWatermark", watermark(eventTime, delayThreshold, ahead, caller()))
+
+    def withClock(self, clock: "Stream") -> Self:
+        """Let the timers of a `stateful` with ``on_timer=`` after it fire by the clock (processing time).
+
+        They fire without new records, too. In a replay they may fire between other records, so results wait for a
+        checkpoint. Only live regions have them.
+
+        Args: clock: a source that was declared with `Clock`, which the processor reads beside the records.
+        Raises: DefinitionError: `NOT_A_STREAM`; `CLOCK_UNSUITABLE`, when the application is planned.
+        """
+        return self._united(CLOCKED, clock)
 
     def dropDuplicates(self, subset: Sequence[str] = ()) -> Self:
         """Keep the first record of each key within the time of `withWatermark`.

@@ -30,6 +30,18 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessingTime(Watermark):
+    """The times of a clock, in place of the event time of records. No record is late."""
+
+    column: str = ""
+    delay_us: int = 0
+    ahead_us: int = 0
+
+    def __str__(self) -> str:
+        return "the clock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
     """When the state of a key expires: its newest record is older than the watermark by `after_us` or more.
 

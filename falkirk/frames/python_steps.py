@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 
 from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import duration_s
-from falkirk.declare.watermark import Expiry, Timers, Watermark, watermark_of_state
+from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark, watermark_of_state
 from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
 from falkirk.frames.event_time import KEY, LATE, as_key, bad, by_key
 from falkirk.frames.event_time import column_names as time_names
@@ -97,6 +97,8 @@ class PythonStep:
     def state_times(self, watermark: Watermark) -> Any:
         """Return for the Java module when states expire, and whether they have timers."""
         session: Any = self.data.sparkSession
+        if isinstance(watermark, ProcessingTime):
+            return session._jvm.org.falkirk.StateTimes.byClock(time_names(self.data))
         expiry: Expiry | None = self.options.get("expiry")
         after_us = -1 if expiry is None else expiry.after_us
         made = session._jvm.org.falkirk.StateTimes

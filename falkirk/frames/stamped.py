@@ -365,7 +365,7 @@ def _map_rows(frame: Frame, *arguments: Any) -> Frame:
 def _stateful(frame: Frame, *arguments: Any) -> Frame:
     _require(frame, *key_columns(arguments[1]["key"]))
     step = _python(frame, *arguments)
-    data = step.folded().withColumn(LEAST, F.col(f"{STAMP}.partition"))
+    data = step.folded().withColumn(LEAST, frame.place)
     return replace(frame, data=data, depth=frame.depth + step.places, keyed=True, grouped_by=())
 
 

@@ -7,9 +7,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
+from falkirk.declare.nodes import CLOCKED, UNIONS, Node, SourceNode, Step, is_right_first
 from falkirk.errors.conditions.frames import UNION_INVALID_COLUMNS
 from falkirk.frames import stamped
+from falkirk.frames.clocks import with_clock
 from falkirk.frames.names import BAD, STAMP, VIEWS
 from falkirk.frames.stamped import Frame, attempt, is_good
 
@@ -34,7 +35,17 @@ def after(
     if node.operation not in UNIONS:
         return apply(frame, node)
     right = after(node.arguments[0].node, begin, apply)
-    return attempt(frame, node, lambda: union_frames(frame, right, node, right_first=is_right_first(node)))
+    return attempt(frame, node, lambda: put_beside(frame, right, node))
+
+
+def put_beside(left: Frame, right: Frame, step: Step) -> Frame:
+    """Return the frame after a step that puts another stream, or the times of a clock, beside the records of one.
+
+    Raises: DefinitionError: `UNION_INVALID`.
+    """
+    if step.operation == CLOCKED:
+        return with_clock(left, right)
+    return union_frames(left, right, step, right_first=is_right_first(step))
 
 
 def union_frames(left: Frame, right: Frame, step: Step, *, right_first: bool = False) -> Frame:

@@ -49,8 +49,8 @@ from falkirk.kafka.reader import Reader
 from falkirk.kafka.signing import SigningKey, tag_of
 from falkirk.kafka.topics import Topics
 from falkirk.system import locks, processes
-from falkirk.system.clock import Clock
 from falkirk.system.durable import write_atomically
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import EpochNumber, Offset
 
@@ -156,7 +156,7 @@ class Claim:
     Raises: HomeError: `HOME_COPIED`: a copy of this home took over earlier. LogError.
     """
 
-    def __init__(self, connection: Connection, home: Home, clock: Clock = time) -> None:
+    def __init__(self, connection: Connection, home: Home, clock: MachineTime = time) -> None:
         self._home, self._mine, self._lock, self._clock = home, Owner.of(home), threading.Lock(), clock
         refuse_copied(home.path)
         self._place = self._mine.machine, self._mine.home

@@ -19,6 +19,7 @@ from falkirk.errors import FalkirkError, LogError, SparkError, StoreError, is_aw
 from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
+from falkirk.host.clocks import Clocks
 from falkirk.host.failures import Failures
 from falkirk.host.flushing import succeed_within
 from falkirk.host.live_first import LiveFirst
@@ -113,6 +114,7 @@ class Host:
         self._releases_failed = 0
         self._losses = Losses(context.session)
         self._foreign = ForeignWatch(context, judges_of(plan, context))
+        self._clocks = Clocks(plan.clocks, context)
         self._rollbacks = RollbackRequests(context.home.store, say)
         #: The processor that may start now, after the trial of another one. It counts no failure while it waits.
         self._admitted: str | None = None
@@ -249,6 +251,7 @@ class Host:
             self._roll_back(self._recovery)
         self._recovery.turn()
         self._update_views(self._recovery)
+        self._clocks.update(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:
             self._acceptance.take_in(self._recovery.checkpoints)
@@ -382,12 +385,12 @@ class Host:
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:
         """Spark's queries of the regions that run."""
-        found = (supervised.live.query for supervised in self._regions.values())
-        return tuple(query for query in found if query is not None)
+        return tuple(each.live.query for each in self._regions.values() if each.live.query is not None)
 
     def stop(self) -> None:
         """Stop all releases, regions and batches, writers first."""
         self._foreign.stop()
+        self._clocks.stop()
         for unit in self._units.values():
             unit.leave_off()
         self._batches.stop()

@@ -306,6 +306,8 @@ def planned(declaration: Application, app: Application, session: SparkSession) -
         return known[key]
     if app.folders:
         raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.folders))!r} is a folder of files")
+    if app.clocks:
+        raise APPLICATION_UNSUITABLE.error(reason=f"source {next(iter(app.clocks))!r} is a clock")
     for sink in app.sinks.values():
         if isinstance(sink.to, Kafka) and sink.to.format == "avro":
             raise APPLICATION_UNSUITABLE.error(where=sink.where, reason=f"sink {sink.name!r} writes Avro")

@@ -71,6 +71,7 @@ def _against_live(
     processor: DeclaredProcessor, app: Application, recordings: Recordings, holds_views: bool
 ) -> str | None:
     every = _steps(node_of(recordings.first(processor)))
+    event_time.check_clock(processor, every, app.sources)
     event_time.check_expiry(processor, every, app.sources)
     for read in processor.reads:
         if read in app.processors and app.processors[read].cut is not None and read not in processor.views:
@@ -105,6 +106,7 @@ def _in_micro_batches(
 
     mechanisms.check_live_policy(processor, reason)
     steps = _steps(node_of(recordings.first(processor)))
+    event_time.check_clock_in_batches(processor, steps, reason)
     keyed = [step for step in steps if step.operation in ("agg", "count")]
     if keyed:
         raise ENGINE_UNSUITABLE_GROUP.error(where=keyed[0].where, processor=processor.name, reason=reason)

@@ -10,12 +10,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from falkirk.analysis.columns import check_group, plain_keys
+from falkirk.declare.clock import ClockTopic
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import SourceNode, Step, root_of
+from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
-from falkirk.declare.watermark import Watermark, watermark_of_state
+from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
+from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
@@ -29,6 +31,49 @@ JOIN = "timedJoin"
 def is_timed(step: Step) -> bool:
     """Return whether a step keeps something by event time, apart from joins."""
     return step.operation in TIMED or _of_state(step) is not None
+
+
+def is_clocked(step: Step) -> bool:
+    """Return whether a step has timers by the clock."""
+    return isinstance(_of_state(step), ProcessingTime)
+
+
+def check_clock(processor: DeclaredProcessor, steps: Sequence[Step], sources: Mapping[str, SourceNode]) -> None:
+    """Refuse a `withClock` whose stream is no clock, or without timers after it.
+
+    Args: steps: upstream first. Raises: DefinitionError: `CLOCK_UNSUITABLE`.
+    """
+    used = [clocked_by(step.parent) for step in steps if is_clocked(step)]
+    for step in steps:
+        if step.operation != CLOCKED:
+            continue
+        clock, reason = step.arguments[0].node, None
+        if isinstance(clock, Step) or clock.name not in _clocks(sources):
+            reason = f"{root_of(clock).name} is no source that was declared with fk.Clock, without further steps"
+        elif not any(step is each for each in used):
+            reason = "no stateful() with on_timer= uses it"
+        if reason is not None:
+            raise CLOCK_UNSUITABLE.error(where=step.where, processor=processor.name, reason=reason)
+
+
+def check_clock_in_batches(processor: DeclaredProcessor, steps: Sequence[Step], reason: str) -> None:
+    """Refuse timers by the clock in micro-batches. Args: reason: why the processor runs there.
+
+    Raises: DefinitionError: `CLOCK_UNSUITABLE`.
+    """
+    for step in steps:
+        if step.operation == CLOCKED:
+            why = f"they only fire in live regions, and {reason}"
+            raise CLOCK_UNSUITABLE.error(where=step.where, processor=processor.name, reason=why)
+
+
+def _clocks(sources: Mapping[str, SourceNode]) -> set[str]:
+    return {name for name, source in sources.items() if isinstance(source.topic, ClockTopic)}
+
+
+def _read_by(processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) -> list[str]:
+    """Return the names of what a processor reads besides clocks."""
+    return [name for name in processor.reads if name not in _clocks(sources)]
 
 
 def _of_state(step: Step) -> Watermark | None:
@@ -52,10 +97,11 @@ def check_expiry(processor: DeclaredProcessor, steps: Sequence[Step], sources: M
     for place, step in enumerate(steps):
         if _of_state(step) is None:
             continue
-        if len(processor.reads) != 1 or processor.reads[0] not in sources:
-            reason = f"it reads {', '.join(processor.reads)}"
+        read = _read_by(processor, sources)
+        if len(read) != 1 or read[0] not in sources:
+            reason = f"it reads {', '.join(read)}"
         else:
-            topic = sources[processor.reads[0]].topic
+            topic = sources[read[0]].topic
             if is_in_one_partition(step, steps[:place], topic.keys):
                 continue
             of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="
@@ -87,15 +133,15 @@ def timed_against_live(
     place = next((i for i, step in enumerate(steps) if is_timed(step)), None)
     if place is None:
         return None
-    step, before = steps[place], steps[:place]
-    if len(processor.reads) != 1 or processor.reads[0] not in sources:
+    step, before, read = steps[place], steps[:place], _read_by(processor, sources)
+    if len(read) != 1 or read[0] not in sources:
         reason = "runs live only on a source, whose partitions give it the time"
     elif any(other.operation in KEYED for other in before) or any(is_timed(other) for other in steps[place + 1 :]):
         reason = "and another step with state are in one processor, and a live query can have only one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
     else:
-        topic = sources[processor.reads[0]].topic
+        topic = sources[read[0]].topic
         if is_in_one_partition(step, before, topic.keys):
             return None
         of = f"partitioned by {', '.join(topic.keys)}" if topic.keys else "declared without key="

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from falkirk.analysis import determinism
-from falkirk.analysis.functions import NEWEST_EPOCH
+from falkirk.analysis.functions import CLOCK_TIMER, NEWEST_EPOCH
 from falkirk.analysis.lineage import Lineage
 from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion
@@ -57,14 +57,18 @@ class LiveDifferences:
     ) -> None:
         """Add a step. Args: had, has: the operations before it and after it. called: its UDFs."""
         introduced = determinism.undetermined(had, has)
-        # No function decides which epoch a record finds.
-        covered = [] if processor.assertion is None else [name for name in introduced if name != NEWEST_EPOCH]
+        # No function decides which epoch a record finds, or when a timer by the clock fires.
+        others = (NEWEST_EPOCH, CLOCK_TIMER)
+        covered = [] if processor.assertion is None else [name for name in introduced if name not in others]
         self.note([name for name in introduced if name not in covered], processor, step)
         if processor.assertion is not None and covered and processor.assertion not in self.assertions:
             self.assertions = (*self.assertions, processor.assertion)
         self.assertions = tuple(dict.fromkeys([*self.assertions, *python_steps.step_assertions(step, called)]))
         # An assertion covers only its own processor. Values from before it may still differ.
         if not self._is_open:
+            return
+        if CLOCK_TIMER in introduced:
+            self._matters(frozenset({CLOCK_TIMER, CALL} & {*introduced}), IN_STATE)
             return
         if CALL in introduced:  # a record may be a result, and a dead letter in the replay
             self._matters(frozenset({CALL}), ANYWHERE)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from falkirk.analysis.properties import Properties
+from falkirk.declare.clock import ClockTopic
 from falkirk.local.spark import SPARE_BATCHES
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
@@ -38,6 +39,13 @@ class Plan:
     def units(self) -> tuple[Unit, ...]:
         """The regions and batches, upstream first."""
         return (*self.regions, *self.batches)
+
+    @property
+    def clocks(self) -> tuple[ClockTopic, ...]:
+        """The topics of the clocks that it reads."""
+        read = [source.topic for region in self.regions for source in region.sources]
+        read += [each.topic for batch in self.batches for each in batch.inputs if each.topic is not None]
+        return tuple({topic.topic: topic for topic in read if isinstance(topic, ClockTopic)}.values())
 
     def path_to(self, unit: Unit) -> tuple[Unit, ...]:
         """Return the units on which the results of a unit depend, from the sources to the unit itself."""

@@ -12,10 +12,11 @@ from typing import Any
 from pyspark.sql.types import NullType, StructField, StructType, _parse_datatype_json_string
 
 from falkirk.analysis import udfs
+from falkirk.analysis.functions import CLOCK_TIMER
 from falkirk.analysis.udfs import ARROW, CALL, ONE_BY_ONE, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import Step, functions_of
+from falkirk.declare.nodes import CLOCKED, Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
@@ -25,7 +26,7 @@ from falkirk.frames.python_command import START_S
 from falkirk.frames.python_steps import check_types, schema_of
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.frames.stamped import Frame
-from falkirk.plan.event_time import JOIN
+from falkirk.plan.event_time import JOIN, is_clocked
 
 #: The steps that call a function of rows.
 PYTHON_STEPS = ("map_rows", "stateful")
@@ -87,7 +88,7 @@ def _undeclared(
 def _must_be_live(processor: DeclaredProcessor, operations: set[str]) -> bool:
     """Return whether the processor can't run in micro-batches, or is asked not to."""
     is_live = processor.engine == "live" or isinstance(processor.policy, Snapshots | Acknowledged)
-    return is_live or bool(operations & {"agg", "count"})
+    return is_live or bool(operations & {"agg", "count", CLOCKED})
 
 
 def function_name(function: Any) -> str:
@@ -186,7 +187,8 @@ def operations_after(step: Step, had: Counter[str], has: Counter[str], called: S
     Args: had: those before it. has: those in its plan. called: the UDFs that it calls.
     """
     if step.operation in PYTHON_STEPS:
-        return had if declaration(step) is not None else had + Counter({CALL: 1})
+        own = Counter({CLOCK_TIMER: 1}) if is_clocked(step) else Counter[str]()
+        return had + own if declaration(step) is not None else had + own + Counter({CALL: 1})
     if not called or any(udf.assertion is None for udf in called):
         return has
     return Counter({**has, CALL: had[CALL]})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from falkirk.analysis.functions import NEWEST_EPOCH, Nature, entry_of, operation_name
+from falkirk.analysis.functions import CLOCK_TIMER, NEWEST_EPOCH, Nature, entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.errors.location import SourceLocation
 
@@ -89,7 +89,8 @@ class Undetermined:
 def differing(operations: Iterable[str], *, within: str = "") -> str:
     """Return the start of a sentence: which operations, of the processor `within` if it is named, differ on replay."""
     operations = tuple(operations)
-    surely = all(entry_of(name).nature is Nature.DIFFERENT and name != NEWEST_EPOCH for name in operations)
+    perhaps = (CLOCK_TIMER, NEWEST_EPOCH)
+    surely = all(entry_of(name).nature is Nature.DIFFERENT and name not in perhaps for name in operations)
     names = list(dict.fromkeys(map(_quoted, operations)))  # several may have the same one, such as "a Python function"
     plural = len(names) > 1
     verb = ("give" if plural else "gives") if surely else "may give"

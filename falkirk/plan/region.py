@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from falkirk.analysis.functions import entry_of, operation_name
+from falkirk.analysis.functions import CLOCK_TIMER, entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import passed
@@ -313,7 +313,7 @@ class Region:
         for name in cause.operations:
             if entry_of(name).instead:
                 yield f"{operation_name(name)}: {entry_of(name).instead}."
-        if cause.why in (IN_STATE, ANYWHERE):
+        if cause.why in (IN_STATE, ANYWHERE) and CLOCK_TIMER not in cause.operations:
             yield (
                 f"Or give {cause.processor} the policy fk.LogSends(): its values are then written to an internal topic "
                 "before the state uses them, and results are published as soon as they are in that topic."

@@ -42,11 +42,12 @@ class PushSource:
 
 
 def bound(app: Application, identity: str) -> Application:
-    """Return the application with the home's identity in the names of the topics of requests: two homes never share a
-    topic.
+    """Return the application with the home's identity in the names of the topics of requests and clocks: two homes
+    never share a topic.
     """
     found = copy.copy(app)
-    topics = {name: http.topic(app.name, identity, name) for name, http in app.pushed.items()}
+    declared = app.pushed | app.clocks
+    topics = {name: source.topic(app.name, identity, name) for name, source in declared.items()}
     found.sources = app.sources | {name: replace(app.sources[name], topic=topic) for name, topic in topics.items()}
     return found
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from falkirk.analysis import udfs
 from falkirk.declare.nodes import LOOKUP, Step
 from falkirk.declare.policy import duration_s
-from falkirk.declare.watermark import watermark_of_state
+from falkirk.declare.watermark import ProcessingTime, watermark_of_state
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import function_name
 from falkirk.plan.reasons import Reason, ReasonKind, duration_text
@@ -132,7 +132,12 @@ def _of_table(step: Step) -> str:
 def _of_python(step: Step) -> str:
     function, options = step.arguments
     watermark, kept = watermark_of_state(options), ""
-    if watermark is not None:
+    if isinstance(watermark, ProcessingTime):
+        kept = (
+            f" {function_name(options['timers'].function)}() is called when the clock of withClock() has reached a "
+            "key's timer, also without new records."
+        )
+    elif watermark is not None:
         kept = (
             f" Each partition has its own time: the greatest `{watermark.column}` among its records so far, less "
             f"{duration_text(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is "
@@ -141,7 +146,7 @@ def _of_python(step: Step) -> str:
     if "expiry" in options:
         after = duration_text(options["expiry"].after_us / 1e6)
         kept += f" The state of a key is deleted when that time has passed the key's newest record by {after}."
-    if "timers" in options:
+    if "timers" in options and not isinstance(watermark, ProcessingTime):
         kept += f" {function_name(options['timers'].function)}() is called when that time has reached a key's timer."
     called = function_name(function)
     limit = duration_text(duration_s(options["timeout"]))

@@ -103,6 +103,8 @@ def prepare_topics(plan: Plan, topics: Topics, *, create_missing: bool = False, 
     """
     for push in plan.push:
         topics.create(push.topic.topic, plan.state_partitions, KEEP)
+    for clock in plan.clocks:
+        topics.create(clock.topic, 1, KEEP)
     outside = _Outside(topics=topics, create_missing=create_missing, partitions=partitions)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         begun = [pool.submit(_prepare_region, region, outside, plan.state_partitions) for region in plan.regions]

@@ -15,6 +15,7 @@ from falkirk.analysis.formula import deciding_formulas
 from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.application import Application
 from falkirk.declare.nodes import (
+    CLOCKED,
     UNIONS,
     Node,
     ProcessorNode,
@@ -32,7 +33,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import NOT_A_STREAM_PROCESSOR, TOPICS_READ_LIVE
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.stamped import attempt
-from falkirk.frames.unions import union_frames as frames_united
+from falkirk.frames.unions import put_beside
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN, is_timed
 from falkirk.plan.fingerprint import KEYED
@@ -161,13 +162,15 @@ def _union_drafts(left: Draft, right: Draft, step: Step, introduced: IntroducedO
     """
     step = replace(step, parent=left.node, arguments=(Stream(right.node), *step.arguments[1:]))
     is_first = is_right_first(step)
-    frame = attempt(left.frame, step, lambda: frames_united(left.frame, right.frame, step, right_first=is_first))
+    frame = attempt(left.frame, step, lambda: put_beside(left.frame, right.frame, step))
     had = determinism.operations(left.frame.data) + determinism.operations(right.frame.data)
     introduced.own |= (determinism.operations(frame.data) - had).keys()
     sides = (right, left) if is_first else (left, right)
     first, *others = sources_of(step)
     ids = columns.expression_ids(frame)
-    same = [key for key in left.keys if left.keys.keys() == right.keys.keys() and _are_of_one_list(step)]
+    are_one = left.keys.keys() == right.keys.keys() and _are_of_one_list(step)
+    before = columns.expression_ids(left.frame) if step.operation == CLOCKED else {}
+    same = [key for key, number in left.keys.items() if are_one or before.get(key) == number]
     left.differences.add(right.differences)
     return replace(
         left, source=first, others=tuple(others), node=step, frame=frame, reads_hop=left.reads_hop and right.reads_hop,

@@ -26,7 +26,7 @@ from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, read_back
 from falkirk.push.sender import RequestSender
 from falkirk.push.service import RequestService
-from falkirk.system.clock import Clock
+from falkirk.system.machine_time import MachineTime
 from falkirk.theory.ids import Offset, Offsets
 
 log = logging.getLogger("falkirk")
@@ -100,7 +100,7 @@ class KafkaBridge:
 
     def __init__(
         self, connection: Connection, requests: Requests, answers: Answers | None, window_s: float,
-        service: RequestService, loop: asyncio.AbstractEventLoop, clock: Clock = time, pace: Pace = PACE,
+        service: RequestService, loop: asyncio.AbstractEventLoop, clock: MachineTime = time, pace: Pace = PACE,
     ) -> None:  # fmt: skip
         self._clock, self._pace = clock, pace
         self._foreign = ForeignTally()
@@ -310,7 +310,7 @@ def _taken(queue: "SimpleQueue[tuple[RequestEntry, bytes]]", poll_s: float) -> l
     return batch
 
 
-def _resumed(known: Elapsed | None, registry: RequestRegistry, clock: Clock = time) -> Elapsed:
+def _resumed(known: Elapsed | None, registry: RequestRegistry, clock: MachineTime = time) -> Elapsed:
     """Return the source's time: this process's own, unless another gateway has accepted requests meanwhile."""
     newest_ms = registry.newest_ms()
     if known is not None and (newest_ms is None or newest_ms <= known.now_ms()):

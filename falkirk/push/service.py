@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from falkirk.push.elapsed import Elapsed
 from falkirk.push.errors import RequestError, passing_error
 from falkirk.push.registry import RequestEntry, RequestRegistry, digest_of
-from falkirk.system.clock import Clock
+from falkirk.system.machine_time import MachineTime
 from falkirk.theory.ids import Offset, Offsets
 
 #: At most this many clients may wait at the same time; others are asked to retry.
@@ -33,7 +33,7 @@ class RequestService:
     Args: send: sends a new request and its value to the topic; must not block.
     """
 
-    def __init__(self, send: Callable[[RequestEntry, bytes], None], clock: Clock = time) -> None:
+    def __init__(self, send: Callable[[RequestEntry, bytes], None], clock: MachineTime = time) -> None:
         self._send, self._clock = send, clock
         self._registry: RequestRegistry | None = None
         self._elapsed = Elapsed(0)

@@ -17,7 +17,7 @@ from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
 from falkirk.local.spark import kafka_options
-from falkirk.system.clock import Clock
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import OFF, Recorder
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets
 from falkirk.theory.offsets import offsets_from_json, offsets_to_json
@@ -39,7 +39,7 @@ class Storage:
     home: Home
     connection: Connection
     #: The runs of batches get the same one.
-    clock: Clock = time
+    clock: MachineTime = time
     topics: Topics = field(init=False)
     #: For each topic, the records that others have written there.
     foreign: dict[str, ForeignTally] = field(init=False, default_factory=dict)

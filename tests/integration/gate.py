@@ -12,7 +12,7 @@ from falkirk.kafka.internal import KEEP
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.push.bridge import PACE, Answers, KafkaBridge, Pace, Progress, Requests
 from falkirk.push.service import RequestService
-from falkirk.system.clock import Clock
+from falkirk.system.machine_time import MachineTime
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -23,7 +23,13 @@ class Gate:
     """A service and its line, in a separate loop; the test plays the application."""
 
     def __init__(
-        self, wire: Wire, *, window_s: float = 3_600.0, answers: bool = True, pace: Pace = PACE, clock: Clock = time
+        self,
+        wire: Wire,
+        *,
+        window_s: float = 3_600.0,
+        answers: bool = True,
+        pace: Pace = PACE,
+        clock: MachineTime = time,
     ) -> None:
         self.wire, self.requests, self.answers = wire, f"requests-{wire.tag}", f"answers-{wire.tag}"
         for topic in (self.requests, self.answers):

@@ -119,17 +119,25 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
 
 def _outside(plan: Plan) -> list[str]:
     """Return the topics of users that live regions read. Falkirk itself creates the other ones."""
-    requests = {push.topic.topic for push in plan.push}
+    own = {push.topic.topic for push in plan.push} | _clocks(plan)
     read = [source.topic.topic for region in plan.regions for source in region.sources if not source.is_hop]
-    return [topic for topic in dict.fromkeys(read) if topic not in requests]
+    return [topic for topic in dict.fromkeys(read) if topic not in own]
+
+
+def _clocks(plan: Plan) -> set[str]:
+    """Return the topics of clocks. Each has one partition."""
+    return {clock.topic for clock in plan.clocks}
 
 
 def _slots(plan: Plan, partitions: dict[str, int]) -> tuple[RegionSlots, ...]:
     found, outside = [], set(_outside(plan))
+    partitions = partitions | dict.fromkeys(_clocks(plan), 1)
     for region in plan.regions:
         count = 0
         for source in region.sources:
             topic = source.topic.topic
-            count += partitions.get(topic, PARTITIONS_ASSUMED) if topic in outside else plan.state_partitions
+            count += (
+                partitions.get(topic, PARTITIONS_ASSUMED) if topic in outside | _clocks(plan) else plan.state_partitions
+            )
         found.append(region_slots(region, count, plan.state_partitions))
     return tuple(found)

@@ -21,7 +21,7 @@ from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX, pause_s
-from falkirk.system.clock import Clock
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import add_attributes, step
 from falkirk.theory.ids import EpochNumber, LogId
 
@@ -42,7 +42,7 @@ class EpochRunner:
         has_unsaved: some of them are in no file. is_restored: all were read or computed again after the start.
     """
 
-    def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: Clock = time) -> None:
+    def __init__(self, jobs: EpochJobs, number: EpochNumber, term: Term, clock: MachineTime = time) -> None:
         self.jobs = jobs
         self.term, self.clock, self._number, self._batch = term, clock, number, jobs.batch
         self.states: dict[EpochNumber, BatchState] = {}

@@ -317,6 +317,12 @@ def test_what_the_kit_can_not_run_is_refused(spark: "SparkSession", planned_shop
     with pytest.raises(fk.DefinitionError) as refused:
         run(app)
     assert refused.value.condition == "APPLICATION_UNSUITABLE"
+    app = fk.App("clocked")
+    app.source("clock", fk.Clock())
+    app.sink("out", "clock", fk.Kafka("out"))
+    with pytest.raises(fk.DefinitionError, match="is a clock") as refused:
+        run(app)
+    assert refused.value.condition == "APPLICATION_UNSUITABLE"
     with run(planned_shop) as t:
         for call in (lambda: t.read("nothing"), lambda: t.feed("nothing", []), lambda: t.feed("orders", [("1",)])):
             with pytest.raises(fk.DefinitionError) as refused:

@@ -2,7 +2,8 @@
 results behind its checkpoint, and a restart.
 
 One application has the same steps on both engines. Another one has them twice live: without expiry, and without timers.
-These two faults must show. The judge is a model in plain Python.
+These two faults must show. The judge is a model in plain Python. A third processor of the first application has timers
+by a clock, which the test sets forward and back.
 """
 
 import os
@@ -18,13 +19,15 @@ import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.declare.watermark import Watermark
 from falkirk.frames.python_steps import PythonStep
+from falkirk.host import host
+from falkirk.host.clocks import Clocks
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from tests.duplicates import drawn
+from tests.duplicates import BEGAN, drawn
 from tests.integration.live import Wire, await_checkpoints, await_one, fail_behind_a_checkpoint
 from tests.support import children_with
-from tests.timers import Model, ended, letters, remembered, results, without
+from tests.timers import Model, clocked, clocked_results, ended, letters, remembered, results, without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +38,8 @@ MODELS = {
     "live": ("", "60 seconds"), "micro": ("", "60 seconds"), "unexpired": ("expiry", "61 seconds"),
     "untimed": ("timers", "62 seconds"),
 }  # fmt: skip
+#: The processor with timers by the clock, and the seconds that a clock of the test goes forward and back.
+CLOCKED, FORWARD_S = "clocked", 1_000_000
 ENGINES, FAULTY = ("live", "micro"), ("unexpired", "untimed")
 
 
@@ -50,6 +55,11 @@ def application(wire: Wire, home: Path, names: tuple[str, ...]) -> fk.App:
     app = fk.App(f"timers-{wire.tag}", home=home)
     app.source("clicks", fk.Kafka(f"clicks-{wire.tag}", schema="id STRING NOT NULL, at TIMESTAMP, n INT", key="id"))
     for name in names:
+        if name == CLOCKED:
+            app.source("clock", fk.Clock("0.2 seconds"))
+            app.add_processor(name, clocked, reads=("clicks", "clock"), policy=fk.Lazy("2 seconds"))
+            app.sink(f"{name}-out", name, fk.Kafka(f"{name}-out-{wire.tag}", key="id"))
+            continue
         timeout = MODELS[name][1]
         policy, engine = (DEFAULT_POLICY, "micro-batch") if name == "micro" else (fk.Lazy("5 seconds"), "live")
         body = partial(remembered, timeout=timeout)
@@ -68,6 +78,14 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
         return faults.get(step.options["timeout"], right)(step, watermark)
 
     monkeypatch.setattr(PythonStep, "state_times", planted)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the clocks of applications, in seconds: a list of one, which a test changes."""
+    now_s = [BEGAN.timestamp()]
+    monkeypatch.setattr(host, "Clocks", partial(Clocks, now_s=lambda: now_s[0]))
+    return now_s
 
 
 def dead_letters(wire: Wire, name: str) -> str:
@@ -94,11 +112,29 @@ def judge(wire: Wire, name: str, read: Mapping[int, list[dict[str, Any]]]) -> Mo
     return due
 
 
-def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path) -> None:
+def await_clocked(wire: Wire, query: Query, due: int) -> None:
+    """Wait for as many results of the processor with timers by the clock, and check that there are no more."""
+    topic = f"{CLOCKED}-out-{wire.tag}"
+    await_one(query, partial(has, wire, topic, due), f"{due} results of {CLOCKED}")
+    assert wire.count(topic) == due
+
+
+def await_two_commits(query: Query) -> None:
+    """Wait until a batch of the region with timers by the clock has ended that began after now."""
+
+    def commit() -> int:
+        return next(region.last_commit for region in query.status if region.name == f"{CLOCKED}-out")
+
+    before = commit()
+    await_one(query, lambda: commit() > before + 1, "two commits")
+
+
+def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path, clock: list[float]) -> None:
     records = ended(drawn(7, RECORDS, ids=10))
     clicks, live = wire.topic("clicks"), wire.topic("live-out")
     wire.topic("micro-out")
-    app = application(wire, home, ENGINES)
+    wire.topic("clocked-out")
+    app = application(wire, home, (*ENGINES, CLOCKED))
 
     def send(first: float, end: float) -> None:
         for partition, mine in records.items():
@@ -120,19 +156,32 @@ def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path) -> N
         for each in children_with("row_worker"):
             os.kill(each.pid, signal.SIGKILL)
         fail_behind_a_checkpoint(query, "live-out", send_more)
+        next(each for each in query.queries if (each.name or "").endswith(f".{CLOCKED}-out")).stop()
+        parts = [[each for mine in until(sent[-1]).values() for each in mine], []]
+        parts[1] = [each for mine in records.values() for each in mine if each not in parts[0]]
         await_all(wire, query, ENGINES, until(sent[-1]))
+        await_clocked(wire, query, len(parts[0]))
         await_checkpoints(query)
     finally:
         query.stop()
-    send(sent[-1], 1)
+    clock[0] += FORWARD_S
+    fired = [clocked_results(parts[:1]).total(), clocked_results(parts).total()]
     query = run_here(app, Connection.of(wire.bootstrap), create_topics=True)
     try:
+        await_clocked(wire, query, fired[0])  # no record has come since the timers were set
+        clock[0] -= FORWARD_S
+        await_two_commits(query)  # the region has read that the clock was set back
+        send(sent[-1], 1)
         await_all(wire, query, ENGINES, records)
+        await_clocked(wire, query, fired[0] + len(parts[1]))
+        clock[0] += FORWARD_S
+        await_clocked(wire, query, fired[1])
     finally:
         query.stop()
+    assert results(wire.rows(f"{CLOCKED}-out-{wire.tag}")) == clocked_results(parts)
     right, _ = (judge(wire, name, records) for name in ENGINES)
-    fired = [timer for *_, timer in right.results.elements() if timer is not None]
-    assert len(fired) > 50
+    with_timers = [timer for *_, timer in right.results.elements() if timer is not None]
+    assert len(with_timers) > 50
     assert {kind for kind, _, _ in right.letters} == {"unfit", "late", "row failed", "timer failed"}
     failures = [
         sorted((row["reason"], row["value"]) for row in wire.rows(dead_letters(wire, name)) if row.get("traceback"))

@@ -33,7 +33,7 @@ def refused(act: Callable[[], Any], condition: str, **parameters: object) -> fk.
 
 def test_public_names() -> None:
     assert fk.__all__ == [
-        "Acknowledged", "App", "Connection", "Console", "DefinitionError", "Delivery", "Delta", "Eager",
+        "Acknowledged", "App", "Clock", "Connection", "Console", "DefinitionError", "Delivery", "Delta", "Eager",
         "Ephemeral", "EpochContext", "FalkirkError", "Files", "FullHistory", "GuaranteeError", "HomeError",
         "Http", "Iceberg", "InternalError", "Kafka", "Lazy", "LogError", "LogSends", "MachineError", "Registry",
         "Sink", "Snapshots", "SparkError", "Sql", "Stamped", "StoreError", "Stream", "Tls",

@@ -21,6 +21,9 @@ import org.apache.spark.sql.types.StructType;
  * partition's records so far, less the delay. So the timers that fire and the states that expire before a record depend
  * only on the records up to it in its source partition.
  *
+ * <p>Timers by the clock have one time for all keys of a state partition: that of the newest time row, which may be before
+ * the last one, because clocks are set back. Records move no time then, and none is late.
+ *
  * <p>A key has one place in the agenda that counts, under the end that {@link #NEWEST} names. Its state may be due later:
  * then the key moves when that end has come. If it is due earlier, another place replaces the first one.
  */
@@ -38,11 +41,14 @@ public final class StateTimes implements Serializable {
   private static final long NEVER = Long.MIN_VALUE / 2;
   /** The end of a key that has no place in the agenda. */
   private static final long FOREVER = Long.MAX_VALUE;
+  /** In place of the source partition, if timers are by the clock. */
+  private static final int CLOCK = 0;
 
   private final EventTime names;
   private final long delay;
   private final long after;
   private final boolean timers;
+  private final boolean isByClock;
   private transient EventTime.Columns at;
   private transient ExpressionEncoder.Serializer<Row> keyBytes;
   private transient Operator.Table progress;
@@ -56,10 +62,20 @@ public final class StateTimes implements Serializable {
    * @param timers whether keys have timers.
    */
   public StateTimes(EventTime names, long delay, long after, boolean timers) {
+    this(names, delay, after, timers, false);
+  }
+
+  private StateTimes(EventTime names, long delay, long after, boolean timers, boolean isByClock) {
     this.names = names;
     this.delay = delay;
     this.after = after;
     this.timers = timers;
+    this.isByClock = isByClock;
+  }
+
+  /** Return the times of states that do not expire, and whose timers are by the clock. */
+  public static StateTimes byClock(EventTime names) {
+    return new StateTimes(names, 0, -1, true, true);
   }
 
   void open(StructType records, StructType keys, Operator.Tables tables) {
@@ -80,10 +96,15 @@ public final class StateTimes implements Serializable {
 
   /** Move the time of a record's source partition. Then {@link #next} returns the due keys. */
   void move(Row record) {
-    Partition mine = partitions.computeIfAbsent(at.partitionOf(record), Partition::new);
-    if (at.timeOf(record) <= mine.time) return;
+    if (isByClock && !isTimeRow(record)) return;
+    Partition mine = partitionOf(record);
+    if (isByClock ? at.timeOf(record) == mine.time : at.timeOf(record) <= mine.time) return;
     mine.time = at.timeOf(record);
     mine.save();
+  }
+
+  private Partition partitionOf(Row row) {
+    return partitions.computeIfAbsent(isByClock ? CLOCK : at.partitionOf(row), Partition::new);
   }
 
   /**
@@ -91,7 +112,7 @@ public final class StateTimes implements Serializable {
    * the keys' bytes. It has no timer any more, or is forgotten if its state expires.
    */
   Due next(Row cause) {
-    Partition mine = partitions.get(at.partitionOf(cause));
+    Partition mine = partitionOf(cause);
     while (true) {
       while (!mine.keys.isEmpty()) {
         Due due = mine.due(mine.keys.remove());
@@ -116,12 +137,12 @@ public final class StateTimes implements Serializable {
 
   /** Return whether a record is late. Its time has been moved. */
   boolean isLate(Row record) {
-    return at.timeOf(record) < partitions.get(at.partitionOf(record)).time - delay;
+    return !isByClock && at.timeOf(record) < partitionOf(record).time - delay;
   }
 
   /** Return the place of a call among those that a source record causes here. They are numbered from 0. */
   int turn(Row cause) {
-    Partition mine = partitions.get(at.partitionOf(cause));
+    Partition mine = partitionOf(cause);
     Row stamp = cause.getStruct(at.stamp());
     if (!stamp.equals(mine.stamp)) mine.turns = 0;
     mine.stamp = stamp;
@@ -130,12 +151,12 @@ public final class StateTimes implements Serializable {
 
   /** Note that the state of a key is that after a record. Args: timer: its new timer, {@link #KEPT} or {@link #NONE}. */
   void keep(Row key, Row record, long timer) {
-    keep(key, partitions.get(at.partitionOf(record)), at.timeOf(record), timer);
+    keep(key, partitionOf(record), isByClock ? NEVER : at.timeOf(record), timer);
   }
 
   /** Note that the state of a key is that after its timer has fired. Args: cause: the row that moved the time. */
   void keepAfterTimer(Row key, Row cause, long timer) {
-    keep(key, partitions.get(at.partitionOf(cause)), NEVER, timer);
+    keep(key, partitionOf(cause), NEVER, timer);
   }
 
   private void keep(Row key, Partition mine, long time, long change) {

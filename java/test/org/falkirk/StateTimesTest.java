@@ -183,6 +183,58 @@ public final class StateTimesTest {
         }
     }
 
+    private static StateTimes openedByClock(InMemory tables) {
+        StateTimes made = StateTimes.byClock(EventTimeTest.NAMES);
+        made.open(EventTimeTest.COLUMNS, StructType.fromDDL("id STRING"), tables);
+        return made;
+    }
+
+    private static Row timeOfClock(long offset, long time) {
+        return EventTimeTest.NAMES.in(EventTimeTest.COLUMNS).timeRow(EventTimeTest.record(null, 0, offset, time));
+    }
+
+    private static Row withoutTime(String id, int partition, long offset) {
+        Row stamp = RowFactory.create(0, partition, offset);
+        return RowFactory.create(id, stamp, null, null, RowFactory.create(id));
+    }
+
+    /** Times of a clock that is set back and forward, and records of two partitions, which have no times. */
+    public void timersByTheClockFireAsInAPlainModel() {
+        for (int seed = 0; seed < SEEDS; seed++) {
+            Random random = new Random(seed);
+            InMemory tables = new InMemory();
+            StateTimes times = openedByClock(tables);
+            Map<String, Held> modelled = new HashMap<>();
+            List<String> found = new ArrayList<>();
+            List<String> wanted = new ArrayList<>();
+            long now = Long.MIN_VALUE / 2;
+            for (int i = 0; i < RECORDS; i++) {
+                if (random.nextInt(20) == 0) times = openedByClock(tables); // a restart
+                Row row;
+                if (random.nextInt(2) == 0) {
+                    now = i + (random.nextInt(8) == 0 ? random.nextInt(60) - 30 : 0);
+                    row = timeOfClock(i, now);
+                    times.move(row);
+                } else {
+                    String id = "k" + random.nextInt(4);
+                    row = withoutTime(id, random.nextInt(2), i);
+                    times.move(row);
+                    drain(times, row, found);
+                    Check.equal(found, wanted); // a record moves no time
+                    Check.equal(times.isLate(row), false);
+                    long timer = timerOf(id, i);
+                    times.keep(RowFactory.create(id), row, timer);
+                    Held held = modelled.computeIfAbsent(id, each -> new Held(0));
+                    if (timer != StateTimes.KEPT) held.timer = timer == StateTimes.NONE ? null : timer;
+                }
+                drain(times, row, found);
+                drain(modelled, -1, now, wanted);
+                Check.equal(found, wanted);
+            }
+            Check.that(wanted.size() > 10, "timers have fired");
+        }
+    }
+
     public void theCallsThatARecordCausesAreNumbered() {
         StateTimes times = opened(new InMemory(), -1, true);
         Row first = EventTimeTest.record("a", 0, 0, 1);

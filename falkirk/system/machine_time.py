@@ -1,9 +1,9 @@
-"""Clock: the port for the time. In an application it is the module `time`. A test moves its own, and never waits."""
+"""Machine time: the port for the time. In an application it is the module `time`. A test moves its own, and never waits."""
 
 from typing import Protocol
 
 
-class Clock(Protocol):
+class MachineTime(Protocol):
     """The clocks of a run, as the module `time` has them."""
 
     def time(self) -> float:

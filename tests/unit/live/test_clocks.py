@@ -1,0 +1,96 @@
+"""Clocks of a running application: their records, the intervals, and the deletion of old records."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.declare.clock import Clock, ClockTopic
+from falkirk.errors import LogError
+from falkirk.host import clocks
+from falkirk.host.clocks import Clocks, time_text, write_times
+from falkirk.kafka.connection import Connection
+from falkirk.theory.ids import LogId
+
+ENOUGH = 5
+
+
+class Written:
+    """A producer that asks the writer to stop after enough records."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+
+    def produce(self, topic: str, *, value: bytes, partition: int) -> None:
+        if topic == "full":
+            raise BufferError
+        records.append((topic, json.loads(value)["at"], partition))
+        if len(records) >= ENOUGH:
+            stopping.set()
+
+    def poll(self, timeout_s: float) -> None:
+        """Do nothing."""
+
+    def flush(self, timeout_s: float) -> None:
+        """Do nothing."""
+
+
+records: list[tuple[str, str, int]] = []
+stopping = threading.Event()
+
+
+def _topic(name: str, every_s: float) -> ClockTopic:
+    return ClockTopic(name, schema="at TIMESTAMP NOT NULL", every_s=every_s)
+
+
+def test_each_topic_gets_the_time_at_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "Producer", Written)
+    records.clear()
+    stopping.clear()
+    now_s = iter(range(1000, 2000))
+    topics = [_topic("seldom", 3600), _topic("full", 0.01), _topic("often", 0.01)]
+    write_times(topics, Connection.of("broker:9092"), lambda: next(now_s), stopping)
+    assert [topic for topic, _, _ in records] == ["seldom", *["often"] * (ENOUGH - 1)]
+    assert {partition for *_, partition in records} == {0}
+    times = [datetime.fromisoformat(at).timestamp() for _, at, _ in records]
+    assert times == sorted(times)
+    assert times[0] == 1000
+
+
+def test_a_time_has_microseconds_and_a_zone() -> None:
+    assert time_text(1.25) == b'{"at": "1970-01-01T00:00:01.250000+00:00"}'
+    assert datetime.fromisoformat(json.loads(time_text(0))["at"]) == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def test_old_times_are_deleted_as_far_as_no_replay_reads_them() -> None:
+    deleted, condition = [], ""
+
+    def delete_below(topic: str, below: Any) -> None:
+        deleted.append((topic, below))
+        if condition:
+            raise LogError(condition, "no")
+
+    topic = Clock("1 second").topic("shop", "deadbeef", "clock")
+    context: Any = SimpleNamespace(topics=SimpleNamespace(delete_below=delete_below), clock=SimpleNamespace(time=None))
+    upto = SimpleNamespace(length=lambda edge: 7)
+    layout = SimpleNamespace(sequences=lambda log: (SimpleNamespace(partition=0),))
+    recovery: Any = SimpleNamespace(acknowledged=lambda log: upto, layout=layout)
+    running = Clocks((topic,), context)
+    running.delete(recovery)
+    assert deleted == [(LogId("falkirk.shop.deadbeef.clock"), {0: 7})]
+    condition = "ACCESS_REFUSED"
+    running.delete(recovery)  # nothing depends on it
+    condition = "BROKER_AWAY"
+    with pytest.raises(LogError):
+        running.delete(recovery)
+
+
+def test_without_clocks_nothing_runs() -> None:
+    context: Any = SimpleNamespace(clock=SimpleNamespace(time=None))
+    running = Clocks((), context)
+    running.update(None)  # type: ignore[arg-type]
+    running.stop()
+    assert not any(thread.name == "falkirk-clocks" for thread in threading.enumerate())
