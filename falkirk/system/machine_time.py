@@ -1,4 +1,4 @@
-"""Machine time: the port for the time. In an application it is the module `time`. A test moves its own, and never waits."""
+"""Machine time: the port for the time. An application uses the module `time`, a test its own, and never waits."""
 
 from typing import Protocol
 

@@ -156,7 +156,7 @@ def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(host, name, lambda *arguments: None)
     regions = (region_under("counts", Lazy(recover_within="20 seconds")), region_under("plain", Lazy("7 seconds")))
     plan: Any = SimpleNamespace(
-        regions=regions, batches=(), retained_of=lambda region, history: round(1000 / region.interval_s)
+        regions=regions, batches=(), clocks=(), retained_of=lambda region, history: round(1000 / region.interval_s)
     )
     store = SimpleNamespace(measurements=lambda name: known.get(name, Measurements()))
     context: Any = SimpleNamespace(session=None, home=SimpleNamespace(path=Path(), store=store))

@@ -35,7 +35,7 @@ def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.Mon
     for name in ("Executors", "Losses", "ForeignWatch", "judges_of", "HeldViews"):
         monkeypatch.setattr(host, name, lambda *arguments: SimpleNamespace(epochs=dict, missing=tuple))
     regions = [SimpleNamespace(name=name, where=None) for name in ("a", "bb")]
-    plan = SimpleNamespace(regions=regions, batches=(), retained_of=retained_of)
+    plan = SimpleNamespace(regions=regions, batches=(), clocks=(), retained_of=retained_of)
     context = SimpleNamespace(session=None, home=SimpleNamespace(path=Path(), store=None))
     Host(cast(Any, plan), cast(Any, context), history=History(checkpoints=500))
     assert given == {"a": RETAINED + 1, "bb": RETAINED + 2}
