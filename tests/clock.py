@@ -1,6 +1,7 @@
 """Clocks that tests move."""
 
 import time
+from time import sleep as real_sleep
 from collections.abc import Callable
 
 
@@ -16,15 +17,15 @@ class MovedClock:
         self.meanwhile: Callable[[], object] = lambda: None
 
     def time(self) -> float:
-        """See Clock."""
+        """See MachineTime."""
         return self.now_s
 
     def monotonic(self) -> float:
-        """See Clock."""
+        """See MachineTime."""
         return self.now_s
 
     def sleep(self, seconds: float, /) -> None:
-        """See Clock."""
+        """See MachineTime."""
         self.waits.append(seconds)
         self.now_s += seconds
         self.meanwhile()
@@ -37,11 +38,13 @@ class SetClock:
         self.ahead_s = 0.0
 
     def time(self) -> float:
-        """See Clock."""
+        """See MachineTime."""
         return time.time() + self.ahead_s
 
     def monotonic(self) -> float:
-        """See Clock."""
+        """See MachineTime."""
         return time.monotonic()
 
-    sleep = staticmethod(time.sleep)
+    def sleep(self, seconds: float, /) -> None:
+        """See MachineTime."""
+        real_sleep(seconds)

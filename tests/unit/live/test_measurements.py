@@ -152,7 +152,7 @@ def test_each_start_of_a_region_chooses_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(host, "LiveRegion", lambda region, context, **given: SimpleNamespace(region=region, retain=0))
     monkeypatch.setattr(host, "batches_of", lambda *arguments: SimpleNamespace(regions={}))
     monkeypatch.setattr(SupervisedRegion, "before_start", lambda self: True)
-    for name in ("Executors", "Losses", "ForeignWatch", "judges_of"):
+    for name in ("Executors", "Losses", "ForeignWatch", "judges_of", "Clocks"):
         monkeypatch.setattr(host, name, lambda *arguments: None)
     regions = (region_under("counts", Lazy(recover_within="20 seconds")), region_under("plain", Lazy("7 seconds")))
     plan: Any = SimpleNamespace(
