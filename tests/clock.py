@@ -1,8 +1,8 @@
 """Clocks that tests move."""
 
 import time
-from time import sleep as real_sleep
 from collections.abc import Callable
+from time import sleep as real_sleep
 
 
 class MovedClock:
