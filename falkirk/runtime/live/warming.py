@@ -36,9 +36,9 @@ from falkirk.theory.stamp import Stamp
 log = logging.getLogger("falkirk")
 
 #: After this many batches, the code of a batch and of a checkpoint is compiled.
-BATCHES = 8
+BATCHES = 4
 #: The number of batches after the second start, which loads a state.
-AGAIN = 3
+AGAIN = 2
 INTERVAL_S = 1.0
 #: How many records to read from the end of each partition: a quiet topic has no others.
 _RECORDS = 1_000
