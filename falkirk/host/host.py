@@ -25,6 +25,7 @@ from falkirk.host.flushing import succeed_within
 from falkirk.host.live_first import LiveFirst
 from falkirk.host.measurements import UNKNOWN, Launch
 from falkirk.host.once import Once, OnceStatus, begin_once
+from falkirk.host.push_facts import push_facts
 from falkirk.host.recorded import RecordedRecovery, recorded
 from falkirk.host.rollback_requests import RollbackRequests
 from falkirk.host.supervised import Supervised, Supervision, statuses
@@ -102,6 +103,7 @@ class Host:
                 ),
                 watch,
                 self._views.missing,
+                self._views.are_loading,
             )
             for region in plan.regions
         }
@@ -182,6 +184,7 @@ class Host:
 
     def _before_start(self, name: str) -> bool:
         """Return whether a processor may start now. First choose the interval of a region with an objective."""
+        self._views.load_early()
         if name in self._regions and (live := self._regions[name].live).region.has_objective:
             known, standby = self._context.home.store.measurements(name), self._launch.keeps_standby
             live.region = objective.chosen(live.region, known, standby=standby)
@@ -216,24 +219,25 @@ class Host:
         Raises: as `poll`.
         """
         assert self._recovery is not None, "a host that was not started waits for nothing"
-        until_s = time.monotonic() + timeout_s
-        while (left_s := until_s - time.monotonic()) > 0 and not stopping.is_set():
+        until_s, is_due = time.monotonic() + timeout_s, False
+        while not is_due and (left_s := until_s - time.monotonic()) > 0 and not stopping.is_set():
             try:
                 names = {self._completed.get(timeout=left_s)}
             except queue.Empty:
                 break
             while not self._completed.empty():
                 names.add(self._completed.get())
-            self._attempt(partial(self._release_of, names))
+            is_due = bool(self._attempt(partial(self._release_of, names)))
         return stopping.is_set() or self.is_over
 
-    def _release_of(self, names: set[str]) -> None:
+    def _release_of(self, names: set[str]) -> bool:
+        """Release what new epochs of these batches allow. Return whether a region may wait for the next poll."""
         assert self._recovery is not None, "a host that was not started releases nothing"
         self._recovery.release_of(names)
-        self._update_views(self._recovery)
+        return self._update_views(self._recovery)
 
-    def _update_views(self, recovery: RecoveryProtocol) -> None:
-        self._views.update(recovery.watermarks.settled_epochs, [unit.live for unit in self._regions.values()])
+    def _update_views(self, recovery: RecoveryProtocol) -> bool:
+        return self._views.update(recovery.watermarks.settled_epochs, [unit.live for unit in self._regions.values()])
 
     @property
     def is_over(self) -> bool:
@@ -249,8 +253,8 @@ class Host:
             self._admitted = name
         if self._rollbacks.are_there():
             self._roll_back(self._recovery)
+        self._update_views(self._recovery)  # a region that waits for them can start in this turn
         self._recovery.turn()
-        self._update_views(self._recovery)
         self._clocks.update(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:
@@ -290,16 +294,17 @@ class Host:
         except JVM_ERRORS:
             return True
 
-    def _attempt(self, action: Callable[[], None]) -> None:
-        """Run an action that may have to wait for the broker or the store. Raises: as `poll`."""
+    def _attempt(self, action: Callable[[], bool | None]) -> bool | None:
+        """Run an action that may have to wait for the broker or the store; None: it has to. Raises: as `poll`."""
         try:
-            action()
+            return action()
         except (LogError, StoreError) as error:
             if not is_away(error):
                 raise
             self._wait_for(error)
         except SparkError as error:
             self._excuse(error)
+        return None
 
     # -- requests of commands -----------------------------------------------------------------------------------------
 
@@ -358,18 +363,8 @@ class Host:
         return {} if self._recovery is None else self._recovery.down.errors
 
     def push(self) -> list[dict[str, object]]:
-        """Return the facts that the gateway needs about each source of requests: falkirk/host/gateway.py."""
-        found = {s.name: s.describe() for s in self._plan.push}
-        if (recovery := self._recovery) is not None and self._acceptance is not None and recovery.checkpoints:
-            released = {held: recovery.released(held) for held in recovery.layout.held}
-            for source in self._plan.push:
-                topic = source.topic.log
-                for what, upto in (
-                    ("accepted", self._acceptance.accepted(topic, released)),
-                    ("acknowledged", recovery.acknowledged(topic)),
-                ):
-                    found[source.name][what] = {e.partition: upto.length(e) for e in recovery.layout.sequences(topic)}
-        return list(found.values())
+        """Return the facts that the gateway needs about each source of requests: see push_facts.py."""
+        return push_facts(self._plan.push, self._recovery, self._acceptance)
 
     @property
     def foreign(self) -> list[dict[str, object]]:
@@ -379,8 +374,7 @@ class Host:
     @property
     def hops(self) -> tuple[str, ...]:
         """The internal topics between the regions."""
-        regions = [supervised.live.region for supervised in self._regions.values()]
-        return tuple(region.hop.topic for region in regions if region.hop is not None)
+        return tuple(unit.live.region.hop.topic for unit in self._regions.values() if unit.live.region.hop is not None)
 
     @property
     def queries(self) -> tuple[StreamingQuery, ...]:

@@ -33,14 +33,16 @@ log = logging.getLogger("falkirk")
 class SupervisedRegion(Supervised):
     """One live region of a plan.
 
-    Args: missing: returns the views of a region without an epoch. Attributes: live: the region.
+    Args: missing: returns the views of a region without an epoch. are_loading: whether all will have one soon.
+        Attributes: live: the region.
     """
 
     def __init__(
-        self, live: LiveRegion, watch: Supervision, missing: Callable[[Region], tuple[str, ...]] = lambda region: ()
-    ) -> None:
+        self, live: LiveRegion, watch: Supervision, missing: Callable[[Region], tuple[str, ...]] = lambda region: (),
+        are_loading: Callable[[Region], bool] = lambda region: False,
+    ) -> None:  # fmt: skip
         super().__init__(live.region.name, live.region.where, watch)
-        self._missing, self._waits = missing, False
+        self._missing, self._are_loading, self._waits = missing, are_loading, False
         self.live, self._figures = live, LiveFigures(live)
         self._measurements = RegionMeasurements(live, watch.context, watch.launch)
         #: The cause of the last failure, until it is counted.
@@ -70,14 +72,18 @@ class SupervisedRegion(Supervised):
 
     def begins(self) -> bool:
         """Return whether its query is about to start for the first time."""
-        return self.live.query is None and self.status.state == "starting"
+        is_near = self.status.state == "starting" or (self._waits and self._are_loading(self.live.region))
+        return self.live.query is None and is_near
 
     def waits_for_views(self) -> bool:
         """Return whether a view that it looks up has no epoch yet, and show which one."""
         missing = self._missing(self.live.region)
         if missing:
-            self.status.state = "waiting"
-            self.status.detail = f"the first epoch of {listed(list(missing))} is not complete"
+            self.status.state, views = "waiting", listed(list(missing))
+            is_near = self._are_loading(self.live.region)
+            self.status.detail = (
+                f"reads {views} into memory" if is_near else f"the first epoch of {views} is not complete"
+            )
         return bool(missing)
 
     def has_input(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from falkirk.errors import HomeError, StoreError
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.frames.lookups import PlannedView
 from falkirk.local.spark import RELEASE_POOL
@@ -55,6 +56,10 @@ class HeldViews:
         """Return the views of a region of which there is no epoch to read."""
         return tuple(view.name for view in region.views if not self._is_held(view.log))
 
+    def are_loading(self, region: Region) -> bool:
+        """Return whether each view of a region has an epoch that can be read soon."""
+        return all(self._is_held(view.log) or view.log in self._loading for view in region.views)
+
     def _is_held(self, name: LogId) -> bool:
         """Return whether an epoch is held. A rollback may have taken it back."""
         if name in self._held and not self._counts(name, self._held[name]):
@@ -69,20 +74,42 @@ class HeldViews:
         """Return the epochs that a region reads."""
         return {view.log: self._held[view.log] for view in region.views}
 
-    def update(self, settled: Callable[[LogId], Natural], regions: Collection[LiveRegion]) -> None:
+    def load_early(self) -> None:
+        """Begin to load the newest epoch of each view, while regions start. Call it when batches have gone back.
+
+        Whether another failure may take an epoch back is known only when all have started: `update` publishes it then.
+        """
+        for name, view in self._views.items():
+            if name not in self._loading and name not in self._held:
+                try:
+                    epoch = self._newest(name, self._logs[name].end())
+                except (StoreError, HomeError) as error:  # `update` raises it where the host can wait
+                    log.debug("%s is not loaded early: %s", view.name, first_line(error))
+                    continue
+                self._begin(view, epoch)
+
+    def update(self, settled: Callable[[LogId], Natural], regions: Collection[LiveRegion]) -> bool:
         """Publish the epochs that were loaded, and begin to load newer ones.
 
         Args: settled: returns the end of the epochs of a view that no failure takes back.
+        Returns: whether a view can be read now, and could not before.
         Raises: StoreError, HomeError: `STATE_DAMAGED`.
         """
+        before = set(self._held)
         for name, view in self._views.items():
+            end = settled(name)
             if (loading := self._loading.get(name)) is not None and loading.done.done():
-                self._take(view, loading, regions)
-            if name not in self._loading and (epoch := self._newest(name, settled(name))) is not None:
-                assert self._loader is not None, "there are views"
-                done = self._loader.submit(self._load, view, epoch)
-                self._loading[name] = _Loading(epoch=epoch, done=done)
-                done.add_done_callback(lambda _, name=name: self._on_loaded(self._logs[name].region))  # type: ignore[misc]
+                self._take(view, loading, end, regions)
+            if name not in self._loading:
+                self._begin(view, self._newest(name, end))
+        return not self._held.keys() <= before
+
+    def _begin(self, view: PlannedView, epoch: Epoch | None) -> None:
+        if epoch is not None:
+            assert self._loader is not None, "there are views"
+            done, name = self._loader.submit(self._load, view, epoch), self._logs[view.log].region
+            self._loading[view.log] = _Loading(epoch=epoch, done=done)
+            done.add_done_callback(lambda _: self._on_loaded(name))
 
     def _newest(self, name: LogId, settled: Natural) -> Epoch | None:
         """Return the newest epoch that may be read, unless it is held."""
@@ -90,8 +117,8 @@ class HeldViews:
         found = next((e for e in reversed(self._logs[name].epochs()) if e.number < end and not e.direct), None)
         return None if found is None or (self._is_held(name) and found.number == self._held[name]) else found
 
-    def _take(self, view: PlannedView, loading: _Loading, regions: Collection[LiveRegion]) -> None:
-        """Publish an epoch that was loaded. Raises: as `update`; the next call tries again."""
+    def _take(self, view: PlannedView, loading: _Loading, settled: Natural, regions: Collection[LiveRegion]) -> None:
+        """Publish an epoch that was loaded, if it still may be read. Raises: as `update`; the next call tries again."""
         epoch, is_there = loading.epoch, False
         try:
             is_there = loading.done.result()
@@ -100,7 +127,7 @@ class HeldViews:
         except BaseException:
             del self._loading[view.log]
             raise
-        if is_there and self._counts(view.log, epoch.number):
+        if is_there and epoch.number < settled and self._counts(view.log, epoch.number):
             for region in regions:
                 if region.query is not None and view.log in region.logs.views:
                     region.note_epochs({**self.epochs(region.region), view.log: epoch.number})

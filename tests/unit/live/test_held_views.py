@@ -1,0 +1,148 @@
+"""Views in memory: an epoch is loaded while regions start, and published once no failure can take it back."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from falkirk.errors import StoreError
+from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.runtime.application import views
+from falkirk.runtime.application.views import HeldViews
+from falkirk.theory.ids import EpochNumber, LogId
+from tests.support import wait_until
+
+WEIGHTS = LogId("weights")
+
+
+class Log:
+    """The epochs of one batch. Attributes: complete: their numbers. void: those that do not count any more."""
+
+    region = "weights"
+
+    def __init__(self, *complete: int) -> None:
+        self.complete, self.void, self.is_away = list(complete), set[int](), False
+
+    def epochs(self) -> tuple[Any, ...]:
+        return tuple(SimpleNamespace(number=EpochNumber(n), direct=False) for n in self.complete)
+
+    def end(self) -> EpochNumber:
+        if self.is_away:
+            raise StoreError("STORE_AWAY", "it is away", hint="wait")
+        return EpochNumber(self.complete[-1] + 1 if self.complete else 0)
+
+    def any_counts(self, first: int, last: int) -> bool:
+        return bool(set(range(first, last)) - self.void)
+
+    def results_if_there(self, epoch: Any) -> Path | None:
+        return Path(str(epoch.number)) if epoch.number in self.complete else None
+
+
+class World:
+    """Views over one log. Attributes: loaded, published: epochs, in order. told: the batches of loads that ended."""
+
+    def __init__(self, log: Log) -> None:
+        self.log, self.told = log, list[str]()
+        self.loaded, self.published = list[int](), list[int]()
+        view: Any = SimpleNamespace(log=WEIGHTS, name="weights", schema="word STRING", handle="h")
+        self.region: Any = SimpleNamespace(views=(view,), steps=tuple)
+        context: Any = SimpleNamespace(
+            session=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None))
+        )
+        self.views = HeldViews([self.region], context, {WEIGHTS: log}, self.told.append)  # type: ignore[dict-item]
+
+    def update(self, settled: int) -> bool:
+        """Update after all loads have ended."""
+        loads = [loading.done for loading in self.views._loading.values()]
+        wait_until(lambda: all(load.done() for load in loads), 10, "the loads")
+        return self.views.update(lambda name: settled, [])  # type: ignore[arg-type, return-value]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(Log(0, 1, 2))
+    monkeypatch.setattr(views, "keys_of", lambda regions: {WEIGHTS: [[0]]})
+    monkeypatch.setattr(views, "read_folders", lambda session, folders, schema: folders)
+    monkeypatch.setattr(views, "load_epoch", lambda s, view, epoch, rows, keys: made.loaded.append(epoch))
+    monkeypatch.setattr(views, "publish", lambda session, view, epoch: made.published.append(epoch))
+    made.views._keys = {WEIGHTS: [[0]]}
+    return made
+
+
+def test_an_epoch_is_loaded_early_and_published_when_it_is_settled(world: World) -> None:
+    assert not world.views.are_loading(world.region)
+    world.views.load_early()
+    assert world.views.are_loading(world.region)
+    wait_until(lambda: world.told == ["weights"], 10, "the load")
+    assert (world.loaded, world.published) == ([2], [])
+    assert world.views.missing(world.region) == ("weights",)
+    world.views.load_early()
+    assert world.update(3), "a region that waits for it can start"
+    assert (world.loaded, world.published) == ([2], [2])
+    assert world.views.missing(world.region) == ()
+    assert world.views.are_loading(world.region)
+    assert not world.update(3), "nothing is new"
+
+
+def test_an_epoch_that_a_failure_may_take_back_is_not_published(world: World) -> None:
+    world.views.load_early()
+    assert not world.update(2)
+    assert world.published == []
+    assert world.update(2), "the epoch before it"
+    assert (world.loaded, world.published) == ([2, 1], [1])
+    assert not world.update(3)
+    assert not world.update(3), "a region can read the view already"
+    assert world.published == [1, 2]
+
+
+def test_an_epoch_that_was_taken_back_meanwhile_is_not_published(world: World) -> None:
+    world.views.load_early()
+    world.log.void.add(2)
+    world.log.complete.append(3)
+    assert not world.update(4)
+    assert world.update(4)
+    assert (world.loaded, world.published) == ([2, 3], [3])
+
+
+def test_one_whose_files_were_deleted_meanwhile_is_not_published(world: World) -> None:
+    world.views._loader.shutdown()  # type: ignore[union-attr]
+    ready = views.ThreadPoolExecutor(max_workers=1)
+    world.views._loader = ready
+    gate = views.Future[None]()
+    ready.submit(gate.result)
+    world.views.load_early()
+    world.log.complete = [3]
+    gate.set_result(None)
+    assert not world.update(4)
+    assert (world.loaded, world.published) == ([], [])
+    assert world.update(4)
+    assert world.published == [3]
+
+
+def test_a_store_that_is_away_stops_no_start(world: World) -> None:
+    world.log.is_away = True
+    world.views.load_early()
+    assert not world.views.are_loading(world.region)
+    world.log.is_away = False
+    assert not world.update(3)
+    assert world.update(3)
+
+
+def test_before_the_first_epoch_there_is_nothing_to_load(world: World) -> None:
+    world.log.complete = []
+    world.views.load_early()
+    assert not world.update(0)
+    assert not world.views.are_loading(world.region)
+
+
+@pytest.mark.parametrize("is_loading", [False, True])
+def test_batches_wait_for_a_region_whose_views_are_loading(*, is_loading: bool) -> None:
+    region: Any = SupervisedRegion.__new__(SupervisedRegion)
+    region.live = SimpleNamespace(region=SimpleNamespace(name="answers"), query=None)
+    region.status = SimpleNamespace(state="starting", detail="")
+    region._missing, region._are_loading = lambda region: ("weights",), lambda region: is_loading
+    region._waits = region.waits_for_views()
+    assert region.status.state == "waiting"
+    assert region.begins() is is_loading
+    assert ("memory" in region.status.detail) is is_loading
