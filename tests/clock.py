@@ -1,6 +1,6 @@
 """Clocks that tests move."""
 
-import time
+import time as of_this_machine
 from collections.abc import Callable
 
 
@@ -23,11 +23,17 @@ class MovedClock:
         """See Clock."""
         return self.now_s
 
-    def sleep(self, seconds: float, /) -> None:
-        """See Clock."""
+    def advance(self, seconds: float) -> None:
+        """Move the clock, as a test does."""
+        self.now_s += seconds
+
+    def wait(self, seconds: float, /) -> None:
+        """See `Clock.sleep`."""
         self.waits.append(seconds)
         self.now_s += seconds
         self.meanwhile()
+
+    sleep = wait
 
 
 class SetClock:
@@ -38,12 +44,10 @@ class SetClock:
 
     def time(self) -> float:
         """See Clock."""
-        return time.time() + self.ahead_s
+        return of_this_machine.time() + self.ahead_s
 
     def monotonic(self) -> float:
         """See Clock."""
-        return time.monotonic()
+        return of_this_machine.monotonic()
 
-    def sleep(self, seconds: float, /) -> None:
-        """See Clock."""
-        time.sleep(seconds)
+    sleep = staticmethod(of_this_machine.sleep)

@@ -44,7 +44,7 @@ log = logging.getLogger("falkirk")
 
 _KIND, _REFUSED = "files", "refused file"
 #: A folder is not listed more often than this; a replay does not depend on it.
-POLL_S = 0.5
+LISTED_S = 0.5
 _PARQUET = b"PAR1"
 #: A line of the status names at most this many files.
 NAMED_MAX = 3
@@ -78,7 +78,7 @@ class FileLog:
     Args: source: its name in the application. files: the declared folder. poll_s: how long a listing serves.
     """
 
-    def __init__(self, source: str, files: Files, store: Store, poll_s: float = POLL_S) -> None:
+    def __init__(self, source: str, files: Files, store: Store, poll_s: float = LISTED_S) -> None:
         self.poll_s = poll_s
         self.folder = Path(files.path).absolute()
         self._source, self._declared, self._store = source, files, store

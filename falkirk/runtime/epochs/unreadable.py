@@ -27,7 +27,7 @@ from falkirk.system.disk import is_full
 from falkirk.theory.ids import LogId, Offset
 
 #: The time between the two attempts to read a file, in which a temporary fault may pass.
-PAUSE_S = 1.0
+ATTEMPT_PAUSE_S = 1.0
 WhyUnreadable = Callable[[BatchInput, Offset], str | None]
 """Returns why a file of an input can't be read to its end; None if it can, or if the file is not the cause."""
 Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
@@ -42,7 +42,7 @@ class BatchFiles:
 
     def __init__(
         self, session: SparkSession, batch: Batch, files: Mapping[LogId, FileLog],
-        *, why_unreadable: WhyUnreadable | None = None, pause_s: float = PAUSE_S,
+        *, why_unreadable: WhyUnreadable | None = None, pause_s: float = ATTEMPT_PAUSE_S,
     ) -> None:  # fmt: skip
         self._session, self._name, self._files = session, batch.name, files
         self._why_unreadable, self._pause_s = why_unreadable or self._tried_by_spark, pause_s

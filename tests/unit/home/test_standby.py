@@ -133,7 +133,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def test_one_of_a_process_that_waits_for_the_lease_takes_over(
     does: str, begin: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standbys, "PAUSE_S", 0.1)
+    monkeypatch.setattr(standbys, "FAILED_PAUSE_S", 0.1)
     owner = begin(lease_s=4.0)
     owner.ready()
     (owner.home / PLAN).touch()
@@ -206,7 +206,7 @@ def test_one_that_can_not_take_over_is_replaced_by_a_new_host(
 def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     does: str, says: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standbys, "PAUSE_S", 0.05)
+    monkeypatch.setattr(standbys, "FAILED_PAUSE_S", 0.05)
     if does == "hangs":
         monkeypatch.setattr(standbys, "READY_S", 0.3)
     run = begin(does=does)
