@@ -1,8 +1,7 @@
 """Clocks that tests move."""
 
-import time
+import time as of_this_machine
 from collections.abc import Callable
-from time import sleep as real_sleep
 
 
 class MovedClock:
@@ -24,11 +23,17 @@ class MovedClock:
         """See MachineTime."""
         return self.now_s
 
-    def sleep(self, seconds: float, /) -> None:
-        """See MachineTime."""
+    def advance(self, seconds: float) -> None:
+        """Move the clock, as a test does."""
+        self.now_s += seconds
+
+    def wait(self, seconds: float, /) -> None:
+        """See `MachineTime.sleep`."""
         self.waits.append(seconds)
         self.now_s += seconds
         self.meanwhile()
+
+    sleep = wait
 
 
 class SetClock:
@@ -39,12 +44,10 @@ class SetClock:
 
     def time(self) -> float:
         """See MachineTime."""
-        return time.time() + self.ahead_s
+        return of_this_machine.time() + self.ahead_s
 
     def monotonic(self) -> float:
         """See MachineTime."""
-        return time.monotonic()
+        return of_this_machine.monotonic()
 
-    def sleep(self, seconds: float, /) -> None:
-        """See MachineTime."""
-        real_sleep(seconds)
+    sleep = staticmethod(of_this_machine.sleep)

@@ -72,6 +72,7 @@ from falkirk.frames import stamped as frames
 from falkirk.frames.names import BAD, STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
 from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
@@ -82,6 +83,8 @@ _LETTER = ("reason", "topic", "partition", "offset")
 _Types = Mapping[str, Callable[[object], object]]
 _KINDS = {"count": Count, "sum": Sum, "min": Min, "max": Max}
 
+#: In place of a home's identity, if there is none: no topic has such a name.
+NO_HOME = "verify"
 #: The guarantee that the checker must find at least, for each promise.
 PROMISES = {
     Delivery.EXACTLY_ONCE: Guarantee.EXACTLY_ONCE,
@@ -114,16 +117,16 @@ class LiveJudge:
 
     Rows are streamed from Spark and from topics, and divided by key within `space`.
 
-    Args: invalid: returns the records of a topic that a rollback made invalid.
+    Args: invalid: returns the records of a topic that a rollback made invalid. plan: the application's; None: make one.
     """
 
     def __init__(
         self, app: Application, connection: Connection, session: SparkSession, space: Space | None = None,
-        *, invalid: InvalidRanges = none_invalid,
+        *, invalid: InvalidRanges = none_invalid, plan: Plan | None = None,
     ) -> None:  # fmt: skip
         self._app, self._connection, self._space, self._invalid = app, connection, space, invalid
         self._session = own_session(session)
-        self._plan = plan_application(app, self._session, "verify")
+        self._plan = plan_application(app, self._session, NO_HOME) if plan is None else plan
         self._hops = {region.hop.topic: region for region in self._plan.regions if region.hop is not None}
 
     def judge_sink(self, sink: DeclaredSink) -> LiveVerdict:

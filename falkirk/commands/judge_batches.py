@@ -27,6 +27,7 @@ from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
+from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import with_schemas
 from falkirk.runtime.context import Context
@@ -44,10 +45,8 @@ _READ_ERRORS = (HomeError, *SPARK_ERRORS)
 class BatchJudge:
     """Judges the batches of an application that has run in a home. Made by `batch_judge`."""
 
-    def __init__(self, app: Application, context: Context, folder: Path) -> None:
-        self._context = context
-        app = with_schemas(app, context.home.path)
-        self._plan = plan_application(app, context.session, context.home.identity)
+    def __init__(self, plan: Plan, context: Context, folder: Path) -> None:
+        self._context, self._plan = context, plan
         self._recomputation = Recomputation(self._plan, context, folder)
         self._done: dict[str, RecomputedBatch] = {}
         #: For each batch, the results that were published when its recomputation began.
@@ -193,11 +192,16 @@ def _of_forgotten(forgotten: Forgotten) -> Judged:
 
 @contextmanager
 def batch_judge(
-    app: Application, home: Path | None, connection: Connection, session: SparkSession
+    app: Application, home: Path | None, connection: Connection, session: SparkSession, plan: Plan | None = None
 ) -> Iterator[BatchJudge]:
-    """Yield the judge of an application's batches. Raises: HomeError: `NEVER_RAN`, and as `open_home`."""
+    """Yield the judge of an application's batches.
+
+    Args: plan: the application's in this home; None: make one. Raises: HomeError: `NEVER_RAN`, and as `open_home`.
+    """
     with home_of(app, home) as (held, _), tempfile.TemporaryDirectory(prefix="falkirk-verify-") as folder:
         context = Context(
             session=session, connection=connection, home=held, state_partitions=app.state_partitions
         )  # fmt: skip
-        yield BatchJudge(app, context, Path(folder))
+        if plan is None:
+            plan = plan_application(with_schemas(app, held.path), session, held.identity)
+        yield BatchJudge(plan, context, Path(folder))

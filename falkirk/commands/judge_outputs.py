@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -10,17 +11,22 @@ from rich.text import Text
 
 from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
 from falkirk.commands.invalid_results import invalid_ranges
-from falkirk.commands.judge import PROMISES, LiveJudge, LiveVerdict
+from falkirk.commands.judge import NO_HOME, PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.commands.running import home_to_read
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import DefinitionError, HomeError
+from falkirk.home.folder import data_folder
+from falkirk.home.identity import identify
+from falkirk.home.lease import has_run
 from falkirk.kafka.connection import Connection
 from falkirk.local.spark import session
 from falkirk.plan.batch import Batch
 from falkirk.plan.patterns import with_recorded_topics
+from falkirk.plan.plan import Plan
+from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import with_schemas
 
 
@@ -84,6 +90,16 @@ class OutputsJudge:
     def __exit__(self, *error: object) -> None:
         self._open.close()
 
+    @cached_property
+    def _plan(self) -> Plan:
+        """The plan for all outputs. Its internal topics are those of the home, if the application has run there."""
+        app, path = self._app, self._home or self._app.home
+        identity = NO_HOME
+        if has_run(path, app.name, app.store, app.data):
+            data = None if app.data is None else data_folder(path, app.data)
+            identity = identify(path, app.name, app.store, data)
+        return plan_application(app, self._session, identity)
+
     def outputs(self, names: tuple[str, ...]) -> Iterator[Judgeable]:
         """Yield the sinks with these names; for no names all sinks, and the logs that batches read from."""
         for sink in self._app.sinks.values():
@@ -104,7 +120,7 @@ class OutputsJudge:
             if self._live is None:
                 self._live = LiveJudge(
                     self._app, self._connection, self._session, self._space,
-                    invalid=invalid_ranges(self._app, self._home),
+                    invalid=invalid_ranges(self._app, self._home), plan=self._plan,
                 )  # fmt: skip
             verdict = self._live.judge_sink(what.sink)
         except DefinitionError as error:
@@ -117,7 +133,7 @@ class OutputsJudge:
     def _of_batch(self, sink: DeclaredSink, refusal: DefinitionError | None) -> FoundOutput:
         """Judge the sink of a batch. Args: refusal: why it could not be judged as that of a live region."""
         if self._batches is None:
-            made = batch_judge(self._app, self._home, self._connection, self._session)
+            made = batch_judge(self._app, self._home, self._connection, self._session, self._plan)
             try:
                 self._batches = self._open.enter_context(made)
             except HomeError as error:

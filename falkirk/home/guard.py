@@ -17,7 +17,7 @@ import psutil
 from falkirk.errors import FalkirkError
 
 #: The time between two checks of the owner.
-POLL_S = 0.5
+OWNER_POLL_S = 0.5
 #: The time between two checks of the coordinator by a host that was asked to stop.
 _ORPHANED_S = 0.05
 #: The longest time for the last words of a process that ends at once.
@@ -54,7 +54,7 @@ def watch_owner(look: Callable[[], None], say: Callable[[str], None]) -> None:
 
     def watch() -> None:
         while True:
-            time.sleep(POLL_S)
+            time.sleep(OWNER_POLL_S)
             try:
                 look()
             except FalkirkError as error:

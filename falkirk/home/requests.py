@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.store import Store
+from falkirk.system.machine_time import MachineTime
 from falkirk.theory.ids import CheckpointNumber
 
 _POLL_S = 0.2
@@ -87,6 +88,7 @@ def ask_for_rollback(
     timeout_s: float,
     to: str | None = None,
     using: AbstractContextManager[object] = _NOTHING,
+    clock: MachineTime = time,
 ) -> RolledBack:
     """Ask the running application to roll back, and wait for its answer.
 
@@ -94,11 +96,11 @@ def ask_for_rollback(
     A lost answer of the store therefore never leads to a second rollback.
 
     Args: to: the text that names the target, by which a repeated request is recognized; None: that of `asked`. using:
-        entered for each use of the store, and left while this waits.
+        entered for each use of the store, and left while this waits. clock: measures the wait.
     Raises: HomeError: `REQUEST_REFUSED` with its answer; `REQUEST_UNANSWERED`: it may still carry out the request.
     """
     arguments = _rollback(asked, force=force, to=to)
-    deadline = time.monotonic() + timeout_s
+    deadline = clock.monotonic() + timeout_s
     joined: tuple[int, bool] | None = None
     has_tried = False
     while joined is None:
@@ -107,12 +109,12 @@ def ask_for_rollback(
                 number, is_earlier = store.join_request("rollback", arguments, _SAME)
             joined = number, is_earlier and not has_tried
         except StoreError as error:
-            if error.certainty != "maybe" or time.monotonic() >= deadline:
+            if error.certainty != "maybe" or clock.monotonic() >= deadline:
                 raise
             has_tried = True
-            time.sleep(_POLL_S)
+            clock.sleep(_POLL_S)
     number, is_earlier = joined
-    while is_earlier or time.monotonic() < deadline:
+    while is_earlier or clock.monotonic() < deadline:
         with using:
             request = store.request(number)
         assert request is not None
@@ -124,7 +126,7 @@ def ask_for_rollback(
                 condition_answered=request.answer.get("condition"),
                 reason=request.answer.get("text") or request.answer.get("reason"),
             )
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
     raise REQUEST_UNANSWERED.error(request=number, timeout_s=timeout_s)
 
 

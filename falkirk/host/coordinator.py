@@ -7,7 +7,6 @@ coordinator kills all processes that the host left before it starts the next one
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,11 +26,10 @@ from falkirk.home.requests import fail_former, require_charge_if_reachable, stop
 from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
 from falkirk.host.standby import STANDBY_SILENT_S, Standby
-from falkirk.runtime.status import CONSOLE
+from falkirk.host.starting import start_process
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json
-from falkirk.system.terminal import plain_text
 
 if TYPE_CHECKING:
     from falkirk.host.gateway import Gateway
@@ -56,7 +54,7 @@ class Coordinator:
 
     Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
         takes the host's status, a dictionary as written by `falkirk.host.process.write_status`. on_end: takes the last
-        status of a host that has ended.
+        status of a host that has ended. start: starts a process of a host; see `start_process`.
     """
 
     def __init__(
@@ -67,6 +65,7 @@ class Coordinator:
         say: Callable[[str], None] = print,
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
         on_end: Callable[[dict[str, Any]], None] = lambda status: None,
+        start: "Callable[[Path], subprocess.Popen[str]]" = start_process,
     ) -> None:
         self._connection = broker_of(app, settings.kafka)
         if settings.once and app.pushed:
@@ -77,7 +76,7 @@ class Coordinator:
         self._lease_s = LASTS_S if app.data is not None and settings.lease_s is None else settings.lease_s
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
-        self._path = settings.home or app.home
+        self._path, self._start = settings.home or app.home, start
         wanted = False if settings.once and settings.standby is None else settings.standby
         self.standby = Standby(self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master)
         #: Reset once regions run, so that a later loss is reported too.
@@ -160,7 +159,7 @@ class Coordinator:
         return self._stopping.wait(seconds)
 
     def _begin_standby(self) -> "subprocess.Popen[str]":
-        return self._start_process()
+        return self._start(self._path)
 
     def _brief_standby(self, process: "subprocess.Popen[str]", home: Home | None, folder: Path) -> None:
         _send(process, self._host_settings(home, standby=str(folder)))
@@ -213,7 +212,7 @@ class Coordinator:
         if log_file.exists() and log_file.stat().st_size > LOG_BYTES_MAX:
             log_file.replace(self._path / "host.log.1")
         standby = self.standby.take()
-        process = self._start_process() if standby is None else standby
+        process = self._start(self._path) if standby is None else standby
         limit_s = SILENT_AT_START_S if standby is None else STANDBY_SILENT_S
         try:
             self._watch(process, status_file, home, silent_at_start_s=limit_s)
@@ -231,24 +230,6 @@ class Coordinator:
             self.stop()
             return "all input is processed"
         return self._reason(process, status_file, home)
-
-    def _start_process(self) -> "subprocess.Popen[str]":
-        """Start a host that waits for its settings."""
-        printed, pipe = os.pipe()
-        with open(self._path / "host.log", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "falkirk.host.process"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-                pass_fds=(pipe,),
-                env=host_environment() | {CONSOLE: str(pipe)},
-            )
-        os.close(pipe)
-        threading.Thread(target=_show, args=(printed,), name="falkirk-console", daemon=True).start()
-        return process
 
     def _host_settings(self, home: Home | None, standby: str | None = None) -> HostSettings:
         """Return the settings of a host, or of a standby. Args: home: None: this process waits for it."""
@@ -340,15 +321,6 @@ class Coordinator:
         )
 
 
-def host_environment() -> dict[str, str]:
-    """Return the environment of a host.
-
-    The hash seed is fixed, so `hash("a")` and the order of a set are the same in each host, and so are steps that
-    depend on them. Spark passes the seed to its Python workers.
-    """
-    return os.environ | {"PYTHONHASHSEED": "0"}
-
-
 def read_status(file: Path) -> dict[str, Any] | None:
     """Return the status that the host published last, or None if there is none or it can't be read now.
 
@@ -362,13 +334,6 @@ def read_status(file: Path) -> dict[str, Any] | None:
         return content if known else None
     except (OSError, ValueError, KeyError, TypeError):  # on a full disk it is overwritten in place, and may be partial
         return None
-
-
-def _show(printed: int) -> None:
-    """Print the output of a host's console sinks until the host has ended."""
-    with os.fdopen(printed, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            print(plain_text(line), end="", flush=True)
 
 
 def _send(process: "subprocess.Popen[str]", settings: HostSettings) -> None:

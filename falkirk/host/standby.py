@@ -47,7 +47,7 @@ READY_S, READY_AT_LOWEST_S = 180.0, 1800.0
 STANDBY_SILENT_S = 20.0
 #: After this many standbys in a row that ended or hung, there is none. Before each, a longer pause.
 TRIES_MAX = 3
-_PAUSE_S = 30.0
+FAILED_PAUSE_S = 30.0
 _KILL_S = 20.0
 
 
@@ -230,7 +230,7 @@ class Standby:
     def _fail(self, reason: str) -> None:
         self._kill()
         self._tries += 1
-        self._next_s = time.monotonic() + _PAUSE_S * self._tries
+        self._next_s = time.monotonic() + FAILED_PAUSE_S * self._tries
         if self._tries == 1:
             self._say(f"the standby {reason}; host.log has more. The application continues")
 

@@ -34,6 +34,7 @@ from falkirk.kafka.connection import Connection
 from falkirk.kafka.faults import ClientErrors, away, fault, missing, quiet_options
 from falkirk.kafka.internal import ANY_TIME
 from falkirk.kafka.replication import unreplicated
+from falkirk.system.machine_time import MachineTime
 from falkirk.theory.ids import LogId, Offset, Offsets
 
 _T = TypeVar("_T")
@@ -61,12 +62,17 @@ class TopicFacts:
 class Topics:
     """The topics of one cluster. Every call waits at most `timeout_s` for the broker.
 
+    Args: new_client: makes a client from its settings. clock: measures the waits.
+
     All raise LogError: `BROKER_AWAY` (maybe) when the broker does not answer, `ACCESS_REFUSED`, `KAFKA_REFUSED`,
     `TOPIC_REPLACED`.
     """
 
-    def __init__(self, connection: Connection | str, *, timeout_s: float = 10.0) -> None:
-        self._connection = Connection.of(connection)
+    def __init__(
+        self, connection: Connection | str, *, timeout_s: float = 10.0,
+        new_client: Callable[[dict[str, Any]], AdminClient] = AdminClient, clock: MachineTime = time,
+    ) -> None:  # fmt: skip
+        self._connection, self._new_client, self._clock = Connection.of(connection), new_client, clock
         self._timeout_s = timeout_s
         self._errors = ClientErrors()
         self._former = self._admin = self._client()
@@ -75,7 +81,7 @@ class Topics:
         self._new_until_s: dict[str, float] = {}
 
     def _client(self) -> AdminClient:
-        return AdminClient(quiet_options(self._connection, self._errors))
+        return self._new_client(quiet_options(self._connection, self._errors))
 
     def facts(self, topic: str) -> TopicFacts:
         """Return the facts of `topic`.
@@ -142,7 +148,7 @@ class Topics:
             del wanted[ANY_TIME]
             future = self._created(topic, partitions, wanted)
         self._result_unless(KafkaError.TOPIC_ALREADY_EXISTS, future, "creating a topic", topic)
-        self._new_until_s[topic] = time.monotonic() + self._timeout_s
+        self._new_until_s[topic] = self._clock.monotonic() + self._timeout_s
         # One answer says both: another broker may not know the new topic yet.
         found = self._await(lambda: self._led_partitions(topic), "creating a topic", topic)
         if found != partitions:
@@ -203,27 +209,27 @@ class Topics:
 
         Raises: LogError: `BROKER_AWAY` after `timeout_s`; `ACCESS_REFUSED` at once.
         """
-        start = time.monotonic()
+        start = self._clock.monotonic()
         while True:
-            left_s = start + timeout_s - time.monotonic()
+            left_s = start + timeout_s - self._clock.monotonic()
             try:
                 self._admin.list_topics(timeout=max(0.1, min(1.0, left_s)))
                 return
             except KafkaException as error:
                 self._admin.poll(0)
                 met = fault(error.args[0], "waiting for the broker", self._connection, self._errors)
-                waited_s = time.monotonic() - start
+                waited_s = self._clock.monotonic() - start
                 if met.condition != "BROKER_AWAY" or waited_s >= timeout_s:
                     raise met from error
             if on_wait is not None:
                 on_wait(waited_s)
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
 
     def _positions(
         self, topic: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> Offsets:
         wanted = {TopicPartition(topic, p): spec for p in range(self._partitions(topic))}
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while True:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout_s)
             try:
@@ -235,9 +241,9 @@ class Topics:
                 raise away(doing, self._connection, topic, "POSITION_UNKNOWN", self._errors)
             except LogError as error:
                 # A partition has no leader just after the topic was created, or while a broker restarts.
-                if error.condition != "BROKER_AWAY" or time.monotonic() > deadline:
+                if error.condition != "BROKER_AWAY" or self._clock.monotonic() > deadline:
                     raise
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
 
     def _partitions(self, topic: str) -> int:
         found = self._described(topic)
@@ -250,9 +256,9 @@ class Topics:
             # Unlike a metadata request, a describe request never creates a topic.
             futures = self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._timeout_s)
             found = self._result_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, futures[topic], "describing a topic", topic)
-            if found is not None or time.monotonic() > self._new_until_s.get(topic, 0.0):
+            if found is not None or self._clock.monotonic() > self._new_until_s.get(topic, 0.0):
                 break
-            time.sleep(_POLL_S)  # this request went to a broker that does not know the new topic yet
+            self._clock.sleep(_POLL_S)  # this request went to a broker that does not know the new topic yet
         if found is not None and str(found.topic_id) != self._expected.get(topic, str(found.topic_id)):
             raise TOPIC_REPLACED.error(
                 where=self._connection.bootstrap, topic=topic, before=self._expected[topic], now=str(found.topic_id)
@@ -267,7 +273,7 @@ class Topics:
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all topics that this user may see. Raises: LogError: `BROKER_AWAY`, `ACCESS_REFUSED`."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while True:
             try:
                 found = self._admin.list_topics(timeout=self._timeout_s).topics
@@ -276,9 +282,9 @@ class Topics:
             except KafkaException as error:
                 self._admin.poll(0)
                 met = fault(error.args[0], "listing the topics", self._connection, self._errors)
-                if met.condition != "BROKER_AWAY" or time.monotonic() > deadline:
+                if met.condition != "BROKER_AWAY" or self._clock.monotonic() > deadline:
                     raise met from error
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
 
     def _similar(self, topic: str) -> tuple[str, ...]:
         try:
@@ -289,11 +295,11 @@ class Topics:
 
     def _await(self, ask: Callable[[], _T], doing: str, topic: str) -> _T:
         """Ask until the answer is true, and return it."""
-        deadline = time.monotonic() + self._timeout_s
+        deadline = self._clock.monotonic() + self._timeout_s
         while not (answer := ask()):
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 raise away(doing, self._connection, topic, "NOT_READY", self._errors)
-            time.sleep(_POLL_S)
+            self._clock.sleep(_POLL_S)
         return answer
 
     def _result(self, future: "Future[_T]", doing: str, topic: str) -> _T:

@@ -12,24 +12,26 @@ import time
 from pathlib import Path
 
 from falkirk.errors.conditions.system import HOME_IN_USE
+from falkirk.system.machine_time import MachineTime
 
 OWNER, HOST = "lock", "host.lock"
 #: A command that holds the owner's lock for a visit writes this after its process id.
 _VISITS = " visits"
 _SAID_BYTES = 1_000
 #: `is_held` shares a lock for an instant, so a lock counts as held only if it can't be taken for this long.
-_POLL_S, _POLLS = 0.02, 10
+_POLL_S, LOOKS = 0.02, 10
 
 
-def hold(home: Path, name: str, says: str) -> int:
+def hold(home: Path, name: str, says: str, *, clock: MachineTime = time, looks: int = LOOKS) -> int:
     """Take a lock and write its holder into it; return the descriptor that holds it.
 
+    Args: clock, looks: as of `take_soon`.
     Raises: HomeError: `HOME_IN_USE`. OSError.
     """
     while True:
         lock = open_lock(home, name)
         try:
-            if not take_soon(lock):
+            if not take_soon(lock, clock, looks):
                 holder = said(lock).removesuffix(_VISITS)
                 raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
             if is_present(lock, home, name):
@@ -98,12 +100,15 @@ def replace(home: Path, name: str, says: str) -> int:
     return lock
 
 
-def take_soon(lock: int) -> bool:
-    """Take a lock, if necessary after processes that only test it; return whether this process has it now."""
-    for _ in range(_POLLS):
+def take_soon(lock: int, clock: MachineTime = time, looks: int = LOOKS) -> bool:
+    """Take a lock, if necessary after processes that only test it; return whether this process has it now.
+
+    Args: clock: waits between two looks. looks: how often to look before the last one.
+    """
+    for _ in range(looks):
         if try_lock(lock):
             return True
-        time.sleep(_POLL_S)
+        clock.sleep(_POLL_S)
     return try_lock(lock)
 
 

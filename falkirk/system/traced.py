@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from falkirk.errors import FalkirkError
+from falkirk.system.machine_time import MachineTime
 
 _Value = str | int | float | bool
 #: A host publishes a span for this time, and at most so many at once.
@@ -121,11 +122,11 @@ def add_attributes(**attributes: _Value) -> None:
 class Recorder:
     """Records the spans of a host, and keeps those that ended last.
 
-    Args: is_on: False: it records nothing.
+    Args: is_on: False: it records nothing. clock: measures how long a span is published.
     """
 
-    def __init__(self, *, is_on: bool = True) -> None:
-        self.is_on = is_on
+    def __init__(self, *, is_on: bool = True, clock: MachineTime = time) -> None:
+        self.is_on, self._clock = is_on, clock
         self._lock = threading.Lock()
         self._ended: deque[tuple[int, Span]] = deque(maxlen=KEPT_MAX)
         #: By number: when a span was published first.
@@ -169,7 +170,7 @@ class Recorder:
         """Return the spans that ended last as plain values. Their numbers grow, and several calls return one span."""
         if not self.is_on:
             return []
-        now_s = time.monotonic()
+        now_s = self._clock.monotonic()
         with self._lock:
             while self._ended and now_s - self._since_s.get(self._ended[0][0], now_s) > KEPT_S:
                 self._ended.popleft()

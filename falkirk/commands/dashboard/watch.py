@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from falkirk.plan.shape import read_shape
 from falkirk.protocol.consistent_cuts import consistent_cuts
 from falkirk.protocol.rollback import UnitCheckpoints, contradiction
 from falkirk.runtime.context import Storage
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.stored import parse_json
 
 log = logging.getLogger("falkirk")
@@ -53,14 +54,14 @@ _CLOSE_S = 5.0
 class DashboardWatch:
     """Watches one application. A context manager that ends its thread.
 
-    Args: app: as declared. home: its folder. board: of the page. clock: the time as Unix time.
+    Args: app: as declared. home: its folder. board: of the page. clock: of the looks and waits.
     """
 
     def __init__(
-        self, app: Application, home: Path, connection: Connection, board: Board, clock: Callable[[], float] = time.time
+        self, app: Application, home: Path, connection: Connection, board: Board, clock: MachineTime = time
     ) -> None:
         self._app, self._path, self._connection, self._board, self._clock = app, home, connection, board, clock
-        self.events, self._latencies = Events(clock), Latencies()
+        self.events, self._latencies = Events(clock.time), Latencies()
         self._stopping, self._asking = threading.Event(), threading.Lock()
         #: Held while the home is used: requests of pages come from other threads.
         self._lock = threading.RLock()
@@ -134,7 +135,7 @@ class DashboardWatch:
     @property
     def runs(self) -> bool:
         """Whether the application runs, as far as its status says."""
-        fresh = self._clock() - float(self._status.get("at_s", 0.0)) < SILENT_S
+        fresh = self._clock.time() - float(self._status.get("at_s", 0.0)) < SILENT_S
         return fresh and any(unit.get("state") != "stopped" for unit in self._status.get("regions", ()))
 
     def _publish_plan(self) -> None:
@@ -160,7 +161,7 @@ class DashboardWatch:
             units = {name: {**unit, "state": "starting", "detail": ""} for name, unit in units.items()}
         all_run = runs and all(unit.get("state") == "running" for unit in units.values())
         if all_run or self._down_since_s is None:
-            self._down_since_s = None if all_run else self._clock()
+            self._down_since_s = None if all_run else self._clock.time()
         figures = {str(f.get("name")): f for f in status.get("figures") or ()}
         for name, found in figures.items():
             if name in units:
@@ -199,7 +200,7 @@ class DashboardWatch:
         found: dict[str, Any] = frontiers(snapshot)
         by_unit = sink_frontiers(snapshot)
         found |= {f"sink {o['name']}": by_unit[o["unit"]] for o in self._graph.get("sinks", ()) if o["unit"] in by_unit}
-        self._board.publish("look", {"at_s": self._clock(), "edges": found})
+        self._board.publish("look", {"at_s": self._clock.time(), "edges": found})
         self._board.publish("failure", self.failure_of(snapshot, frozenset(snapshot.layout.stages)))
         if snapshot.checkpoints != self._cuts_of:
             self._cuts_of = snapshot.checkpoints
@@ -281,10 +282,10 @@ class DashboardWatch:
         """Return the effect of a rollback to a cut, without performing it. Raises: FalkirkError."""
         with self._visit() as visit:
             target = self._target(visit, cut)
-            return {**preview_json(target, visit.preview(target.asked)), "at_s": self._clock()}
+            return {**preview_json(target, visit.preview(target.asked)), "at_s": self._clock.time()}
 
     def _target(self, visit: OfflineApplication, cut: str) -> RollbackTarget:
-        return rollback_target(visit, cut, self._clock())
+        return rollback_target(visit, cut, self._clock.time())
 
     def roll_back(self, cut: str, *, force: bool, shown: Consented) -> dict[str, Any]:
         """Ask the running application to roll back to a cut, and wait until it has.
@@ -303,12 +304,18 @@ class DashboardWatch:
                 preview = visit.preview(target.asked)
                 if preview.outside and not force:
                     raise contradiction(tuple(preview.outside))
-                shown.require_same(cut, preview, self._clock())
+                shown.require_same(cut, preview, self._clock.time())
                 assert self._home is not None
                 store = self._home.store
             self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
             done = ask_for_rollback(
-                store, target.asked, force=force, timeout_s=PATIENCE_S, to=f"cut {cut}", using=self._lock
+                store,
+                target.asked,
+                force=force,
+                timeout_s=PATIENCE_S,
+                to=f"cut {cut}",
+                using=self._lock,
+                clock=self._clock,
             )
             if done.is_earlier:
                 reason = "it was carried out before, for a command or page that did not get the answer"

@@ -15,6 +15,7 @@ unreadable after it got its number is *refused*: the store records that before a
 """
 
 import logging
+import math
 import os
 import shlex
 import stat
@@ -43,7 +44,7 @@ log = logging.getLogger("falkirk")
 
 _KIND, _REFUSED = "files", "refused file"
 #: A folder is not listed more often than this; a replay does not depend on it.
-_POLL_S = 0.5
+LISTED_S = 0.5
 _PARQUET = b"PAR1"
 #: A line of the status names at most this many files.
 NAMED_MAX = 3
@@ -74,16 +75,17 @@ class RefusedFile:
 class FileLog:
     """The files of one source, shared by all its readers in this process.
 
-    Args: source: its name in the application. files: the declared folder.
+    Args: source: its name in the application. files: the declared folder. poll_s: how long a listing serves.
     """
 
-    def __init__(self, source: str, files: Files, store: Store) -> None:
+    def __init__(self, source: str, files: Files, store: Store, poll_s: float = LISTED_S) -> None:
+        self.poll_s = poll_s
         self.folder = Path(files.path).absolute()
         self._source, self._declared, self._store = source, files, store
         self._lock = threading.Lock()
         self._numbered: list[NumberedFile] | None = None
         self._names: frozenset[str] | None = None
-        self._listed_at_s = -_POLL_S
+        self._listed_at_s = -math.inf
         #: Why the last listing failed, if it did.
         self._unlisted = ""
         #: The files that the last listing skipped, by name, with the reasons.
@@ -136,7 +138,7 @@ class FileLog:
     def present_end(self) -> Offset:
         """Return the end as `end`, from a listing of its own. Raises: LogError: `FOLDER_MISSING`. StoreError."""
         with self._lock:
-            self._listed_at_s = -_POLL_S
+            self._listed_at_s = -math.inf
         end = self.end()
         if self._names is None:
             raise FOLDER_MISSING_UNLISTED.error(
@@ -268,7 +270,7 @@ class FileLog:
 
     def _list(self) -> None:
         """List the folder, unless the last listing is recent."""
-        if time.monotonic() - self._listed_at_s < _POLL_S:
+        if time.monotonic() - self._listed_at_s < self.poll_s:
             return
         try:
             self._names = frozenset(n for n in os.listdir(self.folder) if not n.startswith(("_", ".")))

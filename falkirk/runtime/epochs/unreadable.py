@@ -10,7 +10,7 @@ it has not read. So a replay reads the same files.
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,9 @@ from falkirk.system.disk import is_full
 from falkirk.theory.ids import LogId, Offset
 
 #: The time between the two attempts to read a file, in which a temporary fault may pass.
-_PAUSE_S = 1.0
+ATTEMPT_PAUSE_S = 1.0
+WhyUnreadable = Callable[[BatchInput, Offset], str | None]
+"""Returns why a file of an input can't be read to its end; None if it can, or if the file is not the cause."""
 Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
 """Refused files by log and number."""
 
@@ -35,11 +37,15 @@ Refused = Mapping[LogId, Mapping[Offset, RefusedFile]]
 class BatchFiles:
     """The files that one batch reads.
 
-    Args: files: of all sources, by log.
+    Args: files: of all sources, by log. why_unreadable: reads a file; None: with Spark. pause_s: between two attempts.
     """
 
-    def __init__(self, session: SparkSession, batch: Batch, files: Mapping[LogId, FileLog]) -> None:
+    def __init__(
+        self, session: SparkSession, batch: Batch, files: Mapping[LogId, FileLog],
+        *, why_unreadable: WhyUnreadable | None = None, pause_s: float = ATTEMPT_PAUSE_S,
+    ) -> None:  # fmt: skip
         self._session, self._name, self._files = session, batch.name, files
+        self._why_unreadable, self._pause_s = why_unreadable or self._tried_by_spark, pause_s
         self._inputs = [given for given in batch.inputs if given.folder is not None]
         #: The files that this process has already read alone to their end. They are not read again this way.
         self._readable: set[tuple[LogId, Offset]] = set()
@@ -84,7 +90,7 @@ class BatchFiles:
         Raises: LogError: a file was changed or removed. A Spark error: Spark can't read any file.
         """
         suspects = [(given, n) for given, n in self._read_by(epoch) if (given.log, n) not in self._readable]
-        if not (once := self._failing(suspects)) or stopping.wait(_PAUSE_S):
+        if not (once := self._failing(suspects)) or stopping.wait(self._pause_s):
             return {}
         twice = self._failing([(given, n) for given, n in suspects if (given.log, n) in once])
         return {} if stopping.is_set() else twice
@@ -118,8 +124,8 @@ class BatchFiles:
         for given in self._inputs:
             yield from ((given, Offset(n)) for n in range(*_range(epoch, given)) if n not in refused[given.log])
 
-    def _why_unreadable(self, given: BatchInput, number: Offset) -> str | None:
-        """Return why Spark can't read a file to its end; None if it can, or if the file is not the cause."""
+    def _tried_by_spark(self, given: BatchInput, number: Offset) -> str | None:
+        """See `WhyUnreadable`."""
         assert given.folder is not None
         files = self._files[given.log]
         paths = files.paths(number, Offset(number + 1), reader=self._name)

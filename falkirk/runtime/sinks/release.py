@@ -30,6 +30,7 @@ from falkirk.runtime.retry import pause_s
 from falkirk.runtime.sinks.target import Target
 from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import OFF, Recorder, step
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
@@ -54,15 +55,15 @@ class EpochReleaser:
     delays the thread that watches the application.
 
     Args: targets: the targets by name of their sink. dead_letters: the target of dead letters. schema: the schema of
-        the results; without columns if nothing will be released. recorder: of the host.
+        the results; without columns if nothing will be released. recorder: of the host. clock: measures pauses.
     """
 
     def __init__(
         self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType,
-        recorder: Recorder = OFF,
+        recorder: Recorder = OFF, clock: MachineTime = time,
     ) -> None:  # fmt: skip
         self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
-        self._recorder = recorder
+        self._recorder, self._clock = recorder, clock
         self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -89,7 +90,7 @@ class EpochReleaser:
         """
         if self._is_at_work():
             return max(self._promised, self._straight())
-        if time.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
+        if self._clock.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
             return max(self.epochs.end(), self._straight())
         try:
             seen = {name: target.visible() for name, target in self._targets.items()}
@@ -199,7 +200,7 @@ class EpochReleaser:
             self._error = None
             raise error
         self._done = done = max(first, self._done)
-        if done < last and time.monotonic() >= self._not_before_s:
+        if done < last and self._clock.monotonic() >= self._not_before_s:
             self._promised, self._session = last, session
             self._thread = threading.Thread(
                 target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
@@ -297,7 +298,9 @@ class EpochReleaser:
         if not self._failures:
             log.warning("%s", detail)
         self._failures += 1
-        self._not_before_s = time.monotonic() + pause_s(self._failures + 1)  # never at once: it is somebody's server
+        self._not_before_s = self._clock.monotonic() + pause_s(
+            self._failures + 1
+        )  # never at once: it is somebody's server
 
 
 def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
@@ -336,6 +339,7 @@ def releaser_of(
         None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
         schema,
         recorder,
+        place.clock,
     )
 
 

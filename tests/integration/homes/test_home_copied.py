@@ -2,23 +2,20 @@
 has started end at once, and say why."""
 
 import shutil
-import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
-import pytest
 
 from falkirk.declare.load import load_application
 from falkirk.errors import FalkirkError
 from falkirk.home.claim import MARK, Claim
 from falkirk.home.folder import open_home
-from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
+from falkirk.host.starting import start_process
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from tests.support import wait_until
@@ -46,19 +43,14 @@ sys.exit(host.main())
 """
 
 
-def test_a_coordinator_and_its_host_of_which_a_copy_runs_end(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_coordinator_and_its_host_of_which_a_copy_runs_end(broker: Broker, tmp_path: Path) -> None:
     file, first, second = tmp_path / "app.py", tmp_path / "first", tmp_path / "second"
     file.write_text(APPLICATION.format(kafka=broker.bootstrap))
     open_home(first, "copied").close()
     shutil.copytree(first, second)
     command = [sys.executable, "-c", HOST, str(tmp_path)]
-    started: Any = subprocess.Popen
-    names: dict[str, Any] = {"PIPE": subprocess.PIPE, "TimeoutExpired": subprocess.TimeoutExpired}
-    names["Popen"] = lambda _, **options: started(command, **options)
-    monkeypatch.setattr(supervise, "subprocess", SimpleNamespace(**names))
-    coordinator = Coordinator(load_application(file), RunSettings(file=file, home=first))
+    start = partial(start_process, program=command)
+    coordinator = Coordinator(load_application(file), RunSettings(file=file, home=first), start=start)
     ended: list[FalkirkError] = []
 
     def run() -> None:

@@ -14,15 +14,16 @@ from falkirk.commands.dashboard import watch as module
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.watch import DashboardWatch
 from falkirk.declare.load import broker_of
+from tests.clock import MovedClock
 from tests.unit.dashboard.recorded import shop
-from tests.unit.metrics.statuses import Clock, status
+from tests.unit.metrics.statuses import status
 
 
 class Stage:
     """A watch on a home in a folder, which the test writes. Attributes: clock: of the watch."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.clock, self.board = home, Clock(), Board()
+        self.home, self.clock, self.board = home, MovedClock(), Board()
         self.home.mkdir()
         app = fk.App("shop", kafka="127.0.0.1:1", home=home)
         self.watch = DashboardWatch(app, home, broker_of(app, None), self.board, self.clock)

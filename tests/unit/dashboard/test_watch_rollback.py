@@ -11,7 +11,6 @@ import pytest
 from falkirk.commands.dashboard import watch as module
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.errors import FalkirkError
-from falkirk.home import requests
 from tests.unit.dashboard.conftest import Stage
 
 
@@ -128,8 +127,7 @@ def test_the_home_is_only_used_under_the_lock_and_waits_do_not_hold_it(
 ) -> None:
     store, waits = LockedStore(looked.watch._lock), list[bool]()
     monkeypatch.setattr(looked.watch, "_home", SimpleNamespace(store=store, close=lambda: None))
-    pause = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda pause_s: waits.append(store.is_held()))
-    monkeypatch.setattr(requests, "time", pause)
+    looked.clock.meanwhile = lambda: waits.append(store.is_held())
     assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
     looked.watch._next_look_s = 0.0
     looked.watch.turn()

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from falkirk.host.coordinator import _show
+from falkirk.host.starting import show_console
 from falkirk.runtime.sinks.console import _print
 from falkirk.runtime.status import CONSOLE
 
@@ -15,7 +15,7 @@ def test_what_a_host_prints_comes_out_at_the_coordinators(
 ) -> None:
     printed, pipe = os.pipe()
     monkeypatch.setenv(CONSOLE, str(pipe))
-    shows = threading.Thread(target=_show, args=(printed,))
+    shows = threading.Thread(target=show_console, args=(printed,))
     shows.start()
     text = "".join(f"ä{i}\n" for i in range(20_000))  # more than a pipe holds
     _print(text)

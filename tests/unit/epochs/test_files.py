@@ -17,12 +17,6 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.store import Store
 
 
-@pytest.fixture(autouse=True)
-def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the folder at each query."""
-    monkeypatch.setattr(files, "_POLL_S", 0.0)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder of the source."""
@@ -34,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 def log(folder: Path, store: Store, **options: str) -> FileLog:
     """Return the log as a new process sees it."""
     endpoint = fk.Files(str(folder), options.get("format", "json"), schema="n INT")  # type: ignore[arg-type]
-    return FileLog("orders", endpoint, store)
+    return FileLog("orders", endpoint, store, poll_s=0.0)
 
 
 def put(folder: Path, name: str, text: str = "{}", *, changed_at_s: int = 1_000) -> Path:
@@ -282,7 +276,7 @@ def test_listing_seldom_misses_nothing(folder: Path, store: Store, monkeypatch: 
     orders.end()
     put(folder, "a")
     orders.there_from()  # lists
-    monkeypatch.setattr(files, "_POLL_S", 1_000.0)
+    orders.poll_s = 1_000.0
     assert orders.end() == 1, "a file that another query listed has a number"
 
 
@@ -306,7 +300,7 @@ def test_whatever_a_file_is_called_it_is_numbered_skipped_or_left_alone(drawn: l
         written = {n for n in drawn if n not in (".", "..") and n.encode("utf-8", "ignore").decode() == n}
         for name in written:
             (Path(place) / name).write_text("{}")
-        orders = FileLog("orders", fk.Files(place, "json", schema="n INT"), kept)  # type: ignore[arg-type]
+        orders = FileLog("orders", fk.Files(place, "json", schema="n INT"), kept, poll_s=0.0)  # type: ignore[arg-type]
         assert orders.end() == len(kept.content)
         numbered = {name for name, _, _ in kept.content}
         assert numbered | set(orders.skipped) == {n for n in written if not n.startswith(("_", "."))}

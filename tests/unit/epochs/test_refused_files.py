@@ -12,21 +12,16 @@ from click.testing import CliRunner
 from falkirk.cli import main
 from falkirk.errors import DefinitionError, LogError
 from falkirk.home.folder import open_home
-from falkirk.runtime.epochs import files, unreadable
+from falkirk.runtime.epochs import files
 from falkirk.runtime.epochs.files import FileLog, RefusedFile, is_lost
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.unreadable import BatchFiles
+from falkirk.runtime.epochs.unreadable import BatchFiles, WhyUnreadable
 from falkirk.store import Store
 from falkirk.system.local_data import LocalData
+from falkirk.theory.ids import LogId
 from tests.unit.epochs.test_files import folder, log, names, put
 
 __all__ = ["folder"]
-
-
-@pytest.fixture(autouse=True)
-def always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """List the folder each time that somebody asks."""
-    monkeypatch.setattr(files, "_POLL_S", 0.0)
 
 
 def test_a_refused_file_is_left_out_and_reported_while_it_is_there(folder: Path, store: Store) -> None:
@@ -74,12 +69,15 @@ def test_without_the_record_a_replay_would_read_the_file(
 
 
 class Reader:
-    """A batch that reads one folder."""
+    """A batch that reads one folder. Args: why_unreadable: tries to read a file, twice at once."""
 
-    def __init__(self, orders: FileLog) -> None:
+    def __init__(self, orders: FileLog, why_unreadable: WhyUnreadable | None = None) -> None:
         given = SimpleNamespace(folder=object(), log="files:orders", name="orders")
         batch = SimpleNamespace(name="words", inputs=(given,))
-        self.files = BatchFiles(cast(Any, None), cast(Any, batch), {"files:orders": orders})
+        logs = {LogId("files:orders"): orders}
+        self.files = BatchFiles(
+            cast(Any, None), cast(Any, batch), logs, why_unreadable=why_unreadable, pause_s=0.0
+        )  # fmt: skip
 
 
 def epoch(first: int, last: int, **known: Any) -> Epoch:
@@ -94,22 +92,19 @@ class Fails:
     def __init__(self, times: dict[int, int]) -> None:
         self.times, self.read = times, list[int]()
 
-    def __call__(self, files: BatchFiles, given: Any, number: int) -> str | None:
+    def __call__(self, given: Any, number: int) -> str | None:
         self.read.append(number)
         self.times[number] = self.times.get(number, 0) - 1
         return "torn" if self.times[number] >= 0 else None
 
 
-def test_a_file_is_refused_that_fails_twice_in_a_row(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unreadable, "_PAUSE_S", 0.0)
+def test_a_file_is_refused_that_fails_twice_in_a_row(folder: Path, store: Store) -> None:
     for name in ("a", "b", "c"):
         put(folder, name)
     orders = log(folder, store)
     orders.end()
-    reader, spark = Reader(orders).files, Fails({0: 2, 1: 1})
-    monkeypatch.setattr(BatchFiles, "_why_unreadable", lambda *arguments: spark(*arguments))
+    spark = Fails({0: 2, 1: 1})
+    reader = Reader(orders, spark).files
     found = reader.unreadable(epoch(0, 3), threading.Event())
     assert found == {("files:orders", 0): "torn"}
     assert spark.read == [0, 1, 2, 0, 1]
@@ -119,11 +114,8 @@ def test_a_file_is_refused_that_fails_twice_in_a_row(
     assert spark.read == [0, 1, 2, 0, 1], "what was read to its end is not read once more"
 
 
-def test_nothing_is_refused_by_a_run_that_is_stopped(
-    folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_refused_by_a_run_that_is_stopped(folder: Path, store: Store) -> None:
     """Its jobs are cancelled, which is no fault of the files."""
-    monkeypatch.setattr(unreadable, "_PAUSE_S", 0.0)
     put(folder, "a")
     orders, stopping = log(folder, store), threading.Event()
     orders.end()
@@ -134,18 +126,16 @@ def test_nothing_is_refused_by_a_run_that_is_stopped(
             stopping.set()
         return spark(*arguments)
 
-    monkeypatch.setattr(BatchFiles, "_why_unreadable", stopped)
-    assert Reader(orders).files.unreadable(epoch(0, 1), stopping) == {}
-    assert Reader(orders).files.unreadable(epoch(0, 1), stopping) == {}
+    assert Reader(orders, stopped).files.unreadable(epoch(0, 1), stopping) == {}
+    assert Reader(orders, stopped).files.unreadable(epoch(0, 1), stopping) == {}
     assert spark.read == [0, 0, 0]
 
 
-def test_a_file_of_a_complete_epoch_is_waited_for(folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_complete_epoch_is_waited_for(folder: Path, store: Store) -> None:
     put(folder, "a")
     orders = log(folder, store)
     orders.end()
-    reader, spark = Reader(orders).files, Fails({0: 1})
-    monkeypatch.setattr(BatchFiles, "_why_unreadable", lambda *arguments: spark(*arguments))
+    reader = Reader(orders, Fails({0: 1})).files
     with pytest.raises(LogError) as told:
         reader.refuse_changed(epoch(0, 1, folder="0-a"))
     assert told.value.condition == "INPUT_CHANGED"

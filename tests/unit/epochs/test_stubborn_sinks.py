@@ -12,11 +12,12 @@ from pyspark.sql.types import StructType
 
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.sinks import asking as asking_stores
-from falkirk.runtime.sinks import own, release
+from falkirk.runtime.sinks import own
 from falkirk.runtime.sinks.asking import ANSWER_S
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.store import Store
 from falkirk.system.local_data import LocalData
+from tests.clock import MovedClock
 from tests.support import wait_until
 from tests.unit.declare.test_own_sinks import Rows, target
 from tests.unit.declare.test_own_sinks import Store as Kept
@@ -52,15 +53,21 @@ def sink() -> Iterator[Stubborn]:
 
 
 @pytest.fixture
-def releaser(sink: Stubborn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EpochReleaser]:
-    """A release of one complete epoch into the sink."""
+def epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EpochLog]:
+    """A log with one complete epoch."""
     store = Store(tmp_path / "decisions.db")
     log = EpochLog("epochs of b", "b", LocalData(tmp_path), store)
     log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     log.record(0, folder="0", rows=1, dead=0, state=None, saved=True)
     monkeypatch.setattr(own, "sorted_by_place", lambda rows, few: Rows())
-    yield EpochReleaser(log, {"out": target(sink)}, None, StructType())
+    yield log
     store.close()
+
+
+@pytest.fixture
+def releaser(sink: Stubborn, epochs: EpochLog) -> EpochReleaser:
+    """A release of the epoch into the sink."""
+    return EpochReleaser(epochs, {"out": target(sink)}, None, StructType())
 
 
 def test_a_sink_that_does_not_answer_in_time_delays_nobody_else(sink: Stubborn, releaser: EpochReleaser) -> None:
@@ -93,23 +100,23 @@ def test_without_the_limit_everybody_waits(
 
 
 def test_a_sink_that_fails_for_good_is_named_and_asked_less_and_less_often(
-    sink: Stubborn, releaser: EpochReleaser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sink: Stubborn, epochs: EpochLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may be corrected at any time, so there is no last try. Its batch cuts no further epochs meanwhile, and all
     that does not read it runs on (`test_backpressure.py`)."""
     sink.released.set()
     sink.fails = True
     pauses = list[float]()
-    now_s = time.monotonic()
-    monkeypatch.setattr(release, "time", type("Clock", (), {"monotonic": staticmethod(lambda: now_s)}))
+    clock = MovedClock()
+    releaser = EpochReleaser(epochs, {"out": target(sink)}, None, StructType(), clock=clock)
     for tries in range(1, 8):
         releaser.release(session(), 0, 1)
         wait_until(lambda: not releaser._is_at_work(), 30, "the try")
         assert len(sink.tried_s) == tries
         assert releaser.release(session(), 0, 1) == 0
         assert not releaser._is_at_work(), "it is tried again without a pause"
-        pauses.append(releaser._not_before_s - now_s)
-        now_s = releaser._not_before_s
+        pauses.append(releaser._not_before_s - clock.now_s)
+        clock.now_s = releaser._not_before_s
     assert pauses == [1.0, 2.0, 5.0, 10.0, 10.0, 10.0, 10.0]
     assert releaser.detail == (
         "sink 'out' (a store) does not accept results: deliver(0, …) raised PermissionError: 403 Forbidden."

@@ -26,7 +26,7 @@ def test_a_copy_is_found_although_the_topic_of_claims_was_made_again(
     partition.make_again()
     if not looks:
         monkeypatch.setattr(Claim, "_look", lambda self: None)
-    copies.clock.sleep(LOOK_S)
+    copies.clock.advance(LOOK_S)
     newer = copies.claim(copies.open("second"))
     assert newer.former == [Owner.read(None)], "it waits, so the older one finds it before it begins"
     if not looks:
@@ -77,7 +77,7 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
     ended, clock = list[float](), copies.clock
 
     def look() -> None:
-        if clock.now_s % guard.POLL_S < clock.waits[-1] and not ended:
+        if clock.now_s % guard.OWNER_POLL_S < clock.waits[-1] and not ended:
             with suppress(HomeError):
                 older.check()
                 return
@@ -87,7 +87,7 @@ def test_an_owner_that_is_not_visible_has_ended_before_the_newcomer_begins(
         monkeypatch.setattr(module, "FENCED_S", 0.0)
     newer = copies.claim(copies.open("second"))
     assert newer.former == [older._mine]
-    clock.sleep(0.01)  # the claim itself took some time
+    clock.advance(0.01)  # the claim itself took some time
     clock.meanwhile = look
     newer.await_former()
     assert bool(ended) is waits

@@ -45,8 +45,8 @@ class Cluster:
         self.hosts, self.down = 0, dict[str, str]()
         self.stop = lambda: None
 
-    def start(self, *_command: object, **_options: object) -> Any:
-        """Stand for `subprocess.Popen`."""
+    def start(self, home: Path) -> Any:
+        """Stand for `start_process`."""
         return host_process(self._run)
 
     def _run(self, settings: HostSettings) -> Iterator[int | None]:
@@ -81,10 +81,9 @@ class Impatient(threading.Event):
         return self.is_set()
 
 
-def run(cluster: Cluster, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
+def run(cluster: Cluster, home: Path) -> None:
     app = fk.App("shop", kafka="127.0.0.1:1", home=home)
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None)
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None, start=cluster.start)
     coordinator._stopping = Impatient()
     cluster.stop = coordinator.stop
     coordinator.run()
@@ -93,11 +92,11 @@ def run(cluster: Cluster, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("commits", [True, False])
 @pytest.mark.parametrize("bad", [("a",), ("a", "b")])
 def test_a_region_stays_down_after_a_few_spark_applications(
-    bad: tuple[str, ...], commits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bad: tuple[str, ...], commits: bool, tmp_path: Path
 ) -> None:
     """Before, there was no end if another region made checkpoints. Without any, the whole application ended."""
     cluster = Cluster(tmp_path / "home", *bad, commits=commits)
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert cluster.hosts == FAILURES_MAX * len(bad) + 1
     assert cluster.down.keys() == {*bad}
     assert f"'a' failed {FAILURES_MAX} times without a checkpoint in between: no such n" in cluster.down["a"]
@@ -107,36 +106,36 @@ def test_without_the_counts_there_is_no_end(tmp_path: Path, monkeypatch: pytest.
     """The same with the mechanism off: the next host learns nothing."""
     monkeypatch.setattr(Failures, "describe", lambda failures: {})
     cluster = Cluster(tmp_path / "home", "a", commits=True)
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
     cluster = Cluster(tmp_path / "other", "a", commits=False)
     with pytest.raises(SparkError) as ended:
-        run(cluster, tmp_path / "other", monkeypatch)
+        run(cluster, tmp_path / "other")
     assert (ended.value.condition, cluster.hosts) == ("HOST_KEEPS_FAILING", FRUITLESS_MAX)
 
 
 def test_stray_connections_never_end_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, the fifth one in a row without a checkpoint did."""
     cluster = Cluster(tmp_path / "home", "a", commits=False, cause=Cause.STRAY)
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
     monkeypatch.setattr(supervise, "are_more", lambda after, before: False)
     with pytest.raises(SparkError) as ended:
-        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.STRAY), tmp_path / "other", monkeypatch)
+        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.STRAY), tmp_path / "other")
     assert ended.value.condition == "HOST_KEEPS_FAILING"
 
 
-def test_lost_executors_are_no_failures_of_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lost_executors_are_no_failures_of_a_query(tmp_path: Path) -> None:
     """A query that fails with its executor is not counted itself, because the executor's machine may be the cause.
 
     The end of the Spark application is counted, for each region without progress: see test_lost_executors.py. (Before,
     this test covered regions and both counts: an end of the Spark application was never counted.)
     """
     cluster = Cluster(tmp_path / "home", "a", commits=True, cause=Cause.LOSS)
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
     with pytest.raises(SparkError) as ended:
-        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.LOSS), tmp_path / "other", monkeypatch)
+        run(Cluster(tmp_path / "other", "a", commits=False, cause=Cause.LOSS), tmp_path / "other")
     assert ended.value.condition == "HOST_KEEPS_FAILING"
     assert cause_of(RuntimeError("ExecutorLostFailure"), was_lost=True) is Cause.LOSS
 

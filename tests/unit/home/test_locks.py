@@ -8,24 +8,23 @@ import pytest
 
 from falkirk.errors import HomeError
 from falkirk.system import locks
+from tests.clock import MovedClock
 
 
-@pytest.mark.parametrize("looks", [0, locks._POLLS])
-def test_a_process_that_looks_is_not_taken_for_an_owner(
-    looks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("looks", [0, locks.LOOKS])
+def test_a_process_that_looks_is_not_taken_for_an_owner(looks: int, tmp_path: Path) -> None:
     """Another process has got as far as into `is_held`. Before, a start at that moment was refused: without the further
     looks it is."""
     looking = locks.open_lock(tmp_path, locks.OWNER)
     fcntl.flock(looking, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    monkeypatch.setattr(locks, "_POLLS", looks)
-    monkeypatch.setattr(locks.time, "sleep", lambda pause_s: fcntl.flock(looking, fcntl.LOCK_UN))
+    clock = MovedClock()
+    clock.meanwhile = lambda: fcntl.flock(looking, fcntl.LOCK_UN)
     if not looks:
         with pytest.raises(HomeError) as refused:
-            locks.hold(tmp_path, locks.OWNER, "1")
+            locks.hold(tmp_path, locks.OWNER, "1", clock=clock, looks=looks)
         assert refused.value.condition == "HOME_IN_USE"
     else:
-        held = locks.hold(tmp_path, locks.OWNER, "1")
+        held = locks.hold(tmp_path, locks.OWNER, "1", clock=clock, looks=looks)
         assert locks.is_held(tmp_path, locks.OWNER)
         os.close(held)
     os.close(looking)

@@ -17,7 +17,6 @@ import falkirk as fk
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.location import SourceLocation
 from falkirk.home.guard import EXIT_FATAL
-from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.counts import KeptCounts
 from falkirk.host.failures import LOSSES_MAX, Failures
@@ -63,8 +62,8 @@ class Cluster:
         self.commits = dict.fromkeys(self._regions, 0)
         self.stop = lambda: None
 
-    def start(self, *_command: object, **_options: object) -> Any:
-        """Stand for `subprocess.Popen`."""
+    def start(self, home: Path) -> Any:
+        """Stand for `start_process`."""
         return host_process(lambda settings: self._run(Failures(settings.failures)))
 
     def _run(self, failures: Failures) -> Iterator[int | None]:
@@ -132,11 +131,10 @@ def run_alone(cluster: Cluster) -> None:
         counts = failures.describe()
 
 
-def run(cluster: Cluster, home: Path, monkeypatch: pytest.MonkeyPatch) -> Coordinator:
+def run(cluster: Cluster, home: Path) -> Coordinator:
     """Run the application until it is stopped: after a host that lost no executor, or after too many hosts."""
-    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
     app = fk.App("shop", kafka="127.0.0.1:1", home=home)
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None)
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None, start=cluster.start)
     coordinator._stopping = Impatient()
     cluster.stop = coordinator.stop
     coordinator.run()
@@ -148,12 +146,10 @@ KILLER = Region(name="killer", interval=3, kills_at=2)
 
 
 @pytest.mark.parametrize("others", [(QUICK,), (SLOW,), (QUICK, SLOW)])
-def test_the_region_that_kills_stays_down_and_is_named(
-    others: tuple[Region, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_region_that_kills_stays_down_and_is_named(others: tuple[Region, ...], tmp_path: Path) -> None:
     """Before, there was no end beside `quick`, and beside `slow` alone the whole application ended."""
     cluster = Cluster(tmp_path / "home", (*others, KILLER))
-    coordinator = run(cluster, tmp_path / "home", monkeypatch)
+    coordinator = run(cluster, tmp_path / "home")
     assert cluster.down.keys() == {"killer"}
     assert cluster.hosts == LOSSES_MAX + 1
     assert f"'killer' has input and made no progress in {LOSSES_MAX} Spark applications" in coordinator.down["killer"]
@@ -194,17 +190,15 @@ def test_machines_that_are_switched_off_take_no_region_down() -> None:
     assert ended == SEEDS
 
 
-def test_after_losses_without_any_progress_all_regions_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_losses_without_any_progress_all_regions_run_again(tmp_path: Path) -> None:
     """The cluster recovers before the last count. Each region starts once the one before it has made progress."""
     cluster = Cluster(tmp_path / "home", (QUICK, SLOW), dict.fromkeys(range(1, LOSSES_MAX), 0).get)
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert (cluster.hosts, cluster.down) == (LOSSES_MAX, {})
     assert all(cluster.commits.values())
 
 
-def test_a_cluster_that_never_runs_ends_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_never_runs_ends_the_application(tmp_path: Path) -> None:
     idle = replace(QUICK, has_input=False)
     for regions, hosts, condition in (
         ((QUICK, SLOW), LOSSES_MAX + 2, "REGION_KEEPS_FAILING"),
@@ -213,21 +207,21 @@ def test_a_cluster_that_never_runs_ends_the_application(tmp_path: Path, monkeypa
         home = tmp_path / condition
         cluster = Cluster(home, regions, lambda host: 0)
         with pytest.raises(SparkError) as ended:
-            run(cluster, home, monkeypatch)
+            run(cluster, home)
         assert (ended.value.condition, cluster.hosts) == (condition, hosts)
 
 
 def test_without_the_counts_there_is_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Failures, "add_loss", lambda failures, name, reason: None)
     cluster = Cluster(tmp_path / "home", (QUICK, KILLER))
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert (cluster.hosts, cluster.down) == (HOSTS_MAX, {})
 
 
 def test_without_trials_the_others_stay_down_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Failures, "line_up", lambda failures, names: "")
     cluster = Cluster(tmp_path / "home", (QUICK, SLOW, KILLER))
-    run(cluster, tmp_path / "home", monkeypatch)
+    run(cluster, tmp_path / "home")
     assert cluster.down.keys() == {"slow", "killer"}
 
 

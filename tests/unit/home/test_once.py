@@ -111,9 +111,9 @@ def test_the_coordinator_ends_with_a_host_that_has_processed_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stuck: dict[str, str], is_done: bool
 ) -> None:
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__), once=True), say=lambda _text: None)
-    host = Host(app.home / "status.json", {"is_over": True, "left": 0, "stuck": stuck})
-    monkeypatch.setattr(coordinator, "_start_process", lambda: host)
+    host: Any = Host(app.home / "status.json", {"is_over": True, "left": 0, "stuck": stuck})
+    settings = RunSettings(file=Path(__file__), once=True)
+    coordinator = Coordinator(app, settings, say=lambda _text: None, start=lambda home: host)
     monkeypatch.setattr(supervise, "stop_asked_if_reachable", lambda store: False)
     coordinator.run()
     assert [settings.once for settings in host.told] == [True]

@@ -74,11 +74,11 @@ class Run:
         (folder / "standby").write_text(does)
         settings = RunSettings(file=Path(__file__), standby=True, lease_s=lease_s)
         app = fk.App("shop", kafka="127.0.0.1:1", home=self.home)
-        self.coordinator = Coordinator(app, settings, say=self.said.append)
+        self.coordinator = Coordinator(app, settings, say=self.said.append, start=self.start_process)
         self.thread = threading.Thread(target=self.coordinator.run)
 
-    def start_process(self) -> "subprocess.Popen[str]":
-        """Stand for `Coordinator._start_process`."""
+    def start_process(self, home: Path) -> "subprocess.Popen[str]":
+        """Stand for `start_process`."""
         command = [sys.executable, "-c", HOST, str(self.folder)]
         self.started.append(subprocess.Popen(command, stdin=subprocess.PIPE, text=True))
         return self.started[-1]
@@ -118,7 +118,6 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
     def start(**options: Any) -> Run:
         run = Run(tmp_path, **options)
-        monkeypatch.setattr(run.coordinator, "_start_process", run.start_process)
         runs.append(run)
         run.thread.start()
         run.await_hosts(1)
@@ -136,13 +135,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def test_one_of_a_process_that_waits_for_the_lease_takes_over(
     does: str, begin: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standbys, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(standbys, "FAILED_PAUSE_S", 0.1)
     owner = begin(lease_s=4.0)
     owner.ready()
     (owner.home / PLAN).touch()
     (tmp_path / "other").mkdir()
     other = Run(tmp_path / "other", does=does, home=owner.home, lease_s=4.0)
-    monkeypatch.setattr(other.coordinator, "_start_process", other.start_process)
     other.thread.start()
     try:
         ready = "waiting with a warm Spark application"
@@ -165,7 +163,6 @@ def test_one_of_a_process_that_is_stopped_while_it_waits_ends(begin: Callable[..
     (owner.home / PLAN).touch()
     (tmp_path / "other").mkdir()
     other = Run(tmp_path / "other", home=owner.home, lease_s=4.0)
-    other.coordinator._start_process = other.start_process  # type: ignore[method-assign]
     other.thread.start()
     wait_until(lambda: other.pids("standby"), 30, str(other.said))
     other.coordinator.stop()
@@ -211,7 +208,7 @@ def test_one_that_can_not_take_over_is_replaced_by_a_new_host(
 def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     does: str, says: str, begin: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standbys, "_PAUSE_S", 0.05)
+    monkeypatch.setattr(standbys, "FAILED_PAUSE_S", 0.05)
     if does == "hangs":
         monkeypatch.setattr(standbys, "READY_S", 0.3)
         monkeypatch.setattr(standbys, "READY_AT_LOWEST_S", 0.3)

@@ -4,15 +4,17 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import ANY_TIME, KEEP
 from falkirk.kafka.topics import Topics
+from tests.clock import MovedClock
 
 
 class OlderBroker:
@@ -32,39 +34,42 @@ class OlderBroker:
             future.set_result(None)
         return {topic.topic: future}
 
+    def describe_topics(self, wanted: TopicCollection, **_: object) -> dict[str, Future[Any]]:
+        return {topic: described() for topic in wanted.topic_names}
+
     def poll(self, _: float) -> None:
         """Do nothing."""
 
 
-@pytest.fixture
-def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
-    made = Topics(Connection.of("127.0.0.1:1"))
-    monkeypatch.setattr(made, "_led_partitions", lambda _: 2)
-    monkeypatch.setattr(made, "_partitions", lambda _: 2)
-    return made
+def described() -> Future[Any]:
+    """Return the description of a topic with two partitions, each of which has a leader."""
+    future, led = Future[Any](), SimpleNamespace(leader=SimpleNamespace(id=1))
+    future.set_result(SimpleNamespace(topic_id="id", partitions=[led, led]))
+    return future
 
 
-def test_a_setting_that_an_older_broker_does_not_know_is_left_out(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def topics_of(broker: object) -> Topics:
+    return Topics(Connection.of("127.0.0.1:1"), new_client=lambda _: cast(AdminClient, broker), clock=MovedClock())
+
+
+def test_a_setting_that_an_older_broker_does_not_know_is_left_out() -> None:
     broker = OlderBroker(ANY_TIME)
-    monkeypatch.setattr(topics, "_admin", broker)
-    topics.create("hop", 2, KEEP)
+    topics_of(broker).create("hop", 2, KEEP)
     assert broker.made == [KEEP, {name: value for name, value in KEEP.items() if name != ANY_TIME}]
 
 
-def test_a_setting_that_matters_is_not_left_out(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_matters_is_not_left_out() -> None:
     broker = OlderBroker("retention.ms")
-    monkeypatch.setattr(topics, "_admin", broker)
     with pytest.raises(LogError):
-        topics.create("hop", 2, KEEP)
+        topics_of(broker).create("hop", 2, KEEP)
     assert "retention.ms" in broker.made[-1]
 
 
-class NewLeader:
+class NewLeader(OlderBroker):
     """A client of a broker whose leaders do not know their ends at first: it returns -1001 without an error."""
 
     def __init__(self, unknown: int) -> None:
+        super().__init__("no setting")
         self.asked, self._unknown = 0, unknown
 
     def list_offsets(self, wanted: Mapping[Any, object], **_: object) -> dict[Any, Future[SimpleNamespace]]:
@@ -77,18 +82,15 @@ class NewLeader:
         return futures
 
 
-def test_a_leader_without_a_position_is_asked_again(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_without_a_position_is_asked_again() -> None:
     broker = NewLeader(unknown=2)
-    monkeypatch.setattr(topics, "_admin", broker)
-    assert topics.end_positions("events") == {0: 7, 1: 7}
+    assert topics_of(broker).end_positions("events") == {0: 7, 1: 7}
     assert broker.asked == 3
 
 
-def test_a_leader_that_never_has_a_position_counts_as_away(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "_admin", NewLeader(unknown=1_000))
-    monkeypatch.setattr(topics, "_timeout_s", 0.2)
+def test_a_leader_that_never_has_a_position_counts_as_away() -> None:
     with pytest.raises(LogError) as caught:
-        topics.end_positions("events")
+        topics_of(NewLeader(unknown=1_000)).end_positions("events")
     assert (caught.value.condition, caught.value.parameters["code"]) == ("BROKER_AWAY", "POSITION_UNKNOWN")
 
 
@@ -101,26 +103,23 @@ class BehindBroker(OlderBroker):
 
     def describe_topics(self, _: object, **__: object) -> dict[str, Future[Any]]:
         self.described += 1
-        future: Future[Any] = Future()
         if self.described == 1 or self.described >= self._late:
-            led = SimpleNamespace(leader=SimpleNamespace(id=1))
-            future.set_result(SimpleNamespace(topic_id="id", partitions=[led, led]))
-        else:
-            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+            return {"hop": described()}
+        future: Future[Any] = Future()
+        future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
         return {"hop": future}
 
 
-def test_a_new_topic_that_a_second_broker_does_not_know_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    topics, broker = Topics(Connection.of("127.0.0.1:1")), BehindBroker(late=4)
-    monkeypatch.setattr(topics, "_admin", broker)
+def test_a_new_topic_that_a_second_broker_does_not_know_yet() -> None:
+    broker = BehindBroker(late=4)
+    topics = topics_of(broker)
     topics.create("hop", 2, KEEP)
     assert broker.described == 1
     assert topics.identity("hop") == "id"
     assert broker.described == 4
 
 
-def test_a_new_topic_that_somebody_deletes_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    topics = Topics(Connection.of("127.0.0.1:1"), timeout_s=0.3)
-    monkeypatch.setattr(topics, "_admin", BehindBroker())
+def test_a_new_topic_that_somebody_deletes_is_missing() -> None:
+    topics = topics_of(BehindBroker())
     topics.create("hop", 2, KEEP)
     assert not topics.exists("hop")

@@ -145,7 +145,7 @@ def test_topics_settle_together(late_s: float) -> None:
     storage, names = cast(Storage, cast(Any, place)), [LogId(f"out-{n}") for n in range(8)]
     settling.look_first(storage, names)
     began_s = clock.now_s
-    clock.sleep(late_s)
+    clock.advance(late_s)
     for name in names:
         assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
     assert clock.now_s - began_s == pytest.approx(max(late_s, settling.SETTLE_S))
@@ -159,7 +159,7 @@ def test_a_first_look_counts_once_and_not_for_transactions() -> None:
     storage = cast(Storage, cast(Any, place))
     for transactional in (True, False):
         settling.look_first(storage, [name])
-        clock.sleep(60)
+        clock.advance(60)
         for waits_s in (settling.SETTLE_S if transactional else 0, settling.SETTLE_S):
             began_s = clock.now_s
             settled_ends(storage, (name,), "here", transactional=transactional)
@@ -172,7 +172,7 @@ def test_a_record_that_arrives_after_the_first_look_delays_the_fence() -> None:
     storage, ends = cast(Storage, cast(Any, place)), [{0: 19}, {0: 20}, {0: 20}]
     place.end_positions = lambda topic: ends.pop(0)  # type: ignore[method-assign]
     settling.look_first(storage, [name])
-    clock.sleep(60)
+    clock.advance(60)
     began_s = clock.now_s
     assert settled_ends(storage, (name,), "here") == {name: {0: 20}}
     assert clock.now_s - began_s == pytest.approx(settling.SETTLE_S)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from falkirk.errors import HomeError
-from falkirk.host.coordinator import host_environment
+from falkirk.host.starting import host_environment
 from falkirk.plan.fingerprint import DECIDED_BY, STEPS
 from falkirk.plan.region import Region
 from falkirk.runtime.record import compare, completed, report_steps

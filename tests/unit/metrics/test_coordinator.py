@@ -9,7 +9,6 @@ from click.testing import CliRunner
 import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands import run as running
-from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.metrics import Metrics
 from falkirk.host.settings import RunSettings
@@ -29,9 +28,8 @@ def shop(tmp_path: Path) -> Path:
     return file
 
 
-def test_each_host_after_the_first_is_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_host_after_the_first_is_a_restart(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path / "home", "a", commits=True)
-    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
     seen: list[tuple[float | None, bool]] = []
 
     def take(status: dict[str, object]) -> None:
@@ -39,7 +37,8 @@ def test_each_host_after_the_first_is_a_restart(tmp_path: Path, monkeypatch: pyt
         seen.append((value(metrics, "falkirk_host_restarts_total"), metrics.health()[0] and metrics.ready()[0]))
 
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None, on_status=take)
+    settings = RunSettings(file=Path(__file__))
+    coordinator = Coordinator(app, settings, say=lambda text: None, on_status=take, start=cluster.start)
     metrics = Metrics("shop", coordinator.pulse)
     coordinator._stopping = Impatient()
     cluster.stop = coordinator.stop

@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import falkirk as fk
 from falkirk.commands import run
-from falkirk.host import coordinator as supervise
 from falkirk.host import spans as sending
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
@@ -155,13 +154,11 @@ def test_the_replacement_of_the_application_is_an_outage_of_each_processor_that_
     assert found["error.type"] == "SESSION_LOST"
 
 
-def test_the_last_status_of_a_host_that_has_ended_has_its_spans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_status_of_a_host_that_has_ended_has_its_spans(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path / "home", "a", commits=True)
-    monkeypatch.setattr(supervise.subprocess, "Popen", cluster.start)
     app, ends = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home"), list[dict[str, Any]]()
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda text: None, on_end=ends.append)
+    settings = RunSettings(file=Path(__file__))
+    coordinator = Coordinator(app, settings, say=lambda text: None, on_end=ends.append, start=cluster.start)
     coordinator._stopping = Impatient()
     cluster.stop = coordinator.stop
     coordinator.run()

@@ -4,7 +4,6 @@ import random
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,6 +23,7 @@ from falkirk.store import Store
 from falkirk.system import traced
 from falkirk.system.local_data import LocalData
 from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step
+from tests.clock import MovedClock
 from tests.simulation.memory import MemoryStore
 from tests.simulation.world import World
 from tests.support import on_disk, wait_until
@@ -62,8 +62,9 @@ def test_a_recorder_that_is_off_records_nothing() -> None:
     assert not traced._NOTHING.attributes
 
 
-def test_a_host_keeps_a_limited_number_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
+def test_a_host_keeps_a_limited_number_for_a_limited_time() -> None:
+    clock = MovedClock()
+    recorder = Recorder(clock=clock)
     for _ in range(KEPT_MAX + 5):
         with recorder.span("epoch"):
             for _ in range(2 * STEPS_MAX if recorder._count == KEPT_MAX else 0):
@@ -72,18 +73,17 @@ def test_a_host_keeps_a_limited_number_for_a_limited_time(monkeypatch: pytest.Mo
     found = recorder.recent()
     assert [span["number"] for span in found] == [*range(6, KEPT_MAX + 6)]
     assert max(len(span["steps"]) for span in found) == STEPS_MAX
-    clock = SimpleNamespace(now_s=time.monotonic() + traced.KEPT_S - 1.0)
-    monkeypatch.setattr(traced, "time", SimpleNamespace(monotonic=lambda: clock.now_s, time=time.time))
+    clock.advance(traced.KEPT_S - 1.0)
     with recorder.span("late"):
         pass
     assert len(recorder.recent()) == KEPT_MAX
-    clock.now_s += 2.0
+    clock.advance(2.0)
     assert named(recorder.recent()) == ["late"]  # it was published for two seconds, the others for longer
-    clock.now_s += traced.KEPT_S
+    clock.advance(traced.KEPT_S)
     assert recorder.recent() == []
     with recorder.span("unpublished"):
         pass
-    clock.now_s += 2 * traced.KEPT_S  # the host could not publish for a while
+    clock.advance(2 * traced.KEPT_S)  # the host could not publish for a while
     assert named(recorder.recent()) == ["unpublished"]
 
 

@@ -1,7 +1,5 @@
 package org.falkirk;
 
-import java.nio.charset.StandardCharsets;
-
 /**
  * The header of every record that Falkirk writes: the writer, and the input record that caused it.
  *
@@ -30,13 +28,6 @@ public record Header(String application, long incarnation, Stamp stamp, long sta
             throw new IllegalArgumentException(
                     "incarnation " + incarnation + " and state partition " + statePartition + " start at 0");
         }
-    }
-
-    /** Return the header's value without a tag. */
-    public byte[] encode() {
-        StringBuilder text = new StringBuilder(application).append('/').append(incarnation).append('/');
-        stamp.encode(text).append('/').append(statePartition);
-        return text.toString().getBytes(StandardCharsets.US_ASCII);
     }
 
     /**

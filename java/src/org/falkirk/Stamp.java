@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.stream.Collectors;
 
 /**
  * The record of a region's input that caused an element, and the number of the derivative: `falkirk/theory/stamp.py`.
@@ -45,7 +46,7 @@ public final class Stamp implements Comparable<Stamp> {
         return stamp;
     }
 
-    /** Return the stamp that a text starts with, as {@link #encode} writes it; leave the reader behind it. */
+    /** Return the stamp that a text starts with, as {@link #toString} writes it; leave the reader behind it. */
     static Stamp read(Wire.Reader reader) {
         List<Long> numbers = new ArrayList<>();
         do {
@@ -69,26 +70,6 @@ public final class Stamp implements Comparable<Stamp> {
         return numbers[2];
     }
 
-    /** Return the stamp of this element's derivative number {@code index}. */
-    public Stamp derive(long index) {
-        long[] longer = Arrays.copyOf(numbers, numbers.length + 1);
-        longer[numbers.length] = index;
-        return of(longer);
-    }
-
-    /** Return the text form that a record carries: numbers joined by dots. */
-    public String encode() {
-        return encode(new StringBuilder()).toString();
-    }
-
-    StringBuilder encode(StringBuilder text) {
-        text.append(numbers[0]);
-        for (int i = 1; i < numbers.length; i++) {
-            text.append('.').append(numbers[i]);
-        }
-        return text;
-    }
-
     @Override
     public int compareTo(Stamp other) {
         return Arrays.compare(numbers, other.numbers);
@@ -104,8 +85,9 @@ public final class Stamp implements Comparable<Stamp> {
         return Arrays.hashCode(numbers);
     }
 
+    /** Return the text form that a record carries: numbers joined by dots. */
     @Override
     public String toString() {
-        return encode();
+        return Arrays.stream(numbers).mapToObj(Long::toString).collect(Collectors.joining("."));
     }
 }

@@ -5,14 +5,13 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
-import java.util.Arrays;
 import java.util.HexFormat;
 
 /**
- * Encodes and decodes headers that Python draws: `tests/unit/java/test_header.py` compares both implementations.
+ * Decodes headers that Python draws: `tests/unit/java/test_header.py` compares both implementations.
  *
- * <p>A line {@code encode application incarnation stamp,numbers state} is answered with the bytes as hexadecimal digits. A
- * line {@code decode digits} is answered with the same parts, or with {@code refused}.
+ * <p>A line of hexadecimal digits is answered with the parts {@code application incarnation stamp,numbers state}, or with
+ * {@code refused}.
  */
 public final class HeaderLines {
     private HeaderLines() {}
@@ -21,21 +20,14 @@ public final class HeaderLines {
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
         PrintStream answers = new PrintStream(System.out, true, StandardCharsets.US_ASCII);
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
-            String[] words = line.split(" ", -1);
-            answers.println(words[0].equals("encode") ? encoded(words) : decoded(words[1]));
+            answers.println(decoded(line));
         }
-    }
-
-    private static String encoded(String[] words) {
-        long[] numbers = Arrays.stream(words[3].split(",")).mapToLong(Long::parseLong).toArray();
-        Header header = new Header(words[1], Long.parseLong(words[2]), Stamp.of(numbers), Long.parseLong(words[4]));
-        return HexFormat.of().formatHex(header.encode());
     }
 
     private static String decoded(String digits) {
         try {
             Header header = Header.decode(HexFormat.of().parseHex(digits));
-            String numbers = header.stamp().encode().replace('.', ',');
+            String numbers = header.stamp().toString().replace('.', ',');
             return header.application() + " " + header.incarnation() + " " + numbers + " " + header.statePartition();
         } catch (IllegalArgumentException refused) {
             return "refused";

@@ -13,10 +13,6 @@ public final class HeaderTest {
         return Header.decode(text.getBytes(StandardCharsets.ISO_8859_1));
     }
 
-    public void theTextIsApplicationIncarnationStampAndStatePartition() {
-        Check.equal(new String(HEADER.encode(), StandardCharsets.US_ASCII), TEXT);
-    }
-
     public void aHeaderComesBackFromItsTextWithOrWithoutATag() {
         Check.equal(decoded(TEXT), HEADER);
         Check.equal(decoded(TEXT + TAG), HEADER);
