@@ -17,6 +17,7 @@ from falkirk.store import Store
 from tests.postgres import Postgres
 from tests.running.shared import shared_broker
 from tests.stores import Place
+from tests.strategies import examples
 from tests.wires import Wire
 
 if TYPE_CHECKING:
@@ -29,8 +30,10 @@ pytest_plugins = tuple(f"tests.running.{name}" for name in ("processes", "times"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
 # Each worker loads thousands of tests and leaves hardly any garbage. Looking for it took two fifths of that time.
 gc.disable()
-# A busy machine may take seconds for one example of a property.
-settings.register_profile("falkirk", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine may take seconds for one example of a property. Hypothesis chooses others in each run.
+settings.register_profile(
+    "falkirk", deadline=None, max_examples=examples(50), print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("falkirk")
 #: A standby costs as much CPU time as a start. Tests of it ask for one.
 os.environ.setdefault("FALKIRK_STANDBY", "0")

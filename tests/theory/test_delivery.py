@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from falkirk.theory.delivery import SkipRange, SourcePartition, input_records, skip_ranges, touched
-from tests.strategies import inputs
+from tests.strategies import examples, inputs
 from tests.theory.model import (
     Element,
     Inputs,
@@ -35,7 +35,7 @@ def draw_arrived(data: st.DataObject, source: Inputs, before: Mapping[SourcePart
     }
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(inputs(), st.integers(1, 4), st.data())
 def test_the_output_is_that_of_a_crash_free_run_without_what_was_skipped(
     source: Inputs, crashes: int, data: st.DataObject

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from falkirk.errors import UnrecoverableError
 from falkirk.theory.positions import TailPosition, choose_position, is_caught_up, surviving
+from tests.strategies import examples
 
 PLACE = (0, 0)
 
@@ -83,7 +84,7 @@ def play(timeline: Timeline, events: list[str]) -> Timeline:
     return timeline
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(500))
 @given(st.lists(weighted, max_size=60))
 def test_no_output_that_will_be_replayed_is_overlooked(events: list[str]) -> None:
     timeline = Timeline()

@@ -58,7 +58,7 @@ def broken_runs(draw: st.DrawFn, model: Model[Any]) -> tuple[Run, list[OutputRow
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_a_divided_run_has_the_verdict_of_the_whole(name: str, data: st.DataObject) -> None:
     run, found = data.draw(broken_runs(MODELS[name]))

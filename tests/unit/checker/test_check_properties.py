@@ -11,7 +11,7 @@ from tests.unit.checker.test_check_brute import explained
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_a_correct_run_passes_whatever_the_interleaving(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -37,7 +37,7 @@ def assert_sound(verdict: Verdict, found: list[OutputRow], *, every_row_answers:
 
 
 @pytest.mark.parametrize("corruption", sorted(CORRUPTIONS))
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_one_corruption_of_an_index_is_named_for_what_it_is(corruption: str, data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=1))
@@ -63,7 +63,7 @@ def test_one_corruption_of_an_index_is_named_for_what_it_is(corruption: str, dat
         assert counts.unexplained == counts.lost == 1
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_outputs_out_of_order_are_a_broken_sequence(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, partitions_max=1, records_min=3))
@@ -80,7 +80,7 @@ def test_outputs_out_of_order_are_a_broken_sequence(data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - {"lowest"}))
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -98,7 +98,7 @@ def test_several_corruptions_never_pass(name: str, data: st.DataObject) -> None:
     assert_sound(verdict, found, every_row_answers=model.every_row_answers)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_a_replay_from_an_earlier_point_is_exact_state_with_repeated_delivery(data: st.DataObject) -> None:
     run = data.draw(runs(SUMMARY, records_min=2))
@@ -110,7 +110,7 @@ def test_a_replay_from_an_earlier_point_is_exact_state_with_repeated_delivery(da
 
 
 @pytest.mark.parametrize("name", ["index", "summary", "stateless", "count"])
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_inputs_that_never_were_are_at_most_once(name: str, data: st.DataObject) -> None:
     model = MODELS[name]
@@ -126,7 +126,7 @@ def test_inputs_that_never_were_are_at_most_once(name: str, data: st.DataObject)
     assert verdict.counts.lost == sum(row.place.record in gone for row in run.inputs)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_an_input_of_which_a_part_never_was_is_partial(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=2))
@@ -141,7 +141,7 @@ def test_an_input_of_which_a_part_never_was_is_partial(data: st.DataObject) -> N
     assert partial.inputs == (gone.place,)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_an_input_applied_again_is_at_least_once(data: st.DataObject) -> None:
     run = data.draw(runs(INDEX, records_min=1))

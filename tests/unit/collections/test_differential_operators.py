@@ -173,7 +173,7 @@ def test_a_group_comes_to_its_aggregate_at_every_time(kind: AggregateKind, value
             (*key, some.total(), aggregated(kind, Counter(v for (v,) in some.elements()))) for key, some in groups
         )
 
-    @settings(deadline=None, max_examples=examples(6))
+    @settings(deadline=None, max_examples=examples(3))
     @given(epochs_of(rows_of((STRING, KEYS), (LONG, KEYS), (types["v"], VALUES)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, types, epochs, depth, comes_to, merge=merge)
@@ -207,7 +207,7 @@ def test_the_least_is_found_in_the_first_rows(
     key, first, later = ("a" if types["k"] == STRING else 0, 7), (0,) * depth, (1,) * depth
     sign = 1 if kind == "min" else -1
 
-    @settings(deadline=None, max_examples=examples(10))
+    @settings(deadline=None, max_examples=examples(5))
     @given(epochs_of(st.tuples(*keys, numbers), depth), st.booleans())
     @example([[(first, (*key, v), 1) for v in range(7)]], False)
     # A result of a later time, from rows that are not read now, does not follow from the current result.
@@ -226,7 +226,7 @@ def test_the_least_is_found_in_the_first_rows(
 def test_distinct_rows_are_there_once_at_every_time(key: pa.DataType, depth: int) -> None:
     operator = Reduce(keys=("k", "l"), values=(), results=(), how=Group())
 
-    @settings(deadline=None, max_examples=examples(10))
+    @settings(deadline=None, max_examples=examples(5))
     @given(epochs_of(rows_of((key, KEYS), (LONG, KEYS)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, {"k": key, "l": LONG}, epochs, depth, once, merge=merge)
@@ -255,7 +255,7 @@ def test_top_is_the_first_rows_at_every_time(key: pa.DataType, falls: bool, dept
     types = {"k": key, "name": STRING, "v": LONG}
     operator = Reduce(keys=("k",), values=("name", "v"), results=("name", "v"), how=Top(by=(("v", falls),), rows=2))
 
-    @settings(deadline=None, max_examples=examples(6))
+    @settings(deadline=None, max_examples=examples(3))
     @given(epochs_of(rows_of((key, KEYS), (STRING, VALUES), (LONG, VALUES)), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         check_reduce(operator, types, epochs, depth, lambda rows: first_rows(rows, 2, falls), merge=merge)
@@ -287,7 +287,7 @@ SETTLING = Reduce(
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_what_has_settled_is_within_its_tolerance_at_every_time(depth: int) -> None:
-    @settings(deadline=None, max_examples=examples(15))
+    @settings(deadline=None, max_examples=examples(8))
     @given(epochs_of(rows_of((STRING, KEYS), (DOUBLE, {DOUBLE: [0.25, -0.5, 0.75, 8.0]})), depth), st.booleans())
     def check(epochs: Epochs, merge: bool) -> None:
         for put, said in run_reduce(SETTLING, {"k": STRING, "v": DOUBLE}, epochs, depth, merge=merge):
@@ -358,7 +358,7 @@ def test_a_join_is_all_pairs_at_every_time(key: pa.DataType, depth: int) -> None
     left = rows_of((key, KEYS), (LONG, KEYS), (STRING, VALUES))
     right = rows_of((key, KEYS), (LONG, KEYS), (DOUBLE, VALUES), (LONG, VALUES))
 
-    @settings(deadline=None, max_examples=examples(15))
+    @settings(deadline=None, max_examples=examples(8))
     @given(epochs_of(left, depth), epochs_of(right, depth))
     @example([[]], [[]])
     def check(ones: Epochs, others: Epochs) -> None:

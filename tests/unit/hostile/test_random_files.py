@@ -29,12 +29,12 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.checkpoint import damage
 from falkirk.runtime.sinks.folder import FolderTarget
 from falkirk.store.values import DamagedValue, load, load_positions
-from tests.strategies import DEEP, HUGE, documents, objects, values
+from tests.strategies import DEEP, HUGE, documents, examples, objects, values
 from tests.support import outcome
 from tests.unit.kafka.test_folder_sinks import proofs
 
 WHERE = SourceLocation(file="shop.py", line=1)
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=examples(25), deadline=None)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -45,12 +45,12 @@ from falkirk.push.server import Counter, web_application
 from falkirk.push.service import RequestService
 from falkirk.redrive.letters import parse_letter
 from falkirk.redrive.sending import parse_note
-from tests.strategies import DEEP, LONG, documents, objects, values
+from tests.strategies import DEEP, LONG, documents, examples, objects, values
 from tests.support import outcome
 
 WHERE = SourceLocation(file="shop.py", line=1)
 SOURCES = {"clicks": "events"}
-quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 # -- Kafka ------------------------------------------------------------------------------------------------------------

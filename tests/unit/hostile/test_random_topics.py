@@ -18,10 +18,10 @@ from falkirk.push.bridge import Answers, KafkaBridge, Requests, _resumed
 from falkirk.push.elapsed import ELAPSED_HEADER, header_of
 from falkirk.push.registry import RequestRegistry, digest_of, read_back
 from falkirk.runtime.foreign import _by_header, _by_time
-from tests.strategies import DEEP, LONG, documents, objects
+from tests.strategies import DEEP, LONG, documents, examples, objects
 from tests.unit.dashboard.recorded import TOKEN, served, shop
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 KEY = SigningKey(secret=bytes(32), since_birth=True)
 OURS_MS = 1_800_000_000_000
 

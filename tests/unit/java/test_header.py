@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from falkirk.errors import LogError
 from falkirk.kafka.header import BYTES_MAX, TAG_DIGITS, Header
 from falkirk.theory.stamp import Stamp
+from tests.strategies import examples
 from tests.unit.java.conftest import Command
 
 Ask = Callable[[str], str]
@@ -76,7 +77,7 @@ def test_java_reads_what_python_writes(java: Ask, header: Header, tag: str) -> N
     assert java(value.hex()) == python_decodes(value) == parts(header)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(150))
 @given(almost_headers)
 @example("deadbeef/03/0.2.17/5")
 @example("deadbeef/3/0.2.017/5")

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from falkirk.frames.row_codec import RowCodec
+from tests.strategies import examples
 from tests.unit.java.conftest import Command
 
 Ask = Callable[[str, T.StructType, bytes], str]
@@ -116,7 +117,7 @@ def test_a_row_comes_back_from_its_bytes(drawn: tuple[T.StructType, dict[str, An
     assert (again, repr(again)) == (row, repr(row))  # 0.0 equals -0.0, but their texts differ
 
 
-@settings(deadline=None, max_examples=60)  # a JVM answers, on a machine that may be busy
+@settings(deadline=None, max_examples=examples(30))  # a JVM answers, on a machine that may be busy
 @given(_rows)
 def test_spark_holds_the_same_row(java: Ask, drawn: tuple[T.StructType, dict[str, Any]]) -> None:
     schema, row = drawn
@@ -146,7 +147,7 @@ def test_spark_understands_the_values(java: Ask) -> None:
     assert java("text", schema, value) == told
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30))
 @given(
     st.sampled_from(
         [

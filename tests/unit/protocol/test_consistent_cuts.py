@@ -21,6 +21,7 @@ from tests.simulation.elements import Element, partition_of
 from tests.simulation.memory import MemoryStore
 from tests.simulation.run import random_layout
 from tests.simulation.world import World
+from tests.strategies import examples
 from tests.theory.consistent import violations
 from tests.unit.protocol.test_rollback_example import example as modelled
 from tests.unit.protocol.test_rollback_example import upto
@@ -97,7 +98,7 @@ def content(point: Checkpoint) -> object:
     return "start" if point.number < 0 else (point.read, point.sent, point.needs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds, st.integers(0, 25))
 def test_a_cut_is_consistent_and_a_rollback_restores_exactly_it(seed: int, steps: int) -> None:
     layout, checkpoints = drawn(seed, steps)
@@ -109,7 +110,7 @@ def test_a_cut_is_consistent_and_a_rollback_restores_exactly_it(seed: int, steps
             assert set(decision.takes_back) == set(layout.stages), "everything later is computed anew"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds, st.integers(0, 25))
 @example(seed=96661, steps=23)  # a clock is set back before a chosen point
 def test_cuts_are_ordered_and_differ(seed: int, steps: int) -> None:
@@ -132,7 +133,7 @@ def test_cuts_are_ordered_and_differ(seed: int, steps: int) -> None:
         )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds, st.integers(0, 8))
 def test_a_cut_is_the_greatest_choice_of_points_that_were_made_by_then(seed: int, steps: int) -> None:
     """Compared with all choices: none that is consistent has a newer point of any region."""
@@ -151,7 +152,7 @@ def test_a_cut_is_the_greatest_choice_of_points_that_were_made_by_then(seed: int
             assert content(each.checkpoints[name]) == content(newest)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seeds, st.integers(0, 25))
 @example(3, 25)
 def test_the_newest_cut_is_where_a_failure_of_everything_that_draws_resumes(seed: int, steps: int) -> None:
