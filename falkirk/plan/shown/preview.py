@@ -130,14 +130,12 @@ def _clocks(plan: Plan) -> set[str]:
 
 
 def _slots(plan: Plan, partitions: dict[str, int]) -> tuple[RegionSlots, ...]:
-    found, outside = [], set(_outside(plan))
+    found, asked = [], {*_outside(plan), *_clocks(plan)}
     partitions = partitions | dict.fromkeys(_clocks(plan), 1)
     for region in plan.regions:
         count = 0
         for source in region.sources:
             topic = source.topic.topic
-            count += (
-                partitions.get(topic, PARTITIONS_ASSUMED) if topic in outside | _clocks(plan) else plan.state_partitions
-            )
+            count += partitions.get(topic, PARTITIONS_ASSUMED) if topic in asked else plan.state_partitions
         found.append(region_slots(region, count, plan.state_partitions))
     return tuple(found)
