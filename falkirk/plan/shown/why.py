@@ -88,7 +88,7 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for batch in plan.batches:
         if batch.name in promise.goes_back:
             read = ", ".join(f"the newest results of {i.name}" if i.view else read_by(plan, i) for i in batch.inputs)
-            yield "runs", f"{batch.name}: computes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
+            yield "runs", f"{batch.name}: processes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
 def _written(region: Region) -> str:
@@ -101,7 +101,8 @@ def _keeps(batch: Batch) -> str:
     kept = kept_in_words(batch.state, batch.slots, batch.iteration)
     if not kept:
         return "has no state between epochs"
-    return f"its state ({kept}) is saved {batch.saved_when}"
+    columns = "columns " if batch.state is not None else ""
+    return f"its state ({columns}{kept}) is saved {batch.saved_when}"
 
 
 def _processors(promise: Promise) -> tuple[str, ...]:
@@ -145,16 +146,17 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
+    regions, others = [name for name in alone if name not in batches], [name for name in alone if name in batches]
     kinds = (
-        ("that region restarts, from its last checkpoint", [name for name in alone if name not in batches]),
-        ("that batch restarts, from its last recorded epoch", [name for name in alone if name in batches]),
+        ("that region restarts, from its last checkpoint", regions),
+        ("that batch restarts, after the last epoch whose results are recorded", others),
     )
     for restart, names in kinds:
         if names:
             yield f"If {listed(names, 'or')} fails, only {restart}."
-    for name, others in promise.goes_back.items():
-        if others != (name,):
-            yield f"If {name} fails, {listed(others)} restart from a checkpoint."
+    for name, all_of_them in promise.goes_back.items():
+        if all_of_them != (name,):
+            yield f"If {name} fails, {listed(all_of_them)} restart from a checkpoint."
 
 
 def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
@@ -188,7 +190,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     is_later = any(
         last in each.processors and each.writes in region.reads for each in plan.regions
     )  # fmt: skip
-    part = f"{last} up to its next groupBy" if is_later else f"{last} up to groupBy"
+    part = f"{last} before its next groupBy" if is_later else f"{last} before its groupBy"
     return f"{region.name} ({', '.join(former)}, and {part})" if former else f"{region.name} ({part})"
 
 
