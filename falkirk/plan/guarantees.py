@@ -107,7 +107,7 @@ class Promise:
             several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
             return f"after {several}" if self.within_s is None else f"after {several}, ≤ {duration_text(self.within_s)}"
         if self.release != "on arrival":
-            return f"after its epoch, {epochs(self.cut)}"
+            return f"per epoch, {epochs(self.cut)}"
         return f"when the time of {listed(self.passed)} has passed it" if self.passed else "at once"
 
     @property
@@ -238,7 +238,7 @@ def _as_read_by(batch: Batch, unit: Unit, reason: Reason) -> Reason:
         return reason
     place, _, _ = reason.short.rpartition(": ")
     return replace(
-        reason, short=f"{place}: may differ in a replay, but is recorded before {batch.name} reads it",
+        reason, short=f"{place}: may differ, but is recorded before {batch.name} reads it",
         text=f"{reason.text} {batch.name} reads recorded values only.",
     )  # fmt: skip
 

@@ -184,7 +184,7 @@ def differs_in_place(cause: Undetermined, but: str = "") -> str:
     if not cause.operations:
         return _in_place(cause)
     verb = ("differ" if len(cause.operations) > 1 else "differs") if _surely(cause.operations) else "may differ"
-    return f"{_in_place(cause)}: {verb} in a replay{but}"
+    return f"{_in_place(cause)}: {verb}{but or ' in a replay'}"
 
 
 def _in_place(cause: Undetermined) -> str:

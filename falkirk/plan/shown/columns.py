@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 _GAP = 2
 #: The last column is wrapped before the others, down to this width.
-_LAST_MIN = 28
+_LAST_MIN = 27
 
 
 def table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

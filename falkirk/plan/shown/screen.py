@@ -141,11 +141,9 @@ def _requests(plan: Plan) -> Iterator[str]:
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
-        total = sum(need.total for need in shown.slots)
-        each = ", ".join(f"{need.region} {need.total}" for need in shown.slots)
-        had = "On one machine, Falkirk starts Spark with enough."
-        had = had if shown.is_provided else f"{shown.available} are available."
-        yield f"Core slots: {total} needed, one per live Spark task ({each}). A slot is a thread, not a CPU core. {had}"
+        needed = f"{sum(need.total for need in shown.slots)} needed, one per live Spark task"
+        had = "On one machine, `falkirk run` has enough." if shown.is_provided else f"{shown.available} are available."
+        yield f"Core slots (threads): {needed}. {had}"
 
 
 def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:

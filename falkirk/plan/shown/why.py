@@ -94,7 +94,12 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
 def _written(region: Region) -> str:
     if region.released_to is not None:
         return f"writes the held log, from which Falkirk copies to topic {region.released_to.topic}"
-    return f"writes {f'hop {region.name}' if region.hop is not None else f'topic {region.output.topic}'}"
+    return f"writes {_destination(region)}"
+
+
+def _destination(region: Region) -> str:
+    """Return where the results of a region go in the end."""
+    return f"hop {region.name}" if region.hop is not None else f"topic {(region.released_to or region.output).topic}"
 
 
 def _keeps(batch: Batch) -> str:
@@ -180,9 +185,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        to = region.released_to or region.output
-        copied = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
-        return f"{region.name} (copies {copied}{'' if region.hop else f' to topic {to.topic}'})"
+        return f"{region.name} (copies to {_destination(region)})"
     *former, last = region.processors
     reads = [each for each in plan.regions if region.writes in each.reads]
     if not any(last in each.processors for each in reads):

@@ -46,18 +46,17 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
     assert rows["index"] == ["exactly once", "at once", "deterministic"]
     why = " ".join(re.split(r" {2,}", line)[-1] for line in lines[: lines.index("", 2)])
-    assert re.search(r"lookup\(\) in answers, line \d+: may differ in a replay, but affects one result only", why)
-    assert re.search(
-        r"lookup\(\) in answers, line \d+: may differ in a replay, but is recorded before statistics reads it", why
-    )
+    differs = r"lookup\(\) in answers, line \d+: may differ, but "
+    assert re.search(f"{differs}affects one result only", why)
+    assert re.search(f"{differs}is recorded before statistics reads it", why)
     reads = {line.split()[0]: re.split(r" {2,}", line)[-1] for line in lines if ", every " in line and "→" not in line}
     assert reads["postings"] == "hop index-out"
-    assert rows["weights"] == ["exactly once", "after its epoch, every 10 s", "deterministic"]
+    assert rows["weights"] == ["exactly once", "per epoch, every 10 s", "deterministic"]
     for name in ("index-by-word", "postings", "rank", "answers"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
-    assert any(line.startswith("Core slots: 14 needed, one per live Spark task (index-by-word 2, ") for line in lines)
+    assert any(line.startswith("Core slots (threads): 14 needed, one per live Spark task.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index before") for line in lines)
-    assert any(line.startswith("index (copies hop index-out to") for line in lines)
+    assert any(line.startswith("index (copies to topic index)") for line in lines)
     assert "--why" in lines[-1]
     assert {"live", "hop X", "epoch", "newest X"} <= {line.partition(": ")[0] for line in lines}, "terms are explained"
 
