@@ -78,8 +78,8 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(shown.plan, b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
     notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
-    ending = [*notes, f"`--why {_example(promises)}` explains the promise of that sink, when its results are "
-              "published, and what they cost."]  # fmt: skip
+    ending = [*notes, f"`--why {_example(promises)}` explains the promise of that sink, when results are published, "
+              "and the costs."]  # fmt: skip
     cells = [_header(shown), *(cell for rows in (outputs, regions, batches) for row in rows for cell in row)]
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
