@@ -193,7 +193,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     is_later = any(
         last in each.processors and each.writes in region.reads for each in plan.regions
     )  # fmt: skip
-    part = f"{last} before its next groupBy" if is_later else f"{last} before its groupBy"
+    part = f"{last} before its next groupBy" if is_later else f"{last} before groupBy"
     return f"{region.name} ({', '.join(former)}, and {part})" if former else f"{region.name} ({part})"
 
 

@@ -192,7 +192,7 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert promise.when == "after 2 checkpoints, ≤ 10 s"
     text = explained(chain)
     assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
-    assert "runs       counts-by-s (counts before its groupBy): live, reads topic" in text
+    assert "runs       counts-by-s (counts before groupBy): live, reads topic" in text
     assert "If counts-by-s fails, counts-by-s and out restart from a checkpoint." in text
     assert "If out fails, only that region restarts, from its last checkpoint." in text
 
