@@ -151,17 +151,17 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
-    regions, others = [name for name in alone if name not in batches], [name for name in alone if name in batches]
+    recorded = "after the last epoch whose results are recorded"
     kinds = (
-        ("that region restarts, from its last checkpoint", regions),
-        ("that batch restarts, after the last epoch whose results are recorded", others),
+        ("that region restarts, from its last checkpoint", [name for name in alone if name not in batches]),
+        (f"that batch restarts, {recorded}", [name for name in alone if name in batches]),
     )
     for restart, names in kinds:
         if names:
             yield f"If {listed(names, 'or')} fails, only {restart}."
-    for name, all_of_them in promise.goes_back.items():
-        if all_of_them != (name,):
-            yield f"If {name} fails, {listed(all_of_them)} restart from a checkpoint."
+    for name, others in promise.goes_back.items():
+        if others != (name,):
+            yield f"If {name} fails, {listed(others)} restart from a checkpoint."
 
 
 def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
