@@ -143,16 +143,17 @@ def plan(
     starts. Without a broker, two partitions are assumed for each topic, and a note says so.
     """
     from falkirk.plan.shown.preview import preview
+    from falkirk.plan.shown.screen import WIDTH_MAX
 
     app = load_application(file, leased=wait)
     shown, terminal = preview(app, kafka=broker, home=home, master=master), Terminal()
-    width = terminal.width if terminal.is_terminal else None
+    width = min(terminal.width, WIDTH_MAX) if terminal.is_terminal else WIDTH_MAX
     if as_json_:
         click.echo(json.dumps(shown.as_json(), indent=1))
     elif graph is not None:
         click.echo(shown.mermaid(), nl=False)
     else:
-        details = shown.why(output, width) if output is not None else shown.renderable(*([width] if width else []))
+        details = shown.why(output, width) if output is not None else shown.renderable(width)
         terminal.print(details, soft_wrap=True)
 
 

@@ -268,7 +268,7 @@ TABLE = (
     FunctionEntry(
         nature=Nature.DIFFERENT,
         names=NEWEST_EPOCH,
-        reason="a lookup reads the newest epoch of a batch, and a replay may find a newer one",
+        reason="a lookup reads the newest results of a batch, and a replay may find newer ones",
         instead="read the view in a batch (fk.Eager()), which records the number of the epoch first",
     ),
     FunctionEntry(

@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 #: OpenTelemetry's own variables. One of them names the collector.
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_PROTOCOL = "http/protobuf"
-#: The packages that send spans.
-EXTRA = "falkirk[traces]"
+#: The protocols that Falkirk can send: the module of each one's exporter, and the extra with its packages.
+_EXPORTERS = {
+    "http/protobuf": ("opentelemetry.exporter.otlp.proto.http", "falkirk[traces]"),
+    "grpc": ("opentelemetry.exporter.otlp.proto.grpc", "falkirk[traces-grpc]"),
+}
+_DEFAULT = "http/protobuf"
 #: At the end, spans that are left have this long to reach the collector.
 _CLOSE_S = 3.0
 #: How many epochs are remembered, because their releases belong to their traces.
@@ -42,16 +46,23 @@ def is_wanted() -> bool:
 
 def hindrance() -> str:
     """Return the reason why spans can't be sent, with a remedy; empty if they can. It imports nothing."""
+    name, protocol = _protocol()
+    if protocol not in _EXPORTERS:
+        return f"{name} is {protocol!r}, and Falkirk speaks {' and '.join(map(repr, _EXPORTERS))} alone"
+    module, extra = _EXPORTERS[protocol]
     try:
-        missing = find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter.otlp.proto.http") is None
+        missing = find_spec("opentelemetry.sdk") is None or find_spec(module) is None
     except ModuleNotFoundError:  # of a package around it
         missing = True
     if missing:
-        return f"`pip install '{EXTRA}'` sends them"
-    protocol = next((found for name in _PROTOCOLS if (found := os.environ.get(name))), _PROTOCOL)
-    if protocol != _PROTOCOL:
-        return f"{_PROTOCOLS[1]} is {protocol!r}, and Falkirk speaks {_PROTOCOL!r} alone"
+        return f"`pip install '{extra}'` sends them over {protocol}"
     return ""
+
+
+def _protocol() -> tuple[str, str]:
+    """Return the variable that decides the protocol, and the protocol."""
+    found = next(((name, value) for name in _PROTOCOLS if (value := os.environ.get(name))), None)
+    return found or (_PROTOCOLS[1], _DEFAULT)
 
 
 def is_recorded() -> bool:
@@ -63,9 +74,9 @@ def is_recorded() -> bool:
 def exporting(application: str) -> "Iterator[Tracer]":
     """Send spans to the collector that the environment names; at the end, send those that are left, within `_CLOSE_S`.
 
-    Raises: ImportError: `EXTRA` is not installed. ValueError: OpenTelemetry does not accept its variables.
+    Raises: ImportError: the extra of the protocol is not installed. ValueError: OpenTelemetry does not accept its
+        variables.
     """
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -74,7 +85,8 @@ def exporting(application: str) -> "Iterator[Tracer]":
     if not _names_a_service():
         resource = resource.merge(Resource({"service.name": application}))
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # its own shutdown may take half a minute
-    exporter = OTLPSpanExporter()
+    module, _ = _EXPORTERS[_protocol()[1]]
+    exporter = import_module(f"{module}.trace_exporter").OTLPSpanExporter()
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         yield provider.get_tracer("falkirk", version("falkirk"))
@@ -84,7 +96,7 @@ def exporting(application: str) -> "Iterator[Tracer]":
         closing.join(_CLOSE_S)
         if closing.is_alive():
             # Otherwise its thread would send the spans again until OTEL_EXPORTER_OTLP_TIMEOUT.
-            exporter.shutdown()  # type: ignore[no-untyped-call]
+            exporter.shutdown()
 
 
 def _names_a_service() -> bool:

@@ -24,8 +24,8 @@ from falkirk.plan.reasons import (
     Undetermined,
     background,
     differing,
+    differs_in_place,
     duration_text,
-    in_place,
     of_assertions,
     same,
 )
@@ -165,11 +165,11 @@ class Batch:
     def saved_when(self) -> str:
         """When its state is saved, in a few words."""
         if self.saves_all or not isinstance(self.policy, Lazy):
-            return "at each epoch"
+            return "after each epoch"
         return (
             f"every {duration_text(self.policy.interval_s)}"
             if self.policy.when is None
-            else "at the epochs of its policy"
+            else "after the epochs that its policy chooses"
         )
 
     def logs(self) -> BatchLogs:
@@ -225,18 +225,19 @@ class Batch:
         differs, because = differing(self.undetermined, within=name), background(self.undetermined)
         if not self.deterministic:
             yield Reason(
-                kind="unsaved", processor=name, operations=self.undetermined, short=in_place(cause), where=self.where,
-                text=f"{differs}. The state of {name} depends on this, and {name} does not save its state at every "
-                f"epoch. So results wait until it is saved.{because}",
+                kind="unsaved", processor=name, operations=self.undetermined, where=self.where,
+                short=differs_in_place(cause),
+                text=f"{differs}{because}. The state of {name} depends on this, and {name} does not save its state "
+                "after every epoch. So results wait until it is saved.",
             )  # fmt: skip
             return
         state = " and state" if self.saves_all and self.is_stateful else ""
         unchanged = "" if self.saves_all else " Its state is the same on replay."
         yield Reason(
-            kind="recorded", processor=name, operations=self.undetermined, short="recorded before publishing",
-            where=self.where,
-            text=f"{differs}, but Falkirk records the results{state} of an epoch before it publishes any of them."
-            f"{unchanged}{because}",
+            kind="recorded", processor=name, operations=self.undetermined, where=self.where,
+            short=differs_in_place(cause, ", but each epoch is recorded before it is published"),
+            text=f"{differs}{because}, but Falkirk records the results{state} of an epoch before it publishes any of "
+            f"them.{unchanged}",
         )  # fmt: skip
 
     def durable(self) -> Iterator[str]:
@@ -262,7 +263,7 @@ class Batch:
 
     def advice(self) -> Iterator[str]:
         """Yield changes with which results would be published earlier."""
-        yield f"Give {self.name} the policy fk.Eager(): its state is then saved at each epoch."
+        yield f"Give {self.name} the policy fk.Eager(): its state is then saved after each epoch."
 
     @property
     def reads(self) -> tuple[LogId, ...]:

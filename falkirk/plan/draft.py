@@ -119,10 +119,11 @@ class Draft:
             return "a live query can have only one `groupBy` or other step with state"
         label = columns.key_label(keys)
         read = f"the hop {self.source.name}" if self.reads_hop else f"the source {self.source.name}"
-        several = f"so records with the same `{label}` may come from several partitions"
+        same, order = f"so records with the same `{label}` may come from", "in an order that a replay may change"
+        several = f"{same} several partitions, {order}"
         if self.others and (not self.keys or operation == "stateful"):
             read = " and ".join(each.topic.topic for each in self.sources)
-            return f"{read} are several topics, so records with the same `{label}` may come from each of them"
+            return f"{read} are several topics, {same} each of them, {order}"
         if not self.keys and self.reads_hop:
             return f"{read} is not partitioned by a key, {several}"
         if not self.keys:

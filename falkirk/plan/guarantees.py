@@ -107,7 +107,7 @@ class Promise:
             several = f"{len(self.awaits)} checkpoints" if len(self.awaits) > 1 else "a checkpoint"
             return f"after {several}" if self.within_s is None else f"after {several}, ≤ {duration_text(self.within_s)}"
         if self.release != "on arrival":
-            return f"with its epoch, {epochs(self.cut)}"
+            return f"per epoch, {epochs(self.cut)}"
         return f"when the time of {listed(self.passed)} has passed it" if self.passed else "at once"
 
     @property
@@ -237,7 +237,7 @@ def _as_read_by(batch: Batch, unit: Unit, reason: Reason) -> Reason:
     if unit is batch or reason.kind != "independent":
         return reason
     return replace(
-        reason, short=f"{reason.place}: recorded before {batch.name} reads it",
+        reason, short=f"{reason.place}: may differ, but is recorded before {batch.name} reads it",
         text=f"{reason.text} {batch.name} reads recorded values only.",
     )  # fmt: skip
 

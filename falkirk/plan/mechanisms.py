@@ -100,7 +100,7 @@ def why_logged(processor: DeclaredProcessor, draft: Draft) -> str:
         return f"{processor.name} has several readers, and {draft.apart}"
     name = processor.name
     if draft.apart is not None:  # with fk.Ephemeral() it would have a hop as well
-        return f"other processors read {name}, and a hop keeps each record until they have"
+        return f"other processors read {name}, and a hop keeps each record until they have read it"
     return f"other processors read {name} (with fk.Ephemeral(), {name} would run inside each reader instead)"
 
 
@@ -227,8 +227,8 @@ def consequence(region: Region) -> str:
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "After a failure, the region computes the results since its last checkpoint again, and Falkirk drops those "
-            "that its topic already has."
+            "After a failure, results since the last checkpoint are computed again, and Falkirk drops those that the "
+            "topic already has."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

@@ -89,15 +89,18 @@ class Undetermined:
 def differing(operations: Iterable[str], *, within: str = "") -> str:
     """Return the start of a sentence: which operations, of the processor `within` if it is named, differ on replay."""
     operations = tuple(operations)
-    perhaps = (CLOCK_TIMER, NEWEST_EPOCH)
-    surely = all(entry_of(name).nature is Nature.DIFFERENT and name not in perhaps for name in operations)
     names = list(dict.fromkeys(map(_quoted, operations)))  # several may have the same one, such as "a Python function"
     plural = len(names) > 1
-    verb = ("give" if plural else "gives") if surely else "may give"
+    verb = ("give" if plural else "gives") if _surely(operations) else "may give"
     place = f" in {within}" if within else ""
     other = "other values" if plural else "another value"
     text = f"{listed(names)}{place} {verb} {other} in a replay"
     return f"{text[0].upper()}{text[1:]}"
+
+
+def _surely(operations: Iterable[str]) -> bool:
+    perhaps = (CLOCK_TIMER, NEWEST_EPOCH)
+    return all(entry_of(name).nature is Nature.DIFFERENT and name not in perhaps for name in operations)
 
 
 def consequence_of(cause: Undetermined) -> str:
@@ -119,9 +122,9 @@ def consequence_of(cause: Undetermined) -> str:
 
 
 def background(operations: Iterable[str]) -> str:
-    """Return why operations differ, as sentences."""
-    reasons = dict.fromkeys(entry_of(name).reason for name in operations)
-    return "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
+    """Return why operations differ, in brackets."""
+    reasons = dict.fromkeys(reason for name in operations if (reason := entry_of(name).reason))
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def listed(names: "list[str] | tuple[str, ...]", word: str = "and") -> str:
@@ -175,8 +178,18 @@ def same(names: list[str]) -> str:
     )
 
 
+def differs_in_place(cause: Undetermined, but: str = "") -> str:
+    """Return the value that differs on replay, its place, and that it differs, in a few words. Args: but: what follows.
+
+    A policy that counts checkpoints alone is its own reason.
+    """
+    if not cause.operations:
+        return in_place(cause)
+    verb = ("differ" if len(cause.operations) > 1 else "differs") if _surely(cause.operations) else "may differ"
+    return f"{in_place(cause)}: {verb}{but or ' in a replay'}"
+
+
 def in_place(cause: Undetermined) -> str:
-    """Return the value that differs on replay, and its place, in a few words."""
     what = [
         *map(operation_name, cause.operations),
         *([f"{cause.policy}()"] if cause.policy and not cause.operations else []),

@@ -20,6 +20,7 @@ from falkirk.plan.reasons import (
     background,
     consequence_of,
     differing,
+    differs_in_place,
     duration_text,
     in_place,
     listed,
@@ -278,12 +279,12 @@ class Region:
         kept = "state and offsets" if self.stateful else "offsets"
         yield f"{self.name}: {kept} in the home, every {duration_text(self.interval_s)}"
         if self.hop is not None:
-            yield f"hop {self.hop.topic}: each record, until all its readers have saved what they computed from it"
+            yield f"hop {self.hop.topic}: each record, until all readers of the hop have saved a checkpoint after it"
 
     def costs(self) -> Iterator[str]:
         """Yield the costs of its promise."""
         if self.hop is not None:
-            yield f"{self.name}: each record is written once more, about {self.record_bytes} bytes"
+            yield f"{self.name}: each record is also written to the hop, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
         if self.joined is not None:
@@ -292,7 +293,8 @@ class Region:
                 f"memory, about {_STAMP_BYTES} bytes each"
             )
         if names := [view.name for view in self.views]:
-            yield f"{self.name}: the JVM has all rows of {listed(names)} in memory, and loads them for each epoch"
+            newest = f"the newest results of {listed(names)}"
+            yield f"{self.name}: the JVM has {newest} in memory, and loads them after each epoch"
         if self.twins:
             yield f"{self.name}: twins take twice the slots and memory, and up to twice the processor time"
             return
@@ -364,14 +366,13 @@ def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
         "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
         if repeats
         else "Each value affects one result only, so results need not wait. If a replay computes a published result "
-        "again, with another value, Falkirk drops the new one."
+        "again, with another value, Falkirk drops the second version of the result."
     )
-    place = in_place(each)
     return Reason(
         kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
-        short=f"{place}: {'may differ' if repeats else 'each value affects one result only'}", place=place,
+        short=differs_in_place(each, "" if repeats else ", but affects one result only"), place=in_place(each),
         where=each.where,
-        text=f"{differing(each.operations)}. {but}{background(each.operations)}",
+        text=f"{differing(each.operations)}{background(each.operations)}. {but}",
     )  # fmt: skip
 
 
@@ -380,8 +381,8 @@ def _of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason
         after = "results are published when a checkpoint covers them" if waits else "results wait for no checkpoint"
         repeated = "" if waits else ", and those after the last checkpoint are repeated after a failure"
         return Reason(
-            kind="policy" if waits else "repeated", processor=cause.processor, short=in_place(cause), where=cause.where,
-            text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
+            kind="policy" if waits else "repeated", processor=cause.processor, short=differs_in_place(cause),
+            where=cause.where, text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
         )  # fmt: skip
     effect = (
         f"{consequence_of(cause)} wait for a checkpoint of {region}."
@@ -390,6 +391,6 @@ def _of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason
     )
     return Reason(
         kind="waits" if waits else "repeated", processor=cause.processor, operations=cause.operations,
-        short=in_place(cause), where=cause.where,
-        text=f"{differing(cause.operations)}. {effect}{background(cause.operations)}",
+        short=differs_in_place(cause), where=cause.where,
+        text=f"{differing(cause.operations)}{background(cause.operations)}. {effect}",
     )  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 _GAP = 2
 #: The last column is wrapped before the others, down to this width.
-_LAST_MIN = 30
+_LAST_MIN = 27
 
 
 def table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -22,7 +22,12 @@ def table(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int | None) -> list[str]:
-    """Return the lines of a text, of at most `width` characters; None: it is one line, however long."""
+    """Return the lines of a text, of at most `width` characters; None: it is one line, however long.
+
+    If the text is indented, so are its later lines, by two characters more.
+    """
     if width is None or len(text) <= width:
         return [text]
-    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False)
+    indent = len(text) - len(text.lstrip())
+    later = " " * (indent + 2 if indent else 0)
+    return textwrap.wrap(text, max(width, 1), break_on_hyphens=False, subsequent_indent=later)

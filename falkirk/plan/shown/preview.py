@@ -49,7 +49,8 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
         if not notes:  # the broker knows all topics
             notes = notes_on_clocks(plan, topics)
     elif plan.regions:
-        notes = (f"no broker is named, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
+        unnamed = "no broker is named (--kafka HOST:PORT)"
+        notes = (f"{unnamed}, so {PARTITIONS_ASSUMED} partitions are assumed for each topic.",)
     notes = (*shown_matches(app), *notes, *unread)
     slots = _slots(plan, partitions)
     needed = sum(s.total for s in slots)

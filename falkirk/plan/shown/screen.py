@@ -78,7 +78,7 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(shown.plan, b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
     notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
-    ending = [*notes, f"`--why {_example(promises)}` explains the promise of a sink, the time of publication, "
+    ending = [*notes, f"`--why {_example(promises)}` explains the promise of that sink, when results are published, "
               "and the costs."]  # fmt: skip
     cells = [_header(shown), *(cell for rows in (outputs, regions, batches) for row in rows for cell in row)]
     return Group(
@@ -136,14 +136,14 @@ def _inputs(plan: Plan, batch: Batch) -> str:
 def _requests(plan: Plan) -> Iterator[str]:
     for push in plan.push:
         answered = f"; the response is the answer in topic {push.answers}" if push.answers else ""
-        yield f"Requests: POST {push.path} adds a record to topic {push.name}{answered}."
+        yield f"HTTP: POST {push.path} adds a record to topic {push.name}{answered}."
 
 
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
         needed = f"{sum(need.total for need in shown.slots)} needed, one per live Spark task"
-        provided = "On one machine, Falkirk starts Spark with enough."
-        yield f"Core slots: {needed}. {provided if shown.is_provided else f'{shown.available} are available.'}"
+        had = "On one machine, `falkirk run` has enough." if shown.is_provided else f"{shown.available} are available."
+        yield f"Core slots (threads): {needed}. {had}"
 
 
 def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:

@@ -16,18 +16,21 @@ _TERMS = (
     ),
     ("hop X", r"\bhops? [^:]", "the internal topic that X writes; a replay reads its records in the same order"),
     ("replay", r"\breplay\b", "after a failure, the results since the last checkpoint are computed again"),
-    ("deterministic", r"\bdeterministic\b", "computed again after a failure, the results are the same"),
+    ("deterministic", r"\bdeterministic\b", "a replay gives the same results"),
     ("micro-batch", r"\bmicro-batch, ", "for a stream that can't run live; `--why` gives the reason"),
     ("iteration", r"\biteration, ", "a batch that repeats its steps in a loop"),
-    ("epoch", r"\bepochs?\b", "the part of its input that a batch processes in one run"),
-    ("newest X", r"(?:^|, )newest ", "a table of the newest results of X (a view)"),
+    ("epoch", r"\bepochs?\b", "a range of a batch's input, which the batch processes in one run"),
+    ("newest X", r"(?:^|, )newest ", "the newest results of X, as a table (fk.View)"),
     ("view", r"(?<!-)\bviews?\b", "a table of the newest results of a stream or batch"),
 )
 
 
 def terms_in(texts: Iterable[str]) -> Iterator[str]:
-    """Yield a line for each term in the texts."""
-    texts = tuple(texts)
-    for term, pattern, meaning in _TERMS:
-        if any(re.search(pattern, text) for text in texts):
-            yield f"{term}: {meaning}"
+    """Yield a line for each term in the texts, and for each term in those lines."""
+    shown, count = [*texts], -1
+    used: dict[str, str] = {}
+    while len(used) > count:
+        count = len(used)
+        used |= {term: meaning for term, pattern, meaning in _TERMS if any(re.search(pattern, text) for text in shown)}
+        shown += used.values()
+    yield from (f"{term}: {used[term]}" for term, _, _ in _TERMS if term in used)

@@ -88,20 +88,26 @@ def _path(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
     for batch in plan.batches:
         if batch.name in promise.goes_back:
             read = ", ".join(f"the newest results of {i.name}" if i.view else read_by(plan, i) for i in batch.inputs)
-            yield "runs", f"{batch.name}: computes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
+            yield "runs", f"{batch.name}: processes an epoch {epochs(batch.cut)}, reads {read}; {_keeps(batch)}"
 
 
 def _written(region: Region) -> str:
     if region.released_to is not None:
         return f"writes the held log, from which Falkirk copies to topic {region.released_to.topic}"
-    return f"writes {f'hop {region.name}' if region.hop is not None else f'topic {region.output.topic}'}"
+    return f"writes {_destination(region)}"
+
+
+def _destination(region: Region) -> str:
+    """Return where the results of a region go in the end."""
+    return f"hop {region.name}" if region.hop is not None else f"topic {(region.released_to or region.output).topic}"
 
 
 def _keeps(batch: Batch) -> str:
     kept = kept_in_words(batch.state, batch.slots, batch.iteration)
     if not kept:
         return "has no state between epochs"
-    return f"its state ({kept}) is saved {batch.saved_when}"
+    columns = "columns " if batch.state is not None else ""
+    return f"its state ({columns}{kept}) is saved {batch.saved_when}"
 
 
 def _processors(promise: Promise) -> tuple[str, ...]:
@@ -145,9 +151,10 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
+    recorded = "after the last epoch whose results are recorded"
     kinds = (
         ("that region restarts, from its last checkpoint", [name for name in alone if name not in batches]),
-        ("that batch restarts, from its last recorded epoch", [name for name in alone if name in batches]),
+        (f"that batch restarts, {recorded}", [name for name in alone if name in batches]),
     )
     for restart, names in kinds:
         if names:
@@ -178,9 +185,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        to = region.released_to or region.output
-        copied = " and ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
-        return f"{region.name} (copies {copied}{'' if region.hop else f' to topic {to.topic}'})"
+        return f"{region.name} (copies to {_destination(region)})"
     *former, last = region.processors
     reads = [each for each in plan.regions if region.writes in each.reads]
     if not any(last in each.processors for each in reads):
@@ -188,7 +193,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     is_later = any(
         last in each.processors and each.writes in region.reads for each in plan.regions
     )  # fmt: skip
-    part = f"{last} up to its next groupBy" if is_later else f"{last} up to groupBy"
+    part = f"{last} before its next groupBy" if is_later else f"{last} before groupBy"
     return f"{region.name} ({', '.join(former)}, and {part})" if former else f"{region.name} ({part})"
 
 

@@ -182,7 +182,7 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert (reason.kind, reason.operations, reason.processor) == ("waits", ("Rand",), "counts")
     assert reason.where is not None
     assert reason.where.place == f"test_plan_tentative.py:{line}"
-    assert promise.why == f"rand() in counts, line {line}"
+    assert promise.why == f"rand() in counts, line {line}: differs in a replay"
     assert "results wait for a checkpoint of out" in explained(held)
     assert HELD in explained(held)
 
@@ -192,7 +192,7 @@ def test_the_plan_says_when_a_held_sink_is_released_and_why(plan: Any) -> None:
     assert promise.when == "after 2 checkpoints, ≤ 10 s"
     text = explained(chain)
     assert "after a checkpoint of counts-by-s and a checkpoint of out, at most about 10 s later" in text
-    assert "runs       counts-by-s (counts up to groupBy): live, reads topic" in text
+    assert "runs       counts-by-s (counts before groupBy): live, reads topic" in text
     assert "If counts-by-s fails, counts-by-s and out restart from a checkpoint." in text
     assert "If out fails, only that region restarts, from its last checkpoint." in text
 

@@ -74,7 +74,7 @@ def shop() -> tuple[dict[str, Any], Snapshot]:
             sink("sales", "topic sales"),
             sink("vouchers", "topic vouchers", when="after a checkpoint, ≤ 20 s", awaits=["vouchers"], held="held",
                  why="uuid() in vouchers, line 21", details=[drawn]),
-            sink("report", "table report", when="with its epoch, every 60 s"),
+            sink("report", "table report", when="per epoch, every 60 s"),
         ],
         "push": [],
     }  # fmt: skip

@@ -6,6 +6,8 @@ import functools
 import importlib
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -196,6 +198,20 @@ def test_every_block_is_of_a_kind_that_is_checked(page: Path) -> None:
     for kind, code in fences:
         if kind == "ini":
             configparser.ConfigParser().read_string(code)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="this machine has no systemd")
+def test_systemd_accepts_the_unit_on_the_page_about_monitoring(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "monitoring.md").read_text()
+    unit = re.findall(r"^```ini\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[0]
+    here = {"User=shop": "User=root", "/srv/shop/.venv/bin/falkirk": sys.executable, "/srv/shop": str(tmp_path)}
+    for on_page, on_this_machine in here.items():
+        assert on_page in unit
+        unit = unit.replace(on_page, on_this_machine)
+    file = tmp_path / "shop.service"
+    file.write_text(unit)
+    verified = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stdout, verified.stderr) == (0, "", "")
 
 
 def test_alerts_on_the_page_about_monitoring_exist() -> None:

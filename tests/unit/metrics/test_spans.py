@@ -235,7 +235,8 @@ def test_nothing_is_sent_unless_the_environment_names_a_collector(monkeypatch: p
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "'grpc'"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "'http/json'"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "falkirk[traces-grpc]"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "-1", "ValueError"),
         ("", "", "falkirk[traces]"),
     ],
@@ -244,6 +245,8 @@ def test_an_application_runs_without_spans_and_says_so(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str,
     value: str, reason: str,
 ) -> None:  # fmt: skip
+    if value == "grpc":
+        monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
     if variable:
         monkeypatch.setenv(variable, value)
     else:
