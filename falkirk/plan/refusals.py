@@ -52,12 +52,22 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
 
 
-def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch]) -> None:
-    """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
+def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch], *, is_cluster: bool) -> None:
+    """Refuse units whose files can't be in an object store.
+
+    Args: is_cluster: tasks run in other JVMs, which do not see the folder of the driver where live states are written.
+    Raises: DefinitionError: `HOME_UNSUITABLE`.
+    """
     if app.data is None:
         return
     for region in regions:
-        raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what="is a live region")
+        whats = {
+            "is a live region on a cluster": is_cluster,
+            "is a live region with twins": region.twins,
+            "is a live region that looks up a view": bool(region.views),
+        }
+        for what in (what for what, is_so in whats.items() if is_so):
+            raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what=what)
     for batch in batches:
         if batch.notes:
             raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what="has an iteration")

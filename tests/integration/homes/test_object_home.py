@@ -2,6 +2,7 @@
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +14,18 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.differential import Collection
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query
+from falkirk.host.query import Query, run_here
+from falkirk.kafka.connection import Connection
 from falkirk.local import objects as local_objects
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.object_data import ObjectData
+from falkirk.theory.ids import LogId
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.homes.once import assert_each_once
-from tests.integration.live import Wire
+from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, KEY, SECRET, ObjectStore
 from tests.postgres import Postgres
 from tests.support import outcome
@@ -166,6 +170,64 @@ def test_every_result_is_there_once_wherever_a_machine_was_lost(
         assert len(kept) >= ROWS
         assert sorted(kept) == list(range(len(kept)))
     machines.run_without_rights(broker, objects)
+
+
+class Counting:
+    """A live region that counts by key. Its every run is in a new folder, as on another machine."""
+
+    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path) -> None:
+        self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
+        self.topics = wire.topic("events", 1), wire.topic("out", 1)
+        self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url(), state_partitions=2)
+        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL"))
+        self.app.add_processor(
+            "counts", lambda events: events.groupBy("word").agg(F.count("*").alias("version")),
+            reads=("events",), policy=fk.Lazy("2 seconds"),
+        )  # fmt: skip
+        self.app.sink("out", "counts", fk.Kafka(self.topics[1], key="word"))
+
+    def send(self) -> None:
+        self.wire.send(self.topics[0], [{"word": f"w{n % 3}"} for n in range(ROWS)])
+        self.sent += ROWS
+
+    def start(self, broker: Broker) -> Query:
+        self.runs += 1
+        self.app.home = self.folder / f"machine-{self.runs}"
+        query = run_here(self.app, Connection.of(broker.bootstrap))
+        self.send()
+        self.wire.await_count(self.topics[1], self.sent, query)
+        return query
+
+    def await_saved(self, query: Query) -> None:
+        """Wait until a checkpoint covers everything that was sent."""
+        log = LogId(self.topics[0])
+        home, name = query._home, query.status[0].name
+        files = SharedCheckpoints(name, self.folder / "none", home.data_of(name), home.store, log)
+        await_one(
+            query,
+            lambda: (numbers := files.numbers()) and files.end_offsets(numbers[-1], log).get(0) == self.sent,
+            "a checkpoint in the object store",
+        )
+
+    def is_exact(self) -> bool:
+        """Return whether each version of each count is there once."""
+        found = Counter((row["word"], row["version"]) for row in self.wire.rows(self.topics[1]))
+        words = Counter(f"w{n % 3}" for n in range(ROWS))
+        runs = self.sent // ROWS
+        return found == Counter((word, n + 1) for word, times in words.items() for n in range(times * runs))
+
+
+def test_another_machine_resumes_a_live_region(
+    spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
+) -> None:
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    for _ in range(2):
+        query = counting.start(broker)
+        counting.await_saved(query)
+        incarnations = query._home.store.incarnations(query.status[0].name)
+        query.stop()
+    assert counting.is_exact(), counting.wire.rows(counting.topics[1])
+    assert [row.restored_batch >= 0 for row in incarnations] == [False, True], "the second one has read the state"
 
 
 def test_units_with_files_of_their_own_are_refused(spark: "SparkSession") -> None:
