@@ -48,7 +48,6 @@ from falkirk.frames.stamped import Frame
 from falkirk.frames.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.local.held_views import holds_views
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct
@@ -82,7 +81,7 @@ def plan_application(app: Application, session: SparkSession, identity: str) -> 
         if any(region.name == batch.name for batch in planner.batches.planned):
             raise NAME_TAKEN_REGION.error(where=region.where, name=region.name)
     regions, batches = tuple(planner.regions), as_direct(planner.regions, planner.batches.planned, session)
-    check_home(app, regions, batches, is_cluster=writes_elsewhere(session))
+    check_home(app, regions, batches, session)
     return Plan(
         application=app.name,
         regions=regions,

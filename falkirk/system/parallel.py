@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 #: How many calls of `in_parallel` run at once.
-AT_ONCE = 8
+_AT_ONCE = 8
 
 
-class Work(Generic[T]):
+class BackgroundCall(Generic[T]):
     """A call in a thread of its own, which begins at once. Args: name: of the thread."""
 
     def __init__(self, call: Callable[[], T], name: str = "falkirk-work") -> None:
@@ -35,14 +35,14 @@ class Work(Generic[T]):
         return self.is_done
 
     def result(self) -> T:
-        """Return what the call has returned; wait for it. Raises: what it has raised."""
+        """Return the result of the call; wait for it. Raises: its error."""
         self._thread.join()
         if self._error:
             raise self._error[0]
         return self._found[0]
 
 
-def in_parallel(calls: Sequence[Callable[[], T]], at_once: int = AT_ONCE) -> list[T]:
+def in_parallel(calls: Sequence[Callable[[], T]], at_once: int = _AT_ONCE) -> list[T]:
     """Return the results of calls, in their order. After an error, no further call begins. Raises: the first error."""
     left, found = list(enumerate(calls)), dict[int, T]()
     left.reverse()
@@ -61,7 +61,7 @@ def in_parallel(calls: Sequence[Callable[[], T]], at_once: int = AT_ONCE) -> lis
                 raise
 
     errors = list[BaseException]()
-    for each in [Work(work) for _ in range(min(at_once, len(calls)))]:
+    for each in [BackgroundCall(work) for _ in range(min(at_once, len(calls)))]:
         try:
             each.result()
         except BaseException as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.kept import KeptCheckpoints
-from falkirk.system.parallel import Work
+from falkirk.system.parallel import BackgroundCall
 from falkirk.theory.ids import BatchId, LogId, Offsets
 
 _PROGRESS_S = 0.5
@@ -77,7 +77,7 @@ class CheckpointFiles(ABC):
 
 def restore_while(files: CheckpointFiles, batch: BatchId, on_progress: Callable[[], None]) -> str | None:
     """Restore a checkpoint, and call `on_progress` meanwhile, as it may take long. Returns, raises: as `restore`."""
-    work = Work(lambda: files.restore(batch), "falkirk-restore")
+    work = BackgroundCall(lambda: files.restore(batch), "falkirk-restore")
     while not work.wait(_PROGRESS_S):
         on_progress()
     return work.result()

@@ -91,7 +91,7 @@ class KeptCheckpoints:
         if batch not in self.numbers:
             return
         for path in list(state_files(self._spark)):
-            if (version_of(path) or 0) > batch + 1:
+            if (state_version(path) or 0) > batch + 1:
                 path.unlink(missing_ok=True)
         source = self.folder(batch)
         for path in state_files(source):
@@ -118,7 +118,7 @@ def copy_checkpoint(spark: Path, target: Path, batch: BatchId, *topics: LogId) -
     for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):
         _link(spark / name, target / name)
     for path in state_files(spark):
-        version = version_of(path)
+        version = state_version(path)
         if version is None or version <= batch + 1:
             _link(path, target / path.relative_to(spark))
     return checkpoint.damage(target, batch, *topics) is None
@@ -129,7 +129,7 @@ def state_files(folder: Path) -> Iterator[Path]:
     return (p for p in (folder / "state").rglob("*") if ".tmp" not in p.name and p.is_file())
 
 
-def version_of(path: Path) -> int | None:
+def state_version(path: Path) -> int | None:
     """Return the version of a state that a file belongs to; None: several versions may need it."""
     match = _VERSION.fullmatch(path.name)
     return None if match is None else int(match[1])

@@ -27,11 +27,11 @@ from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.checkpoint_files import CheckpointFiles
-from falkirk.runtime.live.kept import state_files, version_of
+from falkirk.runtime.live.kept import state_files, state_version
 from falkirk.store import CheckpointCopy, StateFile, Store
 from falkirk.system.copies import has_content
 from falkirk.system.data import DataPath
-from falkirk.system.parallel import Work, in_parallel
+from falkirk.system.parallel import BackgroundCall, in_parallel
 from falkirk.theory.ids import BatchId, LogId, Offsets
 
 log = logging.getLogger("falkirk")
@@ -64,7 +64,7 @@ class SharedCheckpoints(CheckpointFiles):
         self._files: dict[tuple[str, BatchId], StateFile] = {}
         #: The folder of this incarnation, which no other process writes to.
         self._own = secrets.token_hex(4)
-        self._upload: Work[_Uploaded] | None = None
+        self._upload: BackgroundCall[_Uploaded] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
         self._copies: dict[BatchId, CheckpointCopy] | None = None
 
@@ -106,7 +106,7 @@ class SharedCheckpoints(CheckpointFiles):
 
     def rewind(self, batch: BatchId) -> None:
         """See CheckpointFiles."""
-        self._upload = self._copies = None  # what it uploads is not recorded any more
+        self._upload = self._copies = None  # an upload that still runs will not be recorded
         self._store.rewind_copies(self._name, batch)
         self._files.clear()
 
@@ -123,7 +123,7 @@ class SharedCheckpoints(CheckpointFiles):
         for file in unneeded:
             del self._files[file.path, file.first]
         if unneeded:
-            Work(partial(self._delete, [file.place for file in unneeded]))
+            BackgroundCall(partial(self._delete, [file.place for file in unneeded]))
 
     # -- restoring ----------------------------------------------------------------------------------------------------
 
@@ -179,10 +179,10 @@ class SharedCheckpoints(CheckpointFiles):
         self._store.require_charge()
         known = {file.place for file in self._files.values()}
         if strays := [name for name in found if name not in known]:
-            Work(partial(self._delete, strays))
+            BackgroundCall(partial(self._delete, strays))
 
     def _delete(self, places: Iterable[str]) -> None:
-        """Delete objects. What is left after an error is deleted after the next start."""
+        """Delete objects. After an error, the next start deletes the others."""
         with suppress(StoreError):
             in_parallel([(self._data / place).delete for place in places])
 
@@ -196,10 +196,10 @@ class SharedCheckpoints(CheckpointFiles):
         newest = max(self.numbers(), default=BatchId(-1))
         if self._upload is None and last > newest:
             known = {file.path: file for file in self._files.values() if file.gone is None}
-            self._upload = Work(partial(self._upload_of, last, known, self._own))
+            self._upload = BackgroundCall(partial(self._upload_of, last, known, self._own))
         return newest
 
-    def _take(self, upload: Work[_Uploaded]) -> None:
+    def _take(self, upload: BackgroundCall[_Uploaded]) -> None:
         try:
             done = upload.result()
         except (StoreError, FileNotFoundError) as error:
@@ -253,7 +253,7 @@ class SharedCheckpoints(CheckpointFiles):
         return {
             str(path.relative_to(self._spark)): path
             for path in state_files(self._spark)
-            if not path.name.startswith(".") and which(path) and (version_of(path) or 0) <= batch + 1
+            if not path.name.startswith(".") and which(path) and (state_version(path) or 0) <= batch + 1
         }
 
     def _send(self, path: Path, place: str) -> tuple[int, int] | None:
@@ -266,7 +266,7 @@ class SharedCheckpoints(CheckpointFiles):
 
 def _differs(path: Path, known: StateFile) -> bool:
     """Return whether a local file is another one than the uploaded one. Spark writes most files once, or in place."""
-    if version_of(path) is None and path.suffix != _SST:
+    if state_version(path) is None and path.suffix != _SST:
         return not has_content(path, known.size, known.checksum)
     try:
         return path.stat().st_size != known.size

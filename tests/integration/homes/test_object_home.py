@@ -12,17 +12,22 @@ from pyarrow import parquet
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.commands.offline.application import OfflineApplication
+from falkirk.declare.stream import Stream
 from falkirk.differential import Collection
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local import objects as local_objects
 from falkirk.local.broker import Broker
+from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.object_data import ObjectData
+from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
+from falkirk.theory.times import TopicPartition
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire, await_one
@@ -217,35 +222,58 @@ class Counting:
         return found == Counter((word, n + 1) for word, times in words.items() for n in range(times * runs))
 
 
-def test_another_machine_resumes_a_live_region(
+def test_another_machine_resumes_a_live_region_and_a_rollback_goes_back(
     spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
 ) -> None:
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
     for _ in range(2):
         query = counting.start(broker)
         counting.await_saved(query)
-        incarnations = query._home.store.incarnations(query.status[0].name)
+        incarnations, name = query._home.store.incarnations(query.status[0].name), query.status[0].name
         query.stop()
     assert counting.is_exact(), counting.wire.rows(counting.topics[1])
     assert [row.restored_batch >= 0 for row in incarnations] == [False, True], "the second one has read the state"
+    covers = OffsetFrontier.of({TopicPartition(topic=counting.topics[0], partition=0): ROWS})
+    with open_home(tmp_path / "visitor", "shop", counting.app.store, data=counting.app.data) as home:
+        visit = OfflineApplication(
+            counting.app, home, Connection.of(broker.bootstrap), runs=False, history=counting.app.history
+        )
+        old = next(p.checkpoint for p in visit.history() if p.checkpoint.read == covers)
+        assert outcome(lambda: visit.roll_back({name: old.number}, force=False)) == "CONTRADICTS_RELEASED"
+        assert visit.roll_back({name: old.number}, force=True).goes == {name: old.number}
+    counting.sent += ROWS  # the results after the checkpoint are published again
+    query = counting.start(broker)
+    query.stop()
+    found = Counter((row["word"], row["version"]) for row in counting.wire.rows(counting.topics[1]))
+    assert max(found.values()) == 2
+    assert sum(times == 2 for times in found.values()) == ROWS, (
+        "it knows those of the first run, and the others no more"
+    )
 
 
-def test_units_with_files_of_their_own_are_refused(spark: "SparkSession") -> None:
-    """Spark's checkpoints and the files of iterations do not go through the port for data."""
+def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of iterations do not go through the port for data, and executors do not see the driver's folder."""
 
     def app() -> fk.App:
         made = fk.App("shop", home=f"s3a://{BUCKET}/shop", store="postgresql://user@database/falkirk")
-        made.source("events", fk.Kafka("events", schema="n LONG NOT NULL"))
+        made.source("events", fk.Kafka("events", schema="n LONG NOT NULL", key="n"))
         return made
 
-    live, looping = app(), app()
-    live.add_processor("kept", lambda events: events.where("n > 0"), reads=("events",), policy=fk.Lazy("5 seconds"))
-    live.sink("out", "kept", fk.Kafka("out"))
+    def counted(events: Stream) -> Stream:
+        return events.groupBy("n").agg(F.count("*").alias("times"))
+
+    live, twins, looping = app(), app(), app()
+    for each, policy in ((live, fk.Lazy("5 seconds")), (twins, fk.Lazy("5 seconds", twins=True))):
+        each.add_processor("kept", counted, reads=("events",), policy=policy)
+        each.sink("out", "kept", fk.Kafka("out"))
+    plan_application(live, spark, "deadbeef")
 
     @looping.iterate(rows=ROWS)
-    def counted(events: Collection) -> Collection:
+    def looped(events: Collection) -> Collection:
         return events.groupBy("n").count("times")
 
-    looping.sink("out", counted, fk.Kafka("out"))
-    for refused in (live, looping):
+    looping.sink("out", looped, fk.Kafka("out"))
+    for refused in (twins, looping):
         assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"
+    monkeypatch.setattr(refusals, "writes_elsewhere", lambda session: True)
+    assert outcome(lambda: plan_application(live, spark, "deadbeef")) == "HOME_UNSUITABLE"
