@@ -8,7 +8,7 @@ that record on. A commit that was not recorded has not happened: a start makes t
 So another machine can resume with the object store and the database alone. A former owner that resumes harms nothing:
 the store of decisions refuses its records, and each incarnation uploads into a folder of its own.
 
-    <region>/<incarnation>/state/…    in the object store: Spark's state files, each with the path that it has locally
+    <region>/<incarnation>/<checkpoint>/state/…    in the object store: the state files that a checkpoint has added
 
 Spark alone knows on which files a version of a state depends, and deletes the others in the working copy. A file that
 it has deleted stays in the object store as long as a kept checkpoint has it: nothing is set aside.
@@ -62,7 +62,8 @@ class SharedCheckpoints(CheckpointFiles):
         self._name, self._spark, self._data, self._store, self._topics = name, folder, data, store, topics
         #: The recorded files, by path and first checkpoint. Only the owner needs them.
         self._files: dict[tuple[str, BatchId], StateFile] = {}
-        #: The folder of this incarnation, which no other process writes to.
+        #: The folder of this incarnation, in which each upload has a folder. So a file that Spark writes again is another
+        #: object.
         self._own = secrets.token_hex(4)
         self._upload: BackgroundCall[_Uploaded] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
@@ -196,7 +197,7 @@ class SharedCheckpoints(CheckpointFiles):
         newest = max(self.numbers(), default=BatchId(-1))
         if self._upload is None and last > newest:
             known = {file.path: file for file in self._files.values() if file.gone is None}
-            self._upload = BackgroundCall(partial(self._upload_of, last, known, self._own))
+            self._upload = BackgroundCall(partial(self._upload_of, last, known, f"{self._own}/{last}"))
         return newest
 
     def _take(self, upload: BackgroundCall[_Uploaded]) -> None:
@@ -221,7 +222,7 @@ class SharedCheckpoints(CheckpointFiles):
         self._upload, self.waits_for = None, ""
 
     def _upload_of(self, batch: BatchId, known: dict[str, StateFile], own: str) -> _Uploaded:
-        """Upload the files that the object store lacks. Runs in another thread.
+        """Upload the files that the object store lacks. Runs in another thread. Args: own: the folder of this upload.
 
         Spark writes an SST file in place, and then the snapshot that names it. So SST files are listed after the
         snapshots: each snapshot in the copy has all of its files.

@@ -233,3 +233,18 @@ def test_a_former_owner_changes_nothing(machine: Callable[[str], Machine], tmp_p
     assert outcome(lambda: old.files.restore(BatchId(0))) == "HOME_TAKEN_OVER"
     shutil.rmtree(new.spark)
     assert Machine(tmp_path, present, "new").begin(1) is None
+
+
+def test_a_file_that_spark_writes_again_is_another_object(machine: Callable[[str], Machine]) -> None:
+    """An SST file may be uploaded while Spark writes it. The deletion of that part must not delete the whole one."""
+    first, sst = machine("first"), "state/0/0/SSTs/000008-aa.sst"
+    first.begin()
+    for batch, text in enumerate(("part", "the whole file", "the whole file")):
+        (first.spark / sst).parent.mkdir(exist_ok=True)
+        (first.spark / sst).write_text(text)
+        first.commit(batch)
+        first.files.keep_only([BatchId(batch)])
+    wait_until(lambda: len([n for n in first.data.listed() if n.endswith(".sst")]) == 1, 20, "the deletion of the part")
+    second = machine("second")
+    assert second.begin(2) is None
+    assert second.content()[sst] == "the whole file"
