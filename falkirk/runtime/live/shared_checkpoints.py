@@ -62,8 +62,7 @@ class SharedCheckpoints(CheckpointFiles):
         self._name, self._spark, self._data, self._store, self._topics = name, folder, data, store, topics
         #: The recorded files, by path and first checkpoint. Only the owner needs them.
         self._files: dict[tuple[str, BatchId], StateFile] = {}
-        #: The folder of this incarnation, in which each upload has a folder. So a file that Spark writes again is another
-        #: object.
+        #: The folder of this incarnation. Each upload has a folder in it, so a file is never replaced.
         self._own = secrets.token_hex(4)
         self._upload: BackgroundCall[_Uploaded] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
