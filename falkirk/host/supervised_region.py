@@ -93,13 +93,7 @@ class SupervisedRegion(Supervised):
             return None
         if (error := live.failure()) is not None:
             return self._end(error)
-        try:
-            last = live.observe()
-        except StoreError as refused:
-            if refused.condition != "DATA_UNUSABLE":
-                raise
-            live.end(refused.message)  # its checkpoints can't be saved, and no wait mends that
-            return refused
+        last = live.observe()
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
         self._measurements.update(live.opening, last)

@@ -209,7 +209,9 @@ def _after(deletes: int, seen: list[int]) -> Callable[[str, str], str]:
 
 
 @pytest.mark.parametrize("fault", ["refuse", "repeat", "cut", "half", "stall"])
-def test_a_request_that_fails_once_is_repeated(objects: ObjectStore, remote: ObjectData, fault: str) -> None:
+def test_a_request_that_fails_once_is_repeated(
+    objects: ObjectStore, remote: ObjectData, fault: str, tmp_path: Path
+) -> None:
     failed: set[tuple[str, str]] = set()
 
     def once(method: str, path: str) -> str:
@@ -222,6 +224,10 @@ def test_a_request_that_fails_once_is_repeated(objects: ObjectStore, remote: Obj
     with objects.failing(once):
         (impatient / "note.json").write_text("text")
         assert (impatient / "note.json").read_text() == "text"
+        (tmp_path / "a").write_text("content")
+        measured = (impatient / "copy").copy_from(tmp_path / "a")
+        (impatient / "copy").copy_to(tmp_path / "b", *measured)
+        assert (tmp_path / "b").read_text() == "content"
     assert failed
 
 
@@ -240,14 +246,17 @@ def test_an_upload_that_is_cut_off_leaves_nothing(objects: ObjectStore, remote: 
 
 
 def test_a_store_that_does_not_answer_is_away_and_nothing_counts_as_damaged(
-    objects: ObjectStore, remote: ObjectData
+    objects: ObjectStore, remote: ObjectData, tmp_path: Path
 ) -> None:
     job(remote / "0-aa", "part-0.parquet")
+    (tmp_path / "a").write_text("content")
+    measured = (remote / "copy").copy_from(tmp_path / "a")
     manifest = (remote / "0-aa").sync()
     with objects.failing(lambda method, path: "refuse"):
         for use in (
             lambda: (remote / "0-aa").check(manifest), (remote / "0-aa").exists, (remote / "0-aa").children,
-            lambda: (remote / "note.json").write_text("text"),
+            lambda: (remote / "note.json").write_text("text"), lambda: (remote / "other").copy_from(tmp_path / "a"),
+            lambda: (remote / "copy").copy_to(tmp_path / "b", *measured), (remote / "copy").delete, remote.listed,
         ):  # fmt: skip
             with pytest.raises(StoreError) as away:
                 use()
