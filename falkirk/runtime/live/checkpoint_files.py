@@ -74,6 +74,10 @@ class CheckpointFiles(ABC):
         Args: last: the last batch that Spark has committed in its folder. Raises: StoreError.
         """
 
+    @abstractmethod
+    def finish(self, last: BatchId) -> None:
+        """Have `last` become a checkpoint, if that takes some seconds at most. No query runs. Raises nothing."""
+
 
 def restore_while(files: CheckpointFiles, batch: BatchId, on_progress: Callable[[], None]) -> str | None:
     """Restore a checkpoint, and call `on_progress` meanwhile, as it may take long. Returns, raises: as `restore`."""
@@ -138,3 +142,6 @@ class LocalCheckpoints(CheckpointFiles):
     def save(self, last: BatchId) -> BatchId:
         """See CheckpointFiles: Spark's commit is durable."""
         return last
+
+    def finish(self, last: BatchId) -> None:
+        """See CheckpointFiles."""

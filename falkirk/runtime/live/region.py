@@ -88,9 +88,8 @@ class LiveRegion(RegionAtRest):
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = time.monotonic(), 0.0
         #: The longest delay of a commit since the start of this incarnation, beyond the interval.
-        self._delay_s = 0.0
-        #: The newest batch of Spark that counted as progress before it was saved.
-        self._unsaved = BatchId(-1)
+        #: And the newest batch of Spark that counted as progress before it was saved.
+        self._delay_s, self._unsaved = 0.0, BatchId(-1)
 
     def prepare(self) -> RegionRecord:
         """Check the topics against the record of this home; before the first start, make the record.
@@ -395,6 +394,7 @@ class LiveRegion(RegionAtRest):
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
+        self._files.finish(checkpoint.last_committed_batch(self._checkpoint))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self._close_dead_letters()
         self.query = None

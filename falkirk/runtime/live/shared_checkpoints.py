@@ -17,6 +17,7 @@ it has deleted stays in the object store as long as a kept checkpoint has it: no
 import logging
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +39,8 @@ log = logging.getLogger("falkirk")
 
 #: The file with Spark's identity of a query. Spark refuses a checkpoint without it.
 _METADATA = "metadata"
+#: For how long the end of an incarnation waits for its last checkpoint.
+_FINISH_S = 5.0
 #: The suffix of RocksDB's files.
 _SST = ".sst"
 
@@ -198,6 +201,13 @@ class SharedCheckpoints(CheckpointFiles):
             known = {file.path: file for file in self._files.values() if file.gone is None}
             self._upload = BackgroundCall(partial(self._upload_of, last, known, f"{self._own}/{last}"))
         return newest
+
+    def finish(self, last: BatchId) -> None:
+        """See CheckpointFiles. Another upload may be under way first."""
+        until_s = time.monotonic() + _FINISH_S
+        with suppress(StoreError):  # the next start replays more
+            while self.save(last) < last and self._upload is not None and (left_s := until_s - time.monotonic()) > 0:
+                self._upload.wait(left_s)
 
     def _take(self, upload: BackgroundCall[_Uploaded]) -> None:
         try:

@@ -4,6 +4,7 @@ The port of data is a second folder here; tests/contract/test_data_port.py compa
 """
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
+from falkirk.runtime.live import shared_checkpoints
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.store import Store
@@ -248,3 +250,32 @@ def test_a_file_that_spark_writes_again_is_another_object(machine: Callable[[str
     second = machine("second")
     assert second.begin(2) is None
     assert second.content()[sst] == "the whole file"
+
+
+def test_an_incarnation_that_ends_saves_its_last_commit(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one then replays nothing. It does not wait long for an object store that does not answer."""
+    first = machine("first")
+    first.begin()
+    first.commit(0)
+    first.commit(1, saved=False)
+    assert first.files.save(BatchId(1)) == 0, "an upload is under way"
+    first.commit(2, saved=False)
+    first.files.finish(BatchId(2))
+    assert first.files.numbers()[-1] == 2
+    first.files.finish(BatchId(2))
+    ends, began = threading.Event(), threading.Event()
+
+    def hang(data: LocalData, file: Path) -> tuple[int, int]:
+        began.set()
+        ends.wait(60)
+        return 0, 0
+
+    monkeypatch.setattr(LocalData, "copy_from", hang)
+    monkeypatch.setattr(shared_checkpoints, "_FINISH_S", 0.1)
+    first.commit(3, saved=False)
+    first.files.finish(BatchId(3))
+    assert began.wait(20)
+    assert first.files.numbers()[-1] == 2
+    ends.set()
