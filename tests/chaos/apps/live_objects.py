@@ -13,7 +13,7 @@ app = fk.App("shop", home=os.environ["DATA"], store=os.environ["STORE"], state_p
 app.source("events", fk.Kafka(os.environ["EVENTS"], schema="word STRING NOT NULL"))
 
 
-@app.processor(policy=fk.Lazy("1 second"))
+@app.stream(policy=fk.Lazy("1 second"))
 def counts(events):
     return events.groupBy("word").agg(F.count("*").alias("version"))
 
