@@ -184,7 +184,7 @@ class Counting:
         self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
         self.topics = wire.topic("events", 1), wire.topic("out", 1)
         self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url(), state_partitions=2)
-        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL"))
+        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL", key="word"))
         self.app.add_processor(
             "counts", lambda events: events.groupBy("word").agg(F.count("*").alias("version")),
             reads=("events",), policy=fk.Lazy("2 seconds"),
