@@ -184,7 +184,7 @@ class Counting:
         self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
         self.topics = wire.topic("events", 1), wire.topic("out", 1)
         self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url(), state_partitions=2)
-        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL", key="word"))
+        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL"))
         self.app.add_processor(
             "counts", lambda events: events.groupBy("word").agg(F.count("*").alias("version")),
             reads=("events",), policy=fk.Lazy("2 seconds"),
@@ -222,17 +222,30 @@ class Counting:
         return found == Counter((word, n + 1) for word, times in words.items() for n in range(times * runs))
 
 
-def test_another_machine_resumes_a_live_region_and_a_rollback_goes_back(
+def test_another_machine_resumes_a_live_region(
+    spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
+) -> None:
+    """The input has no order by key, so there are two regions: one that orders it, and one that counts."""
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    for _ in range(2):
+        query = counting.start(broker)
+        counting.await_saved(query)
+        incarnations = query._home.store.incarnations(query.status[0].name)
+        query.stop()
+    assert counting.is_exact(), counting.wire.rows(counting.topics[1])
+    assert [row.restored_batch >= 0 for row in incarnations] == [False, True], "the second one has read the state"
+
+
+@pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: unit tests roll these checkpoints back")
+def test_a_live_region_is_rolled_back(
     spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
 ) -> None:
     counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
     for _ in range(2):
         query = counting.start(broker)
         counting.await_saved(query)
-        incarnations, name = query._home.store.incarnations(query.status[0].name), query.status[0].name
+        name = query.status[0].name
         query.stop()
-    assert counting.is_exact(), counting.wire.rows(counting.topics[1])
-    assert [row.restored_batch >= 0 for row in incarnations] == [False, True], "the second one has read the state"
     covers = OffsetFrontier.of({TopicPartition(topic=counting.topics[0], partition=0): ROWS})
     with open_home(tmp_path / "visitor", "shop", counting.app.store, data=counting.app.data) as home:
         visit = OfflineApplication(
@@ -240,15 +253,16 @@ def test_another_machine_resumes_a_live_region_and_a_rollback_goes_back(
         )
         old = next(p.checkpoint for p in visit.history() if p.checkpoint.read == covers)
         assert outcome(lambda: visit.roll_back({name: old.number}, force=False)) == "CONTRADICTS_RELEASED"
-        assert visit.roll_back({name: old.number}, force=True).goes == {name: old.number}
+        assert visit.roll_back({name: old.number}, force=True).goes[name] == old.number
+    before = Counter((row["word"], row["version"]) for row in counting.wire.rows(counting.topics[1]))
     counting.sent += ROWS  # the results after the checkpoint are published again
     query = counting.start(broker)
     query.stop()
     found = Counter((row["word"], row["version"]) for row in counting.wire.rows(counting.topics[1]))
+    again = {result for result, times in found.items() if times == 2}
     assert max(found.values()) == 2
-    assert sum(times == 2 for times in found.values()) == ROWS, (
-        "it knows those of the first run, and the others no more"
-    )
+    assert len(again) == ROWS, "it knows those of the first run, and the others no more"
+    assert again < set(before)
 
 
 def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
