@@ -4,9 +4,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,6 +23,8 @@ from falkirk.home.folder import Home
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.at_rest import checkpoint_files
+from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.data import DataPath
 from falkirk.system.durable import damaged
 from falkirk.system.stored import parse_json
@@ -75,6 +79,8 @@ def newest_checkpoint(region: RegionLogs, home: Home) -> BatchId:
 
     Raises: HomeError: `STATE_MISSING`: there is none. DefinitionError: `STATE_UNREADABLE`: as `live_state`.
     """
+    if home.is_shared:
+        return _newest_shared(region, home)
     folder = home.checkpoint(region.name)
     if not (folder / "state").is_dir():
         committed = checkpoint.committed_batches(folder)
@@ -94,6 +100,34 @@ def newest_checkpoint(region: RegionLogs, home: Home) -> BatchId:
     raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
 
 
+def _newest_shared(region: RegionLogs, home: Home) -> BatchId:
+    """See `newest_checkpoint`: of a region whose checkpoints are in an object store."""
+    distrusted, where = home.store.distrusted(region.name), home.data_of(region.name)
+    numbers = [n for n in checkpoint_files(home, region).numbers() if n not in distrusted]
+    if not numbers:
+        raise STATE_MISSING.error(where=where, unit=region.name, reason="it has made no checkpoint yet")
+    if not any(file.is_of(numbers[-1]) for file in home.store.state_files(region.name)):
+        raise STATE_MISSING.error(where=where, unit=region.name, reason="it has no step with a state")
+    return numbers[-1]
+
+
+@contextmanager
+def _folder_of(region: RegionLogs, home: Home, number: BatchId) -> Iterator[Path]:
+    """Yield a folder with a checkpoint: Spark's, or a copy of the one in an object store.
+
+    Raises: FileNotFoundError: it was deleted meanwhile, or is damaged.
+    """
+    files = checkpoint_files(home, region)
+    if not isinstance(files, SharedCheckpoints):
+        yield home.checkpoint(region.name)
+        return
+    with TemporaryDirectory(prefix="falkirk-state-") as name:
+        folder = Path(name) / "checkpoint"
+        if (wrong := files.copy_to(folder, number)) is not None:
+            raise FileNotFoundError(wrong)
+        yield folder
+
+
 def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Sequence[str], limit: int) -> KeptState:
     """Return the state of a live aggregation at its newest checkpoint, read by Spark's state data source.
 
@@ -104,29 +138,36 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
     Raises: HomeError: `STATE_MISSING`, `STATE_DAMAGED`. DefinitionError: `STATE_UNREADABLE`: it is that of another
         step, or its checkpoints are deleted faster than Spark reads one.
     """
-    folder = home.checkpoint(region.name)
     for _ in range(READ_TRIES):
         number = newest_checkpoint(region, home)
-        operator = _operator(folder)
-        if operator != _AGGREGATE:
-            raise STATE_UNREADABLE.error(unit=region.name, step=region.keyed_step or operator)
         try:
-            made_at_s = checkpoint.committed_at_s(folder, number)
-            covers: dict[str, dict[int, int]] = {
-                str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources
-            }
-            columns, keys, count, rows = _aggregates(session, folder, number, key, limit)
+            with _folder_of(region, home, number) as folder:
+                return _live_state(region, folder, number, session, key, limit)
         except (FileNotFoundError, SparkError):
             continue
         except SPARK_ERRORS as error:
             if _DELETED.search(str(error)):
                 continue
-            raise damaged(f"Spark can't read the state of {region.name!r}: {first_line(error)}.", folder) from error
-        return KeptState(
-            unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
-            count=count, covers=covers,
-        )  # fmt: skip
-    raise STATE_UNREADABLE_DELETED.error(where=folder, unit=region.name, tries=READ_TRIES)
+            where = home.data_of(region.name)
+            raise damaged(f"Spark can't read the state of {region.name!r}: {first_line(error)}.", where) from error
+    raise STATE_UNREADABLE_DELETED.error(where=home.data_of(region.name), unit=region.name, tries=READ_TRIES)
+
+
+def _live_state(
+    region: RegionLogs, folder: Path, number: BatchId, session: "SparkSession", key: Sequence[str], limit: int
+) -> KeptState:
+    operator = _operator(folder)
+    if operator != _AGGREGATE:
+        raise STATE_UNREADABLE.error(unit=region.name, step=region.keyed_step or operator)
+    made_at_s = checkpoint.committed_at_s(folder, number)
+    covers: dict[str, dict[int, int]] = {
+        str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources
+    }
+    columns, keys, count, rows = _aggregates(session, folder, number, key, limit)
+    return KeptState(
+        unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
+        count=count, covers=covers,
+    )  # fmt: skip
 
 
 def _operator(folder: Path) -> str:

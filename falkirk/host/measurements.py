@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from falkirk.runtime.context import Context
 from falkirk.runtime.figures import read_ends
-from falkirk.runtime.live.region import LiveRegion, Opening
+from falkirk.runtime.live.opening import Opening
+from falkirk.runtime.live.region import LiveRegion
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import BatchId, Offset
 from falkirk.theory.objective import Measurements

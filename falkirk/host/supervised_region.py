@@ -18,7 +18,8 @@ from falkirk.plan.reasons import duration_text, listed
 from falkirk.plan.region import Region
 from falkirk.runtime.causes import is_out_of_memory
 from falkirk.runtime.live import inputs
-from falkirk.runtime.live.region import LiveRegion, Opening
+from falkirk.runtime.live.opening import Opening
+from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.live.starved import Starvation
 from falkirk.runtime.live.state_files import damage_of_state
 from falkirk.runtime.live.triage import Damage, damage_of, fatal_of, refuse_split_keys
@@ -103,7 +104,7 @@ class SupervisedRegion(Supervised):
         self._measurements.update(live.opening, last)
         status.dead_letters = live.dead_letters
         status.twin = None if live.twin is None else live.twin.query is not None
-        status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), ""
+        status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), live.waits_for
         progress = live.query.lastProgress
         self._figures.update(progress)
         if progress and self._context.recorder.is_on:

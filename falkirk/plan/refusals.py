@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pyspark.sql import SparkSession
+
 from falkirk.analysis.determinism import DISTINCT, operations
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
@@ -18,6 +20,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.frames import stamped as frames
 from falkirk.frames.stamped import Frame
+from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
 from falkirk.plan.region import Region
@@ -52,12 +55,19 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
             raise invalid_step(step, "the current time can't stand inside an aggregate", instead)
 
 
-def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch]) -> None:
+def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch], session: SparkSession) -> None:
     """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
     if app.data is None:
         return
     for region in regions:
-        raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what="is a live region")
+        whats = {
+            # Tasks on other machines do not see the folder of the driver, where states are written.
+            "is a live region on a cluster": writes_elsewhere(session),
+            "is a live region with twins": region.twins,
+            "is a live region that looks up a view": bool(region.views),
+        }
+        for what in (what for what, is_so in whats.items() if is_so):
+            raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what=what)
     for batch in batches:
         if batch.notes:
             raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what="has an iteration")

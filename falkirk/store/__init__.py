@@ -13,6 +13,7 @@ import sqlalchemy as sql
 
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.store import STORE_URL_INVALID
+from falkirk.store.checkpoint_copies import CheckpointCopy, CheckpointCopyStore, StateFile
 from falkirk.store.decisions import DecisionStore
 from falkirk.store.engine import Database
 from falkirk.store.leases import Lease, LeaseStore, Waiting
@@ -39,6 +40,7 @@ from falkirk.store.values import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "CheckpointCopy",
     "CheckpointRecord",
     "Decision",
     "ForgottenEpochs",
@@ -49,13 +51,14 @@ __all__ = [
     "Release",
     "Request",
     "RequestState",
+    "StateFile",
     "Store",
     "TailRecord",
     "Waiting",
 ]
 
 
-class Store(RegionStore, LogStore, DecisionStore, RecoveryStore, RequestStore, LeaseStore):
+class Store(RegionStore, CheckpointCopyStore, LogStore, DecisionStore, RecoveryStore, RequestStore, LeaseStore):
     """The decisions of one application. Every method is one transaction; safe from several threads and processes.
 
     Every method raises StoreError: `STORE_AWAY` (the database is unreachable or busy) or `STORE_UNREADABLE`. Their

@@ -71,6 +71,29 @@ class DataPath(ABC):
         """Write a file with its folders: after any crash it has its old content or the new one."""
 
     @abstractmethod
+    def copy_from(self, file: Path) -> tuple[int, int]:
+        """Write this file with the content of a local one; return the number of bytes written and their CRC-32.
+
+        It is durable then. A file that still grows is copied in part. Raises: FileNotFoundError: there is no local one.
+        """
+
+    @abstractmethod
+    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+        """Write a local file with the content of this one: after a crash it has all of it, or is not there.
+
+        Args: size, checksum: as of `copy_from`. Raises: HomeError: `STATE_DAMAGED`: this file has other content, or is
+            missing.
+        """
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Delete a file. A missing one is deleted already."""
+
+    @abstractmethod
+    def listed(self) -> list[str]:
+        """Return the paths in this folder of all files in it, by name. In an object store, a listing may lag."""
+
+    @abstractmethod
     def write(self, writer: "DataFrameWriter") -> None:
         """Have Spark write rows into this folder, as Parquet files. Raises: Spark's errors. HomeError."""
 

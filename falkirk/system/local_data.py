@@ -3,10 +3,11 @@
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
+from falkirk.system.copies import copy_parts, require_content, write_copy
 from falkirk.system.data import DataPath, Manifest, is_hidden
-from falkirk.system.durable import check_files, make_folder, sync, write_atomically
+from falkirk.system.durable import check_files, damaged, make_folder, sync, write_atomically
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -66,6 +67,33 @@ class LocalData(DataPath):
         """See DataPath."""
         self.local.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.local, text)
+
+    def copy_from(self, file: Path) -> tuple[int, int]:
+        """See DataPath."""
+        with open(file, "rb") as source:
+            return write_copy(self.local, lambda to: copy_parts(source, to.write), durable=True)
+
+    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+        """See DataPath."""
+
+        def copy(to: BinaryIO) -> tuple[int, int]:
+            try:
+                with open(self.local, "rb") as source:
+                    found = copy_parts(source, to.write)
+            except FileNotFoundError as error:
+                raise damaged("a file is missing.", self, file=str(self)) from error
+            require_content(found, (size, checksum), self)
+            return found
+
+        write_copy(file, copy, durable=False)
+
+    def delete(self) -> None:
+        """See DataPath."""
+        self.local.unlink(missing_ok=True)
+
+    def listed(self) -> list[str]:
+        """See DataPath."""
+        return [*self.files()]
 
     def write(self, writer: "DataFrameWriter") -> None:
         """See DataPath."""

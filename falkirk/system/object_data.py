@@ -17,7 +17,8 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import (
@@ -31,6 +32,7 @@ from pyarrow.fs import (
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNKNOWN, DATA_UNUSABLE
+from falkirk.system.copies import copy_parts, require_content, write_copy
 from falkirk.system.data import DataPath, Manifest, endpoint_url, is_hidden
 from falkirk.system.durable import END_BYTES, damaged
 from falkirk.system.stored import parse_json
@@ -193,6 +195,35 @@ class ObjectData(DataPath):
         self._ask(lambda: self._write(content))
         self._written.add(self.key, len(content))
 
+    def copy_from(self, file: Path) -> tuple[int, int]:
+        """See DataPath."""
+        with open(file, "rb"):  # a missing one is no fault of the object store
+            return self._ask(lambda: self._write_from(file))
+
+    def copy_to(self, file: Path, size: int, checksum: int) -> None:
+        """See DataPath."""
+
+        def copy(to: BinaryIO) -> tuple[int, int]:
+            found = self._ask(lambda: self._read_into(to))
+            require_content(found, (size, checksum), self)
+            return found
+
+        try:
+            write_copy(file, copy, durable=False)
+        except FileNotFoundError as error:
+            raise damaged("a file is missing.", self, file=str(self)) from error
+
+    def delete(self) -> None:
+        """See DataPath."""
+        with suppress(FileNotFoundError):
+            self._ask(lambda: self._system.delete_file(self.key))
+
+    def listed(self) -> list[str]:
+        """See DataPath."""
+        every = FileSelector(self.key, allow_not_found=True, recursive=True)
+        found = self._ask(lambda: self._system.get_file_info(every))
+        return sorted(each.path.removeprefix(f"{self.key}/") for each in found if each.type is FileType.File)
+
     def write(self, writer: "DataFrameWriter") -> None:
         """See DataPath."""
         writer.option(LISTED, "true").parquet(str(self))
@@ -246,9 +277,9 @@ class ObjectData(DataPath):
     def remove(self) -> None:
         """See DataPath. The manifest goes first, so that a reader finds a complete folder or none."""
         known = {*self.files(), *self._manifest()} - {COMPLETE_FILE}
-        self._delete(COMPLETE_FILE)
-        for name in sorted(known - set(self._listed())):  # a listing that lags does not show them
-            self._delete(name)
+        (self / COMPLETE_FILE).delete()
+        for name in sorted(known - set(self.listed())):  # a listing that lags does not show them
+            (self / name).delete()
         with suppress(FileNotFoundError):
             self._ask(lambda: self._system.delete_dir(self.key))
         self._written.forget(self.key)
@@ -263,16 +294,6 @@ class ObjectData(DataPath):
             return [str(name) for name in parse_json((self / COMPLETE_FILE).read_text())["files"]]
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return []
-
-    def _listed(self) -> list[str]:
-        """Return the paths of the objects in this folder that a listing shows."""
-        every = FileSelector(self.key, allow_not_found=True, recursive=True)
-        found = self._ask(lambda: self._system.get_file_info(every))
-        return [each.path.removeprefix(f"{self.key}/") for each in found if each.type is FileType.File]
-
-    def _delete(self, name: str) -> None:
-        with suppress(FileNotFoundError):
-            self._ask(lambda: self._system.delete_file(f"{self.key}/{name}"))
 
     def _checksum(self, name: str, size: int) -> int:
         try:
@@ -295,6 +316,16 @@ class ObjectData(DataPath):
                 start = max(END_BYTES, size - END_BYTES)
                 checksum = zlib.crc32(file.read_at(size - start, start), checksum)
             return checksum
+
+    def _write_from(self, file: Path) -> tuple[int, int]:
+        with open(file, "rb") as source, self._system.open_output_stream(self.key) as to:
+            return copy_parts(source, to.write)
+
+    def _read_into(self, file: BinaryIO) -> tuple[int, int]:
+        file.seek(0)
+        file.truncate()
+        with self._system.open_input_stream(self.key) as source:
+            return copy_parts(source, file.write)
 
     def _write(self, content: bytes) -> None:
         with self._system.open_output_stream(self.key) as file:

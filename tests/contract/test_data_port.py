@@ -12,6 +12,7 @@ from falkirk.errors import HomeError, InternalError, StoreError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
 from falkirk.system import object_data
+from falkirk.system.copies import has_content
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
 from falkirk.system.object_data import COMPLETE_FILE, WRITTEN, ObjectData
@@ -160,11 +161,11 @@ def test_a_listing_shows_what_is_there_and_a_removal_leaves_nothing(remote: Obje
     """A listing that is always empty would make the tests below pass for nothing."""
     epoch = remote / "0-aa"
     job(epoch, "part-0.parquet")
-    assert set(epoch._listed()) == {"part-0.parquet", WRITTEN}
+    assert set(epoch.listed()) == {"part-0.parquet", WRITTEN}
     assert [child.name for child in remote.children()] == ["0-aa"]
     fresh = ObjectData(epoch._system, "s3a", epoch.key)  # another process, which has only the listing
     fresh.remove()
-    assert epoch._listed() == []
+    assert epoch.listed() == []
 
 
 def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectData) -> None:
@@ -177,7 +178,7 @@ def test_a_listing_that_lags_hides_no_rows(objects: ObjectStore, remote: ObjectD
         fresh = ObjectData(objects.system(), "s3a", epoch.key)  # another process
         assert fresh.check(manifest).count_rows() == 6
         fresh.remove()
-    assert [name for name in epoch._listed() if name != WRITTEN] == []
+    assert [name for name in epoch.listed() if name != WRITTEN] == []
 
 
 def test_a_crash_after_each_request_of_a_removal_leaves_all_or_nothing(
@@ -208,7 +209,9 @@ def _after(deletes: int, seen: list[int]) -> Callable[[str, str], str]:
 
 
 @pytest.mark.parametrize("fault", ["refuse", "repeat", "cut", "half", "stall"])
-def test_a_request_that_fails_once_is_repeated(objects: ObjectStore, remote: ObjectData, fault: str) -> None:
+def test_a_request_that_fails_once_is_repeated(
+    objects: ObjectStore, remote: ObjectData, fault: str, tmp_path: Path
+) -> None:
     failed: set[tuple[str, str]] = set()
 
     def once(method: str, path: str) -> str:
@@ -221,6 +224,10 @@ def test_a_request_that_fails_once_is_repeated(objects: ObjectStore, remote: Obj
     with objects.failing(once):
         (impatient / "note.json").write_text("text")
         assert (impatient / "note.json").read_text() == "text"
+        (tmp_path / "a").write_text("content")
+        measured = (impatient / "copy").copy_from(tmp_path / "a")
+        (impatient / "copy").copy_to(tmp_path / "b", *measured)
+        assert (tmp_path / "b").read_text() == "content"
     assert failed
 
 
@@ -239,14 +246,17 @@ def test_an_upload_that_is_cut_off_leaves_nothing(objects: ObjectStore, remote: 
 
 
 def test_a_store_that_does_not_answer_is_away_and_nothing_counts_as_damaged(
-    objects: ObjectStore, remote: ObjectData
+    objects: ObjectStore, remote: ObjectData, tmp_path: Path
 ) -> None:
     job(remote / "0-aa", "part-0.parquet")
+    (tmp_path / "a").write_text("content")
+    measured = (remote / "copy").copy_from(tmp_path / "a")
     manifest = (remote / "0-aa").sync()
     with objects.failing(lambda method, path: "refuse"):
         for use in (
             lambda: (remote / "0-aa").check(manifest), (remote / "0-aa").exists, (remote / "0-aa").children,
-            lambda: (remote / "note.json").write_text("text"),
+            lambda: (remote / "note.json").write_text("text"), lambda: (remote / "other").copy_from(tmp_path / "a"),
+            lambda: (remote / "copy").copy_to(tmp_path / "b", *measured), (remote / "copy").delete, remote.listed,
         ):  # fmt: skip
             with pytest.raises(StoreError) as away:
                 use()
@@ -296,3 +306,37 @@ def test_a_folder_without_its_manifest_is_not_complete(remote: ObjectData) -> No
     (remote / "0-aa").sync()
     assert (remote / "0-aa" / COMPLETE_FILE).exists()
     assert (remote / "0-aa").exists()
+
+
+@pytest.mark.parametrize("size", [0, 10, (1 << 20) + 3])
+def test_a_local_file_is_copied_there_and_back(data: DataPath, tmp_path: Path, size: int) -> None:
+    source, target = tmp_path / "57_a.changelog", tmp_path / "again" / "57_a.changelog"
+    source.write_bytes(b"x" * size)
+    copied = data / "r" / "aa/state/0/57_a.changelog"
+    measured = copied.copy_from(source)
+    assert measured[0] == size
+    assert copied.copy_from(source) == measured, "again, after a crash"
+    assert (data / "r").listed() == ["aa/state/0/57_a.changelog"]
+    copied.copy_to(target, *measured)
+    assert target.read_bytes() == source.read_bytes()
+    assert has_content(target, *measured)
+    copied.delete()
+    copied.delete()
+    assert (data / "r").listed() == []
+
+
+def test_a_copy_of_other_content_is_refused(data: DataPath, tmp_path: Path) -> None:
+    source, target, copied = tmp_path / "a", tmp_path / "b" / "a", data / "aa" / "a"
+    source.write_bytes(b"first")
+    measured = copied.copy_from(source)
+    for content in (b"other", b"shorter", None):
+        if content is None:
+            copied.delete()
+        else:
+            source.write_bytes(content)
+            copied.copy_from(source)
+        assert outcome(lambda: copied.copy_to(target, *measured)) == "STATE_DAMAGED"
+        assert not list(target.parent.iterdir()), "nothing looks like the file"
+    source.unlink()
+    with pytest.raises(FileNotFoundError):
+        copied.copy_from(source)

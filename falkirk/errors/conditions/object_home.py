@@ -20,5 +20,6 @@ HOME_UNSUITABLE = Condition(
     "HOME_UNSUITABLE",
     DefinitionError,
     "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
-    hint="Use a home on a file system for this application, or make this step a batch without iterations (fk.Eager()).",
+    hint="Use a home on a file system for this application. In an object store there can be batches without iterations "
+    "(fk.Eager()), and live regions on one machine (a master local[n]) without twins and lookups.",
 )

@@ -8,14 +8,16 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from falkirk.errors import SparkError
+from falkirk.home.folder import Home
 from falkirk.kafka.tail import Tail
 from falkirk.plan.region import RegionLogs
 from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
-from falkirk.runtime.live import checkpoint
+from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.runtime.live.checkpoint_files import CheckpointFiles, LocalCheckpoints
 from falkirk.runtime.live.epochs_read import EpochsRead, as_positions
-from falkirk.runtime.live.kept import KeptCheckpoints
+from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.runtime.outputs import Outputs, newest_serving
 from falkirk.theory.delivery import SourcePartition, input_records
 from falkirk.theory.frontier import Frontier, OffsetFrontier
@@ -40,7 +42,7 @@ class RegionAtRest:
         #: Checkpoints with missing or torn files.
         self.damaged: set[BatchId] = set()
         self._only: tuple[BatchId, ...] = ()
-        self._kept = KeptCheckpoints(self._checkpoint, *logs.sources)
+        self._files = checkpoint_files(place.home, logs)
         self._epochs_read = EpochsRead(logs.name, self._store, logs.views)
 
     def health(self) -> Health:
@@ -57,20 +59,16 @@ class RegionAtRest:
         A command may read this while the application runs, and deletes checkpoints. Then it reads again.
         """
         while True:
-            before = self._there()
+            before = self._files.places()
             try:
                 return self._read_checkpoints()
             except (FileNotFoundError, SparkError):
-                self._kept.refresh()
-                if self._there() == before:
+                self._files.refresh()
+                if self._files.places() == before:
                     raise
 
-    def _there(self) -> tuple[tuple[BatchId, ...], frozenset[BatchId]]:
-        """Return the numbers of the checkpoints of Spark, and of those that are set aside."""
-        return checkpoint.committed_batches(self._checkpoint), frozenset(self._kept.numbers)
-
     def _read_checkpoints(self) -> tuple[Checkpoint, ...]:
-        committed = self._committed()
+        committed = self._files.numbers()
         distrusted = self._store.distrusted(self.logs.name)
         trusted = [n for n in committed if n not in distrusted]
         batches = [n for n in trusted if self._is_whole(n)]
@@ -87,10 +85,6 @@ class RegionAtRest:
             if all(read[n][topic].get(p, 0) >= o for topic in topics for p, o in oldest[topic].items())
         ]  # fmt: skip
         return self._points_of({n: read[n] for n in [*reachable, batches[-1]]})
-
-    def _committed(self) -> tuple[BatchId, ...]:
-        """Return the numbers of all checkpoints, those of Spark and those that are set aside, oldest first."""
-        return tuple(sorted({*checkpoint.committed_batches(self._checkpoint), *self._kept.numbers}))
 
     def _has_start(self, oldest: BatchId) -> bool:
         """Return whether the initial state is kept. In a home of an earlier version, its oldest checkpoint shows it."""
@@ -110,17 +104,17 @@ class RegionAtRest:
                 sent=OffsetFrontier.before(
                     {self.logs.output: newest_serving(tails, number).positions.get(self.logs.output, {})}
                 ),
-                made_at_s=None if number < 0 else checkpoint.committed_at_s(self._kept.folder(number), number),
+                made_at_s=None if number < 0 else self._files.made_at_s(number),
             )
             for number, covered in read.items()
         )
 
     def note_epochs(self, epochs: Mapping[LogId, EpochNumber]) -> None:
         """Note epochs of its views that its query will read. Raises: StoreError: it must not read them."""
-        self._epochs_read.note(BatchId(checkpoint.last_committed_batch(self._checkpoint) + 1), epochs)
+        self._epochs_read.note(BatchId(last_committed_batch(self._checkpoint) + 1), epochs)
 
     def _is_whole(self, batch: BatchId) -> bool:
-        wrong = checkpoint.damage(self._kept.folder(batch), batch, *self.logs.sources)
+        wrong = self._files.damage(batch)
         if wrong is not None and batch not in self.damaged and self._is_there(batch):
             log.warning("%s: checkpoint %d is damaged (%s)", self.logs.name, batch, wrong)
             self.damaged.add(batch)
@@ -128,8 +122,8 @@ class RegionAtRest:
 
     def _is_there(self, batch: BatchId) -> bool:
         """Return whether nobody has deleted a checkpoint meanwhile."""
-        self._kept.refresh()
-        return batch in self._committed()
+        self._files.refresh()
+        return batch in self._files.numbers()
 
     def _start_offsets(self) -> Positions:
         record = self._store.region(self.logs.name)
@@ -139,8 +133,7 @@ class RegionAtRest:
         """Return, per partition of each source, the end of the records that a checkpoint covers."""
         if number < 0:
             return self._start_offsets()
-        folder = self._kept.folder(number)
-        return {topic: checkpoint.end_offsets(folder, number, topic) for topic in self.logs.sources}
+        return {topic: self._files.end_offsets(number, topic) for topic in self.logs.sources}
 
     def _numbered(self, positions: Positions) -> dict[SourcePartition, Offset]:
         """Return positions by the numbers of their sources."""
@@ -148,19 +141,16 @@ class RegionAtRest:
 
     def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort."""
-        batch = BatchId(number)
-        checkpoint.rewind(self._checkpoint, batch)
-        self._kept.restore(batch)
+        self._files.rewind(BatchId(number))
         self._only = ()
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
-        """See RegionPort. Spark's own maintenance deletes state files that no checkpoint names."""
+        """See RegionPort."""
         batches = tuple(BatchId(number) for number in numbers)
         if batches != self._only:
             if not self._only or self._only[0] != batches[0]:
                 self._store.retain_from(self.logs.name, CheckpointNumber(batches[0]))
-            checkpoint.keep_only(self._checkpoint, batches)
-            self._kept.delete({n for n in self._kept.numbers if n < batches[-1] and n not in batches})
+            self._files.keep_only(batches)
             self._store.keep_tails(self.logs.name, batches)
             if self.logs.views:
                 self._epochs_read.keep_from(batches[0])
@@ -224,3 +214,11 @@ class RegionAtRest:
         """Return whether one of the input records of a stamp is not covered."""
         is_joined = self.logs.joined is not None
         return any(o >= covered.get(p, 0) for p, o in input_records(numbers, joined=is_joined))
+
+
+def checkpoint_files(home: Home, logs: RegionLogs) -> CheckpointFiles:
+    """Return the checkpoints of a region, where its home has them."""
+    folder = home.checkpoint(logs.name)
+    if home.is_shared:
+        return SharedCheckpoints(logs.name, folder, home.data_of(logs.name), home.store, *logs.sources)
+    return LocalCheckpoints(folder, *logs.sources)

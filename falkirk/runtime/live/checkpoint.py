@@ -43,17 +43,22 @@ def committed_at_s(checkpoint: Path, batch: BatchId) -> float:
 def end_offsets(checkpoint: Path, batch: BatchId, topic: LogId) -> Offsets:
     """Return the offsets of a topic at which the batch after `batch` begins, per partition.
 
-    Spark writes a line for each source of a query, after the version and the metadata.
-
     Raises: SparkError: `CHECKPOINT_DAMAGED` if a committed batch has no readable offsets.
     """
     file = checkpoint / "offsets" / str(batch)
     try:
-        lines = file.read_text().splitlines()
-        content = {name: offsets for line in lines[2:] for name, offsets in parse_json(line).items()}
-        return offsets_from_json(content[topic])
+        return offsets_in(file.read_text(), topic)
     except (OSError, IndexError, KeyError, AttributeError, TypeError, ValueError) as error:
         raise CHECKPOINT_DAMAGED.error(where=file, batch=batch) from error
+
+
+def offsets_in(text: str, topic: LogId) -> Offsets:
+    """Return the offsets of a topic in a file of offsets: a line for each source, after the version and the metadata.
+
+    Raises: IndexError, KeyError, AttributeError, TypeError, ValueError: it has other content than Spark writes.
+    """
+    content = {name: offsets for line in text.splitlines()[2:] for name, offsets in parse_json(line).items()}
+    return offsets_from_json(content[topic])
 
 
 def damage(checkpoint: Path, batch: BatchId, *topics: LogId) -> str | None:

@@ -90,11 +90,11 @@ class KeptCheckpoints:
         self._lost = {n for n in self._lost if n <= batch}
         if batch not in self.numbers:
             return
-        for path in list(_state_files(self._spark)):
-            if (_version(path) or 0) > batch + 1:
+        for path in list(state_files(self._spark)):
+            if (state_version(path) or 0) > batch + 1:
                 path.unlink(missing_ok=True)
         source = self.folder(batch)
-        for path in _state_files(source):
+        for path in state_files(source):
             _link(path, self._spark / path.relative_to(source))
         for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):  # the commit last
             _link(source / name, self._spark / name)
@@ -117,19 +117,19 @@ def copy_checkpoint(spark: Path, target: Path, batch: BatchId, *topics: LogId) -
     make_folder(target)
     for name in (f"offsets/{batch - 1}", f"offsets/{batch}", f"commits/{batch}"):
         _link(spark / name, target / name)
-    for path in _state_files(spark):
-        version = _version(path)
+    for path in state_files(spark):
+        version = state_version(path)
         if version is None or version <= batch + 1:
             _link(path, target / path.relative_to(spark))
     return checkpoint.damage(target, batch, *topics) is None
 
 
-def _state_files(folder: Path) -> Iterator[Path]:
+def state_files(folder: Path) -> Iterator[Path]:
     """Yield the files of all states in a checkpoint, but not those that Spark still writes."""
     return (p for p in (folder / "state").rglob("*") if ".tmp" not in p.name and p.is_file())
 
 
-def _version(path: Path) -> int | None:
+def state_version(path: Path) -> int | None:
     """Return the version of a state that a file belongs to; None: several versions may need it."""
     match = _VERSION.fullmatch(path.name)
     return None if match is None else int(match[1])

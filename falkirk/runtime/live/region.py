@@ -11,7 +11,6 @@ After a crash between two steps, the earlier records remain, and the next incarn
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from pyspark.errors import PySparkException
@@ -30,8 +29,10 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.dead_letters import DeadLetters
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.checkpoint_files import restore_while
 from falkirk.runtime.live.inputs import has_records, read_before
 from falkirk.runtime.live.losses import Losses, Observations, refuse_repeats
+from falkirk.runtime.live.opening import Opening
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.live.twin import Twin, discard
@@ -39,7 +40,7 @@ from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.delivery import skip_ranges, touched
-from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Positions
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange
 from falkirk.theory.positions import TailPosition, is_caught_up
 
@@ -53,21 +54,6 @@ OVERDUE_AT_START_S = 150.0
 SLOWER = 3.0
 #: The recorded reason for an incarnation whose end nobody has seen.
 UNSEEN = "nobody saw it end"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """The result of the first two steps: the start of an incarnation, and the results that its barrier drops.
-
-    Args: start: the input from which it resumed.
-    """
-
-    incarnation: Incarnation
-    restored_batch: BatchId
-    release: IncarnationConstants
-    released: int
-    skips: tuple[PartitionRange, ...]
-    start: Positions
 
 
 class LiveRegion(RegionAtRest):
@@ -101,7 +87,8 @@ class LiveRegion(RegionAtRest):
         #: When the region last made progress, and when it may be started again.
         self.progressed_at_s, self.ready_at_s = context.clock.monotonic(), 0.0
         #: The longest delay of a commit since the start of this incarnation, beyond the interval.
-        self._delay_s = 0.0
+        #: And the newest batch of Spark that counted as progress before it was saved.
+        self._delay_s, self._unsaved = 0.0, BatchId(-1)
 
     def prepare(self) -> RegionRecord:
         """Check the topics against the record of this home; before the first start, make the record.
@@ -182,7 +169,7 @@ class LiveRegion(RegionAtRest):
         """
         assert self.opening is not None, "a region that was never started has loaded no checkpoint"
         restored = self.opening.restored_batch
-        for batch in self._committed():
+        for batch in self._files.numbers():
             if (restored if first is None else first) <= batch <= restored:
                 log.warning("%s: checkpoint %d is damaged (%s)", self.region.name, batch, reason)
                 self._store.distrust(self.region.name, batch, reason)
@@ -195,6 +182,10 @@ class LiveRegion(RegionAtRest):
         Raises: HomeError, LogError, SparkError: no query was started.
         """
         region, context, batch = self.region, self._context, BatchId(number)
+        if (wrong := restore_while(self._files, batch, self._on_progress)) is not None:
+            log.warning("%s: checkpoint %d is damaged (%s)", region.name, batch, wrong)
+            self._store.distrust(region.name, batch, wrong)
+            return  # the next turn finds it dead, and restores an older one
         ends, self._ends = self._ends, None  # if this fails, the next try has to read the ends again
         assert ends is not None, "`fence` must be called before `start`"
         newest = checkpoint.last_committed_batch(self._checkpoint)
@@ -242,7 +233,7 @@ class LiveRegion(RegionAtRest):
             self.query = self._run(self.opening, record, start)
         except SPARK_ERRORS as error:
             raise QUERY_NOT_STARTED.error(where=region.where, region=region.name, reason=first_line(error)) from error
-        self.progressed_at_s, self._delay_s = context.clock.monotonic(), 0.0
+        self.progressed_at_s, self._delay_s, self._unsaved = context.clock.monotonic(), 0.0, batch
 
     def _judge_last_end(self, number: BatchId, ends: Positions) -> None:
         """Record whether the last incarnations have left a hole in an output.
@@ -306,19 +297,23 @@ class LiveRegion(RegionAtRest):
         assert self._dead_letters is not None, "`prepare` makes it"
         self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
-        if self._reached and is_caught_up(self._reached, self._numbered(self._read(last))):
+        saved = self._files.save(last)
+        if self._reached and is_caught_up(self._reached, self._numbered(self._read(saved))):
             self._reached = {}
         if not self._reached:
             self._note_tail(last, ends)
-        self._take_in(last)
+        self._take_in(saved)
+        if self._unsaved < last != saved:  # it works, whether the object store answers or not
+            self._unsaved = last
+            self._note_commit(self._context.clock.monotonic())
         if self.twin is not None:
             self.twin.update(last)
-        return last
+        return saved
 
     def _take_in(self, last: BatchId) -> None:
         """Add the new checkpoints up to `last` to the result of `checkpoints`."""
         known = self._checkpoints[-1].number if self._checkpoints else -2
-        new = [n for n in checkpoint.committed_batches(self._checkpoint) if known < n <= last and self._is_whole(n)]
+        new = [n for n in self._files.numbers() if known < n <= last and self._is_whole(n)]
         if not new:
             return
         for topic in self.logs.sources:
@@ -357,7 +352,7 @@ class LiveRegion(RegionAtRest):
         """See RegionPort. First set the files of checkpoints aside that Spark is about to delete."""
         newest = BatchId(self._checkpoints[-1].number if self._checkpoints else -1)
         batches = tuple(BatchId(number) for number in numbers)
-        self._kept.set_aside(batches, newest=newest, retain=self.retain)
+        self._files.set_aside(batches, newest=newest, retain=self.retain)
         if batches != self._only:
             super().keep_only(numbers)
             self._checkpoints = tuple(p for p in self._checkpoints if p.number >= numbers[-1] or p.number in numbers)
@@ -366,11 +361,15 @@ class LiveRegion(RegionAtRest):
         """Return whether its input has records behind its newest checkpoint. Raises: LogError, StoreError."""
         return has_records(self._context.topics, self._context.connection, self.checkpoints()[-1].read, self.starts)
 
+    @property
+    def waits_for(self) -> str:
+        """Why new checkpoints do not count yet; empty: nothing is wrong."""
+        return self._files.waits_for
+
     def checkpoint_age_s(self) -> float | None:
         """Return the time since the last commit in seconds, or None before the first commit."""
-        last = checkpoint.last_committed_batch(self._checkpoint)
-        now_s = self._context.clock.time()
-        return None if last < 0 else now_s - checkpoint.committed_at_s(self._checkpoint, last)
+        last = max(self._files.numbers(), default=None)
+        return None if last is None else self._context.clock.time() - self._files.made_at_s(last)
 
     def last_ended(self) -> str | None:
         """Return the reason why the last incarnation ended, or None if there was none or its end was not recorded."""
@@ -394,6 +393,7 @@ class LiveRegion(RegionAtRest):
             self.query.stop()
         except (PySparkException, *JVM_ERRORS) as error:  # the JVM may have died
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
+        self._files.finish(checkpoint.last_committed_batch(self._checkpoint))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
         self._close_dead_letters()
         self.query = None

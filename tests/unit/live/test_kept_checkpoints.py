@@ -87,7 +87,7 @@ def test_with_later_versions_left_spark_deletes_what_was_restored(
     aside.set_aside([4], newest=spark.newest, retain=RETAIN)
     spark.run(30)
     checkpoint.rewind(spark.folder, 4)
-    monkeypatch.setattr(kept, "_version", lambda path: None)
+    monkeypatch.setattr(kept, "state_version", lambda path: None)
     aside.restore(4)
     spark.run(3)
     assert not spark.whole(4)

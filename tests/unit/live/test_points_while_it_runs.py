@@ -31,7 +31,7 @@ def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionAtRest:
         retained_from=lambda name: None,
         tails=lambda name: (TAIL,),
     )
-    home = SimpleNamespace(store=store, checkpoint=lambda name: folder)
+    home = SimpleNamespace(store=store, checkpoint=lambda name: folder, is_shared=False)
     place = SimpleNamespace(home=home, topics=SimpleNamespace(first_positions=lambda topic: {}))
     logs = SimpleNamespace(name="r", sources=("pages",), output="out", views=())
     region = RegionAtRest(cast(Any, logs), cast(Any, place))

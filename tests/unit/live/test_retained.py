@@ -9,7 +9,7 @@ import pytest
 from falkirk.host import host
 from falkirk.host.host import Host
 from falkirk.local.spark import RETAIN
-from falkirk.runtime.live import at_rest, query, region
+from falkirk.runtime.live import at_rest, checkpoint_files, query, region
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.theory.history import History
@@ -55,9 +55,9 @@ def test_a_region_starts_its_query_with_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(LiveRegion, "_fence_writers", lambda self: None)
     monkeypatch.setattr(region, "RegionLanes", lambda region, context: None)
     monkeypatch.setattr(at_rest, "Outputs", lambda logs, place: None)
-    monkeypatch.setattr(at_rest, "KeptCheckpoints", lambda folder, *topics: kept)
+    monkeypatch.setattr(checkpoint_files, "KeptCheckpoints", lambda folder, *topics: kept)
     kept = SimpleNamespace(set_aside=lambda batches, newest, retain: aside.append(retain))
-    home = SimpleNamespace(store=None, checkpoint=lambda name: Path())
+    home = SimpleNamespace(store=None, checkpoint=lambda name: Path(), is_shared=False)
     logs = SimpleNamespace(name="r", sources=(), views=())
     of = SimpleNamespace(name="r", logs=lambda: logs, twins=False)
     live = LiveRegion(

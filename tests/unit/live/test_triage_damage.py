@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.runtime.live.kept import KeptCheckpoints
+from falkirk.runtime.live.checkpoint_files import LocalCheckpoints
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.live.triage import damage_of
 from falkirk.store import Store
@@ -114,7 +114,7 @@ def region_of(folder: Path, store: Store, restored: int) -> LiveRegion:
     live.logs = cast(Any, SimpleNamespace(name="counts", source="pages", sources=("pages",), output="counts", views=()))
     live.region = cast(Any, SimpleNamespace(name="counts"))
     live._store, live._checkpoint, live.damaged, live.query = store, folder, set(), None
-    live._kept = KeptCheckpoints(folder, "pages")
+    live._files = LocalCheckpoints(folder, "pages")
     live.opening = cast(Any, SimpleNamespace(restored_batch=restored))
     first = {"pages": {0: 0, 1: 0}}
     live._place = cast(Any, SimpleNamespace(topics=SimpleNamespace(first_positions=lambda topic: {0: 0, 1: 0})))
