@@ -20,7 +20,7 @@ _HARMLESS = frozenset(
         """source sink stream batch iterate add_processor Kafka Files Console Lazy Eager Ephemeral Snapshots LogSends
         Acknowledged FullHistory Latest select where filter withColumn withColumnRenamed drop dropDuplicates groupBy agg
         outputMode window session_window withWatermark join alias cast col expr latest explode count sum min max avg
-        stateful sessions counted map_rows fixpoint distinct lookup""",
+        stateful sessions counted map_rows fixpoint distinct lookup latest_value""",
     )
 )
 #: If a line contains such a word, in a name or a text, any of its literals may be a secret.

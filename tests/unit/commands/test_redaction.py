@@ -59,6 +59,7 @@ def test_a_secret_is_in_no_line_that_is_shown(line: str) -> None:
         ('rows.where("n > 1").groupBy(["a"])', 'rows.where("n > 1").groupBy(["a"])'),
         ('.lookup(rank, {"name": "names"}, "ranked")', '.lookup(rank, {"name": "names"}, "ranked")'),
         ('rows.lookup(rank, {"k": F.lit("x")}, "r")', f'rows.lookup(rank, {{"k": F.lit({HIDDEN})}}, "r")'),
+        ('agg(fk.latest_value("customer"))', 'agg(fk.latest_value("customer"))'),
         ('fk.App("shop", history=3)', f"fk.App({HIDDEN}, history=3)"),
         ("pin(1234, password=1234)", f"pin({HIDDEN}, password={HIDDEN})"),
         ("return 1 / row.n", "return 1 / row.n"),
