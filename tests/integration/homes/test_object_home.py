@@ -178,13 +178,16 @@ def test_every_result_is_there_once_wherever_a_machine_was_lost(
 
 
 class Counting:
-    """A live region that counts by key. Its every run is in a new folder, as on another machine."""
+    """A live region that counts by key. Its every run is in a new folder, as on another machine.
 
-    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path) -> None:
+    Args: key: of the input, if its partitions have an order by key; without one, another region orders it.
+    """
+
+    def __init__(self, wire: Wire, postgres: Postgres, tag: str, folder: Path, key: str | None = None) -> None:
         self.wire, self.folder, self.runs, self.sent = wire, folder, 0, 0
         self.topics = wire.topic("events", 1), wire.topic("out", 1)
         self.app = fk.App("shop", home=f"s3a://{BUCKET}/{tag}", store=postgres.url(), state_partitions=2)
-        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL"))
+        self.app.source("events", fk.Kafka(self.topics[0], schema="word STRING NOT NULL", key=key))
         self.app.add_processor(
             "counts", lambda events: events.groupBy("word").agg(F.count("*").alias("version")),
             reads=("events",), policy=fk.Lazy("2 seconds"),
@@ -240,7 +243,7 @@ def test_another_machine_resumes_a_live_region(
 def test_a_live_region_is_rolled_back(
     spark: "SparkSession", broker: Broker, postgres: Postgres, objects: ObjectStore, tag: str, tmp_path: Path
 ) -> None:
-    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path)
+    counting = Counting(Wire(bootstrap=broker.bootstrap, tag=tag), postgres, tag, tmp_path, key="word")
     for _ in range(2):
         query = counting.start(broker)
         counting.await_saved(query)
