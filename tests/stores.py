@@ -10,8 +10,9 @@ from typing import Any
 import sqlalchemy as sql
 
 from falkirk.store import RegionRecord, Store, TailRecord
+from falkirk.store.checkpoint_copies import CheckpointCopy, StateFile
 from falkirk.store.logs import record_void
-from falkirk.theory.ids import CheckpointNumber, LogId, Offset
+from falkirk.theory.ids import BatchId, CheckpointNumber, LogId, Offset
 
 RECORD = RegionRecord(
     fingerprint={"reads": "events", "keyed step": "count(word)"},
@@ -180,3 +181,13 @@ def read(place: Place | Path) -> dict[str, object]:
         return contents(opened)
     finally:
         opened.close()
+
+
+def copy_of(batch: int) -> CheckpointCopy:
+    """Return a checkpoint in an object store."""
+    return CheckpointCopy(batch=BatchId(batch), texts={f"commits/{batch}": "v1"}, made_at_s=1.0)
+
+
+def state_file(first: int) -> StateFile:
+    """Return a state file of such a checkpoint and later ones."""
+    return StateFile(path=f"state/0/0/{first}.zip", folder=f"{first}", size=3, checksum=7, first=BatchId(first))

@@ -1,4 +1,4 @@
-"""Push facts: what the gateway (gateway.py) needs to know of each source of requests."""
+"""Push facts: the facts about each source of requests that the gateway (gateway.py) needs."""
 
 from collections.abc import Sequence
 

@@ -201,7 +201,8 @@ def test_each_fence_waits_for_records_that_may_still_appear(
     """A fence at the end that the broker reports first has records of a killed writer behind it."""
     place = Still(**{kind: 2})
     store = Store(tmp_path / "decisions.db")
-    place.home = SimpleNamespace(store=store, path=tmp_path, checkpoint=lambda name: tmp_path)  # type: ignore[attr-defined]
+    home = SimpleNamespace(store=store, path=tmp_path, checkpoint=lambda name: tmp_path, is_shared=False)
+    place.home = home  # type: ignore[attr-defined]
     for name in ("fence", "refuse_before", "close_lanes"):
         monkeypatch.setattr(lanes, name, lambda *arguments: None)
     monkeypatch.setattr(lanes, "are_used", lambda *arguments: False)

@@ -33,7 +33,9 @@ def test_a_host_gives_each_region_the_number_of_the_plan(monkeypatch: pytest.Mon
     monkeypatch.setattr(host, "LiveRegion", made)
     monkeypatch.setattr(host, "batches_of", lambda *arguments: SimpleNamespace(regions={}))
     for name in ("Executors", "Losses", "ForeignWatch", "judges_of", "Clocks", "HeldViews"):
-        monkeypatch.setattr(host, name, lambda *arguments: SimpleNamespace(epochs=dict, missing=tuple))
+        monkeypatch.setattr(
+            host, name, lambda *arguments: SimpleNamespace(epochs=dict, missing=tuple, are_loading=bool)
+        )
     regions = [SimpleNamespace(name=name, where=None) for name in ("a", "bb")]
     plan = SimpleNamespace(regions=regions, batches=(), clocks=(), retained_of=retained_of)
     context = SimpleNamespace(session=None, home=SimpleNamespace(path=Path(), store=None))

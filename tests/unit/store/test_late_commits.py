@@ -16,7 +16,7 @@ from falkirk.store import Store
 from falkirk.store.engine import Database
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
-from tests.stores import RECORD, tail, void_range
+from tests.stores import RECORD, copy_of, state_file, tail, void_range
 from tests.support import outcome, wait_until
 from tests.unit.store.test_store_generation import prepare
 from tests.wires import Wire
@@ -62,6 +62,14 @@ CHANGES: dict[str, tuple[Callable[[Store], Any], Callable[[Store], Any]]] = {
         lambda s: s.newest_decision("epoch", "words"),
     ),
     "checkpoints": (lambda s: s.add_checkpoint("rank", 2, {}), lambda s: s.checkpoints("rank")),
+    "checkpoint_copies": (
+        lambda s: s.record_copy("counts", copy_of(2), [state_file(2)], []),
+        lambda s: s.checkpoint_copies("counts"),
+    ),
+    "state_files": (
+        lambda s: s.record_copy("counts", copy_of(2), [state_file(2)], []),
+        lambda s: s.state_files("counts"),
+    ),
     "forgotten_epochs": (
         lambda s: s.forget_epochs("epoch", "words", 2),
         lambda s: s.forgotten_epochs("words"),

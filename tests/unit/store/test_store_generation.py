@@ -14,9 +14,9 @@ from falkirk.store import Store, TailRecord
 from falkirk.store.logs import record_void
 from falkirk.store.own_writes import OwnWrites
 from falkirk.store.part import Part
-from falkirk.theory.ids import LogId, Offset
+from falkirk.theory.ids import BatchId, LogId, Offset
 from falkirk.theory.objective import Measurements
-from tests.stores import RECORD, Place, contents
+from tests.stores import RECORD, Place, contents, copy_of, state_file
 from tests.support import outcome, wait_until
 
 WRITES: dict[str, Callable[[Store], Any]] = {
@@ -37,6 +37,9 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "record_decision": lambda s: s.record_decision("epoch", "words", 9, "former"),
     "add_checkpoint": lambda s: s.add_checkpoint("rank", 9, {}),
     "replace_checkpoint": lambda s: s.replace_checkpoint("rank", 1, {"n": 1}, {"n": 2}),
+    "record_copy": lambda s: s.record_copy("counts", copy_of(9), [state_file(9)], [state_file(1)]),
+    "rewind_copies": lambda s: s.rewind_copies("counts", BatchId(-1)),
+    "keep_copies": lambda s: s.keep_copies("counts", [BatchId(9)], [state_file(1)]),
     "forget_epochs": lambda s: s.forget_epochs("epoch", "words", 9),
     "retain_from": lambda s: s.retain_from("rank", 9),
     "open_recovery": lambda s: s.open_recovery("former", {}),
@@ -61,6 +64,7 @@ def prepare(store: Store) -> None:
     store.open_incarnation("counts", 0)
     store.record_decision("epoch", "words", 1, "kept")
     store.add_checkpoint("rank", 1, {"n": 1})
+    store.record_copy("counts", copy_of(1), [state_file(1)], [])
     store.open_recovery("a failure", {"rank": 1})
     store.post_request("rollback", {})
     store.post_request("stop", {})
