@@ -157,7 +157,8 @@ def test_windows_are_a_property_of_what_was_sent(
         with monkeypatch.context() as patch:
             query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
             wait_until(lambda query=query: sorted_upto(query) >= 0, 60, "the first portion")
-            click(portion, query)
+            before = 40 if behind else 40 - portion
+            click(before if IS_SOAK else portion, query)
             wire.await_count(out["chains"], 10 if behind else 1, query)
 
             def record_and_stop(log: EpochLog, *arguments: Any, behind: bool = behind, **options: Any) -> None:
