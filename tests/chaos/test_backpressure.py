@@ -18,7 +18,7 @@ from tests.integration.live import Wire
 from tests.postgres import Postgres
 from tests.support import wait_until
 
-RATE = 150.0
+RATE = 60.0
 #: Epochs beyond the limit that may be cut before it is known that the sink makes no progress.
 UNAWARE = 4
 #: A JVM with Spark's default heap of 1 GiB stays below the first limit, a host below the second.

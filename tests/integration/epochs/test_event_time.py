@@ -32,7 +32,8 @@ SLICE_S, LATE_S, GAP_S, OVER = 60, 20, 45, 3
 END_S = 900
 PARTITIONS = 2
 #: Fewer and larger epochs, and a newer state after each cut, are the easier case.
-SOAK = pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
+IS_SOAK = "FALKIRK_STRIKES" in os.environ
+SOAK = pytest.mark.skipif(not IS_SOAK, reason="a soak: it runs with FALKIRK_STRIKES alone")
 
 
 @cache
@@ -156,7 +157,8 @@ def test_windows_are_a_property_of_what_was_sent(
         with monkeypatch.context() as patch:
             query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
             wait_until(lambda query=query: sorted_upto(query) >= 0, 60, "the first portion")
-            click(40 if behind else 40 - portion, query)
+            before = 40 if behind else 40 - portion
+            click(before if IS_SOAK else portion, query)
             wire.await_count(out["chains"], 10 if behind else 1, query)
 
             def record_and_stop(log: EpochLog, *arguments: Any, behind: bool = behind, **options: Any) -> None:
@@ -169,7 +171,7 @@ def test_windows_are_a_property_of_what_was_sent(
             cut_off(query)
     query = run_here(application(tag, home, interval), Connection.of(broker.bootstrap))
     try:
-        click(40, query)
+        click(40 if IS_SOAK else portion, query)
         send(crowd.close())
         visits, trends, stays, late = expected_of(crowd)
         wire.await_count(out["visits"], len(visits), query)

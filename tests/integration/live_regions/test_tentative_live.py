@@ -126,7 +126,7 @@ class Run:
 
         def at_rest() -> bool:
             assert self.query.isActive, self.query.exception()
-            behind = all(r.last_commit > commits[r.name] + 2 for r in self.query.status)
+            behind = all(r.last_commit > commits[r.name] + 1 for r in self.query.status)
             return behind and (self.wire.count(self.counts) >= sent or not self._moves())
 
         wait_until(at_rest, 180, f"{sent} results; there are {self.wire.count(self.counts)}: {self.query.status}")
