@@ -1,5 +1,8 @@
 """Views in memory: an epoch is loaded while regions start, and published once no failure can take it back."""
 
+import queue
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import pytest
 
 from falkirk.errors import StoreError
+from falkirk.host.host import Host
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.application import views
 from falkirk.runtime.application.views import HeldViews
@@ -146,3 +150,35 @@ def test_batches_wait_for_a_region_whose_views_are_loading(*, is_loading: bool) 
     assert region.status.state == "waiting"
     assert region.begins() is is_loading
     assert ("memory" in region.status.detail) is is_loading
+
+
+class Standing:
+    """A host that has started, of which nothing runs. Attributes: loads: how often views were loaded early."""
+
+    def __init__(self, *, is_new: bool) -> None:
+        self.loads = 0
+        host: Any = Host.__new__(Host)
+        host._views = SimpleNamespace(update=lambda settled, regions: is_new, load_early=self._load)
+        host._recovery = SimpleNamespace(
+            release_of=lambda names: None, watermarks=SimpleNamespace(settled_epochs=lambda log: 0)
+        )
+        host._completed, host._regions, host._once = queue.SimpleQueue[str](), {}, None
+        host._units = {"answers": SimpleNamespace(before_start=lambda: True)}
+        self.host = host
+
+    def _load(self) -> None:
+        self.loads += 1
+
+
+def test_a_host_loads_views_before_a_region_starts() -> None:
+    standing = Standing(is_new=False)
+    assert standing.host._before_start("answers")
+    assert standing.loads == 1
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_region_that_waits_for_a_view_starts_without_the_pause_of_a_turn(*, is_new: bool) -> None:
+    standing, began_s = Standing(is_new=is_new), time.monotonic()
+    standing.host._completed.put("weights")
+    assert not standing.host.wait(60.0 if is_new else 0.2, threading.Event())
+    assert (time.monotonic() - began_s >= 0.2) is not is_new
