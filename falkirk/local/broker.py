@@ -37,6 +37,8 @@ _RECORD = "broker.json"
 _LOG = "broker.log"
 _ATTEMPTS = 3
 _POLL_S = 0.05
+#: Kafka's usual port.
+PORT = 9092
 #: After kill -9, a JVM counts as dead while its threads still hold its ports; they are released within this time.
 _RELEASE_S = 2.0
 #: Options of the JVM of a broker under measurement: short pauses and fast code.
@@ -104,10 +106,12 @@ def start(
     A broker that does not answer in time is left alone, and the next call waits for it again: there is never a second
     one beside it.
 
-    Args: folder: the folder of the data; by default in the user's cache. settings: further broker settings.
-        java_options: options of its JVM. address: an address of this machine, at which clients reach the broker.
+    Args: folder: the folder of the data; by default in the user's cache. Then clients reach it at `PORT`, unless
+        another program has that port. settings: further broker settings. java_options: options of its JVM. address: an
+        address of this machine, at which clients reach the broker.
     Raises: MachineError: `BROKER_NOT_STARTED`, with the last lines of its log.
     """
+    wanted = PORT if folder is None else 0
     folder = (folder or default_folder()).absolute()
     private.make(folder)
     with _locked(folder):
@@ -115,7 +119,7 @@ def start(
         if running is not None and _comes_up(running, timeout_s):
             return running
         _end_unrecorded(folder)
-        ports = _former_ports(folder) or _free_ports()
+        ports = _former_ports(folder) or _free_ports(wanted)
         for _ in range(_ATTEMPTS - 1):
             try:
                 return _launch(folder, ports, address, settings or {}, java_options, timeout_s)
@@ -277,9 +281,10 @@ def _properties(folder: Path, ports: tuple[int, int], address: str, settings: Ma
     return (_HERE / "broker.properties").read_text() + "".join(f"{k}={v}\n" for k, v in own.items())
 
 
-def _free_ports() -> tuple[int, int]:
+def _free_ports(wanted: int = 0) -> tuple[int, int]:
+    """Return a port for clients and one for the controller. Args: wanted: the one for clients, if it is free."""
     with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
+        first.bind(("127.0.0.1", wanted if wanted and _is_free(wanted) else 0))
         second.bind(("127.0.0.1", 0))
         return first.getsockname()[1], second.getsockname()[1]
 

@@ -68,6 +68,29 @@ def test_a_broker_through_its_life(folder: Path) -> None:
     assert "kept" in topics(third)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_the_broker_of_a_user_has_the_usual_port_unless_it_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_taken: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        usual = other.getsockname()[1]
+        asked: list[int] = []
+
+        def launch(folder: Path, ports: tuple[int, int], *_: Any) -> Broker:
+            asked.append(ports[0])
+            return Broker(folder=str(folder), pid=1, began="", port=ports[0], controller_port=ports[1])
+
+        monkeypatch.setattr(local_broker, "_launch", launch)
+        monkeypatch.setattr(local_broker, "PORT", usual)
+        monkeypatch.setattr(local_broker, "default_folder", lambda: tmp_path)
+        if not is_taken:
+            other.close()
+        local_broker.start()
+        local_broker.start(tmp_path / "of a test")
+    assert (asked[0] == usual) is not is_taken
+    assert asked[1] != usual
+
+
 def test_a_broker_that_its_starter_could_not_record_is_replaced(folder: Path) -> None:
     unrecorded = local_broker.start(folder)
     (folder / "broker.json").unlink()
