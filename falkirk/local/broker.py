@@ -38,7 +38,7 @@ _LOG = "broker.log"
 _ATTEMPTS = 3
 _POLL_S = 0.05
 #: Kafka's usual port.
-PORT = 9092
+USUAL_PORT = 9092
 #: After kill -9, a JVM counts as dead while its threads still hold its ports; they are released within this time.
 _RELEASE_S = 2.0
 #: Options of the JVM of a broker under measurement: short pauses and fast code.
@@ -106,12 +106,12 @@ def start(
     A broker that does not answer in time is left alone, and the next call waits for it again: there is never a second
     one beside it.
 
-    Args: folder: the folder of the data; by default in the user's cache. Then clients reach it at `PORT`, unless
+    Args: folder: the folder of the data; by default in the user's cache. Then clients reach it at `USUAL_PORT`, unless
         another program has that port. settings: further broker settings. java_options: options of its JVM. address: an
         address of this machine, at which clients reach the broker.
     Raises: MachineError: `BROKER_NOT_STARTED`, with the last lines of its log.
     """
-    wanted = PORT if folder is None else 0
+    wanted = USUAL_PORT if folder is None else 0
     folder = (folder or default_folder()).absolute()
     private.make(folder)
     with _locked(folder):

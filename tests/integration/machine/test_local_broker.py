@@ -81,7 +81,7 @@ def test_the_broker_of_a_user_has_the_usual_port_unless_it_is_taken(
             return Broker(folder=str(folder), pid=1, began="", port=ports[0], controller_port=ports[1])
 
         monkeypatch.setattr(local_broker, "_launch", launch)
-        monkeypatch.setattr(local_broker, "PORT", usual)
+        monkeypatch.setattr(local_broker, "USUAL_PORT", usual)
         monkeypatch.setattr(local_broker, "default_folder", lambda: tmp_path)
         if not is_taken:
             other.close()
