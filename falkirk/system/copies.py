@@ -1,13 +1,11 @@
 """Copies: copies files in parts and measures them, so that a reader can tell a whole copy from any other content."""
 
-import os
-import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from falkirk.system.durable import damaged, sync_folder
+from falkirk.system.durable import damaged, whole_file
 
 _PART_BYTES = 1 << 20
 
@@ -42,24 +40,11 @@ def has_content(file: Path, size: int, checksum: int) -> bool:
 def write_copy(file: Path, copy: Callable[[BinaryIO], tuple[int, int]], *, durable: bool) -> tuple[int, int]:
     """Write a file, with its folders, under its name only once it is whole. Returns: what `copy` returned.
 
-    Args: copy: writes the content and measures it. If it raises, nothing is written. durable: the file outlives a power
-        loss too.
+    Args: copy: writes the content and measures it. If it raises, nothing is written. durable: as of `whole_file`.
     """
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(temporary, "wb") as opened:
-            found = copy(opened)
-            opened.flush()
-            if durable:
-                os.fsync(opened.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_folder(file.parent)
-    return found
+    with whole_file(file, durable=durable) as opened:
+        return copy(opened)
 
 
 def require_content(found: tuple[int, int], wanted: tuple[int, int], where: object) -> None:

@@ -11,10 +11,12 @@ file, it is synced only as far as the shared file system does so on close.
 import os
 import threading
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, StoreError
 from falkirk.system.data import Manifest
 
 #: The number of bytes to check at each end of a larger file, so that the cost of a check is limited. A Parquet file
@@ -59,17 +61,29 @@ def make_folder(folder: Path) -> None:
 
 def write_atomically(file: Path, text: str) -> None:
     """Write a file atomically: after any crash it has its old content or the new one."""
+    with whole_file(file) as opened:
+        opened.write(text.encode())
+
+
+@contextmanager
+def whole_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Yield a new file that gets this name, and replaces a former one, only if the block ends without an error.
+
+    Args: durable: it outlives a power loss too.
+    """
     temporary = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        with open(temporary, "w", encoding="utf-8") as handle:
-            handle.write(text)
-            handle.flush()
-            os.fsync(handle.fileno())
+        with open(temporary, "wb") as opened:
+            yield opened
+            opened.flush()
+            if durable:
+                os.fsync(opened.fileno())
         os.replace(temporary, file)
-    except OSError:
+    except (OSError, HomeError, StoreError):
         temporary.unlink(missing_ok=True)  # it would occupy space on a full disk
         raise
-    sync_folder(file.parent)
+    if durable:
+        sync_folder(file.parent)
 
 
 def check_files(folder: Path, manifest: Manifest, *, contents: bool = True) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -77,13 +77,13 @@ def _group(file: Path) -> tuple[str, int]:
     return name, int(nice)
 
 
-def _write(file: Path, nice: int, pause: Callable[[float], None] = time.sleep) -> None:
+def _write(file: Path, nice: int) -> None:
     for _ in range(_TRIES):
         try:
             file.write_text(str(nice))
             return
         except BlockingIOError:  # another process has just changed its own
-            pause(_PAUSE_S)
+            time.sleep(_PAUSE_S)
         except OSError:  # it has ended
             return
 
