@@ -6,6 +6,7 @@ some requests, with more at each one.
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,99 +38,96 @@ class Strike:
     """
 
     def __init__(self, application: Application, number: int) -> None:
-        self._application, self._number = application, number
+        self._application, self.number = application, number
         self.seen, self.request, self.is_over = 0, "", False
 
     def __call__(self, method: str, path: str) -> str:
         if method in ("GET", "HEAD") or "/regions/" not in path.replace("%2F", "/"):
             return ""
         self.seen += 1
-        if self.seen != self._number:
+        if self.seen != self.number:
             return "refuse" if self.request else ""
         self.request = f"{method} {path}"
         self._application.kill()
         self.is_over = True
-        return "repeat" if self._number % 3 == 1 else "refuse"
+        return "repeat" if self.number % 3 == 1 else "refuse"
+
+
+class Machines:
+    """Runs an application on one machine after another, with one broker, database and object store.
+
+    Args: file: of the application. Attributes: events, out: its topics. sent: the number of records sent.
+    """
+
+    def __init__(self, file: str, broker: Broker, postgres: Postgres, tag: str, folder: Path) -> None:
+        self.wire, self.objects, self.sent = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore(), 0
+        self.events, self.out = self.wire.topic("events", 1), self.wire.topic("out", 1)
+        self._file, self._folder = file, folder
+        names = {"EVENTS": self.events, "OUT": self.out, "DATA": f"s3a://{BUCKET}/{tag}", "STORE": postgres.url()}
+        self._environment = {**names, **self.objects.environment}
+
+    def send(self, number: int) -> None:
+        """Send so many records."""
+        self.wire.send(self.events, [{"n": n, "word": f"w{n % 3}"} for n in range(self.sent, self.sent + number)])
+        self.sent += number
+
+    def are_all_there(self) -> bool:
+        """Return whether there are as many results as records. The end of a topic also counts transactions."""
+        return len(self.wire.rows(self.out)) >= self.sent
+
+    def strike_each(self, last: int, step: int, is_over: Callable[[Application, Strike], bool]) -> None:
+        """Strike at requests up to the last one, each on a new machine, and then run until all results are there.
+
+        Args: is_over: returns whether a run is over without a strike. step: between the requests, if AGAIN is 1.
+        """
+        try:
+            for number in range(1, last + 1, step if AGAIN == 1 else 1):
+                print(f"killed at request {number}: {self._run(number, is_over)}", flush=True)
+            assert self._run(0, is_over) == ""
+        finally:
+            self.objects.close()
+
+    def _run(self, number: int, is_over: Callable[[Application, Strike], bool]) -> str:
+        """Run until the request of this number, or until it is over; return the request."""
+        home = self._folder / f"machine-{number}"
+        application = Application(APPS / self._file, self.wire.bootstrap, home, self._environment, *LEASE)
+        self.send(ROWS)
+        with self.objects.failing(strike := Strike(application, number)):
+            application.start()
+            try:
+                wait_until(lambda: strike.is_over or is_over(application, strike), START_S, application.log)
+            finally:
+                if not strike.is_over:
+                    application.stop()
+        return strike.request
 
 
 def test_every_result_of_batches_is_there_once_after_a_kill_at_any_request(
     broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
 ) -> None:
-    wire, objects = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore()
-    events, out = wire.topic("events", 1), wire.topic("out", 1)
-    names = {"EVENTS": events, "OUT": out, "DATA": f"s3a://{BUCKET}/{tag}", "STORE": postgres.url()}
-    sent = 0
-
-    def run(number: int) -> Strike:
-        """Run on another machine, until its request of this number or until all results are there."""
-        nonlocal sent
-        home = tmp_path / f"machine-{number}"
-        application = Application(APPS / "objects.py", broker.bootstrap, home, {**names, **objects.environment}, *LEASE)
-        wire.send(events, [{"n": n} for n in range(sent, sent + ROWS)])
-        sent += ROWS
-        with objects.failing(strike := Strike(application, number)):
-            application.start()
-            try:
-                wait_until(lambda: strike.is_over or wire.count(out) >= sent, START_S, application.log)
-            finally:
-                if not strike.is_over:
-                    application.stop()
-        return strike
-
-    try:
-        for number in range(1, REQUESTS + 1, 4 if AGAIN == 1 else 1):
-            print(f"killed at request {number}: {run(number).request}", flush=True)
-        assert run(0).request == ""
-    finally:
-        objects.close()
-    assert_each_once(wire.rows(out), sent)
+    machines = Machines("objects.py", broker, postgres, tag, tmp_path)
+    machines.strike_each(REQUESTS, 4, lambda application, strike: machines.are_all_there())
+    assert_each_once(machines.wire.rows(machines.out), machines.sent)
 
 
 def test_every_count_of_a_live_region_is_there_once_after_a_kill_at_any_request(
     broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
 ) -> None:
-    """A kill comes during the upload of a checkpoint, after it and before its record, or during a deletion."""
-    wire, objects = Wire(bootstrap=broker.bootstrap, tag=tag), ObjectStore()
-    events, out = wire.topic("events", 1), wire.topic("out", 1)
-    names = {"EVENTS": events, "OUT": out, "DATA": f"s3a://{BUCKET}/{tag}", "STORE": postgres.url()}
-    sent = 0
+    """A kill comes during the upload of a checkpoint, after it and before its record, or during a deletion.
 
-    def send(number: int) -> None:
-        nonlocal sent
-        wire.send(events, [{"word": f"w{n % 3}"} for n in range(sent, sent + number)])
-        sent += number
+    Input arrives all the time, until all strikes are done.
+    """
+    machines = Machines("live_objects.py", broker, postgres, tag, tmp_path)
 
-    def run(number: int) -> Strike:
-        """Run on another machine, with input all the time, until its request of this number."""
-        home = tmp_path / f"machine-{number}"
-        application = Application(
-            APPS / "live_objects.py", broker.bootstrap, home, {**names, **objects.environment}, *LEASE
-        )
+    def is_over(application: Application, strike: Strike) -> bool:
+        if strike.number == 0 and machines.are_all_there():
+            return True
+        assert strike.request or application.runs(), application.log()
+        if strike.number:
+            machines.send(1)
+        return False
 
-        def is_over(strike: Strike) -> bool:
-            if strike.is_over or (number == 0 and len(wire.rows(out)) >= sent):
-                return True
-            assert strike.request or application.runs(), application.log()
-            if number:
-                send(1)
-            return False
-
-        send(ROWS)
-        with objects.failing(strike := Strike(application, number)):
-            application.start()
-            try:
-                wait_until(lambda: is_over(strike), START_S, application.log)
-            finally:
-                if not strike.is_over:
-                    application.stop()
-        return strike
-
-    try:
-        for number in range(1, LIVE_REQUESTS + 1, 7 if AGAIN == 1 else 1):
-            print(f"killed at request {number}: {run(number).request}", flush=True)
-        assert run(0).request == ""
-    finally:
-        objects.close()
-    found = Counter((row["word"], row["version"]) for row in wire.rows(out))
-    words = Counter(f"w{n % 3}" for n in range(sent))
+    machines.strike_each(LIVE_REQUESTS, 7, is_over)
+    found = Counter((row["word"], row["version"]) for row in machines.wire.rows(machines.out))
+    words = Counter(f"w{n % 3}" for n in range(machines.sent))
     assert found == Counter((word, n + 1) for word, times in words.items() for n in range(times))
