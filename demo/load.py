@@ -15,7 +15,7 @@ from demo.pages import Page, words
 T = TypeVar("T")
 #: Seconds that a producer waits for a dead broker when it closes.
 FLUSH_S = 5.0
-#: The number of items per second that a slow sender sends.
+#: The items per second of a slow sender.
 SLOW_RATE = 0.5
 
 
@@ -53,7 +53,7 @@ class Collector(threading.Thread, Generic[T]):
 class Sender(threading.Thread, Generic[T]):
     """Sends items to a topic at a steady rate, and records when each was sent. Subclasses define `record`.
 
-    Attributes: slow: while it is set, only one item is sent each second. changes_due: the number of change records that
+    Attributes: slow: while it is set, the rate is at most `SLOW_RATE`. changes_due: the number of change records that
         the sent items cause.
     """
 

@@ -185,7 +185,8 @@ class SearchDemo:
         ):
             self._hold_back()
             yield
-        for _ in _within(stage.STANDBY_S, self._application.has_warm_standby):
+        until_s = time.monotonic() + stage.STANDBY_S
+        for _ in _until(lambda: self._application.has_warm_standby() or time.monotonic() > until_s):
             self._hold_back()
             yield
         yield from self._kill()
@@ -255,12 +256,6 @@ class SearchDemo:
 
 def _until(condition: Callable[[], object]) -> Iterator[None]:
     while not condition():
-        yield
-
-
-def _within(limit_s: float, condition: Callable[[], object]) -> Iterator[None]:
-    began_s = time.monotonic()
-    while not condition() and time.monotonic() - began_s < limit_s:
         yield
 
 

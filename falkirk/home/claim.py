@@ -279,10 +279,10 @@ class Claim:
     ) -> None:
         """Wait until former owners have ended or must have found this claim. Call it before the first write.
 
-        Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
-            was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
         At its end it looks for later claims, because the owner may have planned for a long time since its own.
 
+        Args: is_over: returns True to end the wait. replaced: the machine and the generation of an owner whose lease
+            was over, if outputs are fenced. If it is not visible, the wait is `REPLACED_S`.
         Raises: HomeError: `LEFTOVER_ALIVE`: the process of a former owner is alive, and perhaps stopped. As `check`.
         """
         for former in self.former:
