@@ -26,6 +26,7 @@ from falkirk.kafka.topics import Topics
 from falkirk.local import broker as local_broker
 from falkirk.local.broker import Broker
 from falkirk.store import Store
+from falkirk.system import priority
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
 from tests.chaos.harness import LIGHT, Load, judge_counts, strike, topics_of
 from tests.collector import Collector, attributes, collecting
@@ -134,9 +135,13 @@ def await_twins_and_results_behind(run: Counting, regions: int, *hops: str) -> N
 
 
 def standby_of(run: Counting) -> psutil.Process:
-    """Wait for a standby that warms up beside the host, and return it. It has claimed nothing and written no topic."""
+    """Wait for a standby that warms up beside the host, and return it. It has claimed nothing and written no topic.
+
+    It gets the usual priority: with the lowest one, it waits for the other tests, while the application costs more.
+    """
     file, jvm = run.application.home / STANDBY, run.application.jvm()
     run.application.wait(file.exists, 180, "a standby")
+    priority.restore(ProcessRecord(**json.loads(file.read_text())["process"]).pid)
     folder = Path(json.loads(file.read_text())["folder"])
     run.application.wait((folder / STATE).exists, 180, "its plan")
     run.application.wait(lambda: [*folder.glob("*/commits/1")], 120, "batches that warm up")
