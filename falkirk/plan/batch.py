@@ -108,6 +108,7 @@ class Batch:
         makes_rows: its plan has rows that it makes itself, whose origin Spark does not know.
         program: a digest of all that decides its state, if states that are not saved are computed again; else "".
         is_direct: its results go straight to its topic (`falkirk/plan/direct.py`).
+        is_view: others read its newest epoch, and wait until there is one.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Batch:
     makes_rows: bool = False
     program: str = ""
     is_direct: bool = False
+    is_view: bool = False
 
     @property
     def released_to(self) -> str:

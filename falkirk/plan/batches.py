@@ -73,8 +73,9 @@ class BatchPlanner:
         batch = plan_batch(processor, sinks, inputs, self._session, dead_letter_topic=dead, may_fail=may_fail)
         if batch.dead_letter_topic is not None:
             self._live.dead_letter_topics.add(batch.dead_letter_topic)
-        self._planned[name] = batch
-        return batch
+        is_view = any(name in reader.views for reader in self._app.processors.values())
+        self._planned[name] = replace(batch, is_view=is_view)
+        return self._planned[name]
 
     def with_view(self, step: Step, reader: DeclaredProcessor, identity: str) -> Step:
         """Return a step of a live processor; a lookup knows its view, whose batch is planned first.

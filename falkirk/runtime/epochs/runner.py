@@ -121,7 +121,7 @@ class EpochRunner:
 
     def cut_if_due(self, epochs: tuple[Epoch, ...]) -> bool:
         """Record where the next epoch is cut, if it is due; return whether it was recorded."""
-        last_at_s, cut = epochs[-1].cut_at_s if epochs else self._began_s, self.jobs.cut
+        last_at_s, cut = self._last_cut_s(epochs), self.jobs.cut
         if not isinstance(cut, ByTime) and not cut.may_be_due(now_s=self.clock.time(), last_at_s=last_at_s):
             return False
         views = self.jobs.views()
@@ -136,6 +136,12 @@ class EpochRunner:
         # Input that a cut has left is due at the same time as before.
         at_s = self.clock.time() if last == ends else last_at_s
         return last is not None and self._record_cut(EpochCut(first=first, last=last), views, at_s)
+
+    def _last_cut_s(self, epochs: tuple[Epoch, ...]) -> float:
+        """Return the time of the last cut. The first epoch of a view is due at once, because others wait for it."""
+        if epochs:
+            return epochs[-1].cut_at_s
+        return 0.0 if self._batch.is_view else self._began_s
 
     def _record_cut(self, found: EpochCut, views: dict[LogId, EpochNumber], at_s: float) -> bool:
         def decide() -> None:

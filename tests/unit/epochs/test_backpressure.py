@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.declare.cut import OnArrival
+from falkirk.declare.cut import ByClock, OnArrival
 from falkirk.errors import SparkError
 from falkirk.host.host import Host
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -133,16 +133,16 @@ class Cutter:
     def __init__(self) -> None:
         self.epochs, self.direct = SimpleNamespace(decide=self._note), SimpleNamespace(may_be_next=lambda: False)
         self.batch = SimpleNamespace(
-            name="b", cut=OnArrival(records_max=10), is_stateful=False, is_direct=False, iteration=None
+            name="b", cut=OnArrival(records_max=10), is_stateful=False, is_direct=False, is_view=False, iteration=None
         )
         self.there, self.waits, self.cuts = 25, 0, list[tuple[int, float]]()
-        self.detail, self.waits_for = "", ""
+        self.detail, self.waits_for, self.began_at_s = "", "", 5.0
         self._releaser = SimpleNamespace(backlog=lambda: self.waits)
 
     until, cut, is_ahead = None, EpochJobs.cut, EpochJobs.is_ahead
 
     def began_s(self) -> float:
-        return 5.0
+        return self.began_at_s
 
     def views(self) -> dict[str, int]:
         return {}
@@ -173,6 +173,21 @@ def test_what_a_cut_has_left_is_due_as_before() -> None:
     while runner.cut_if_due(()):
         pass
     assert cutter.cuts == [(10, 5.0), (20, 5.0), (25, 99.0)]
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_the_first_epoch_of_a_view_does_not_wait_for_the_clock(is_view: bool) -> None:
+    """A long backlog is several epochs, and they follow at once. The epochs after them end by the clock."""
+    cutter, clock = Cutter(), SimpleNamespace(time=lambda: 66.0, monotonic=lambda: 0.0)
+    cutter.batch.cut, cutter.batch.is_view = ByClock(every_s=60.0, records_max=10), is_view
+    cutter.began_at_s = 62.0
+    runner = EpochRunner(cast(Any, cutter), EpochNumber(-1), Term(), clock)
+    epochs: tuple[Any, ...] = ()
+    for there in (0, 25, 26):
+        cutter.there = there
+        while runner.cut_if_due(epochs):
+            epochs = (SimpleNamespace(cut_at_s=cutter.cuts[-1][1]),)
+    assert [last for last, _ in cutter.cuts] == ([10, 20, 25] if is_view else [])
 
 
 @pytest.fixture
