@@ -89,7 +89,7 @@ def write_times(
                 continue
             try:
                 producer.produce(topic.topic, value=time_text(now_s()), partition=0)
-            except (BufferError, KafkaException) as error:  # the queue is full of earlier times, or the topic is unknown
+            except (BufferError, KafkaException) as error:  # the queue is full, or the topic is unknown
                 log.debug("a time for %s was dropped: %s", topic.topic, error)
             # A process that stood still writes one time, and not all that it has missed.
             due_s[place] = max(due_s[place], time.monotonic() - topic.every_s) + topic.every_s
