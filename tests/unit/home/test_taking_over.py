@@ -40,9 +40,12 @@ with LeaseKeeper(home, 4.0, print):
 
 
 #: The same, and it stands still within a write.
-WRITING = OWNER.replace("signal.pause()", """
+WRITING = OWNER.replace(
+    "signal.pause()",
+    """
     with home.store._writing():
-        signal.raise_signal(signal.SIGSTOP)""".strip())
+        signal.raise_signal(signal.SIGSTOP)""".strip(),
+)
 
 
 @contextmanager

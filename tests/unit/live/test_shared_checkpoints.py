@@ -6,7 +6,7 @@ The port of data is a second folder here; tests/contract/test_data_port.py compa
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -365,6 +365,7 @@ def test_what_a_former_incarnation_left_is_deleted_once_a_checkpoint_is_recorded
 ) -> None:
     """The listing shows objects of the upload that is under way, or of the next incarnation. These stay."""
     first, listed, began = machine("first"), LocalData.listed, threading.Event()
+    copied, deleted, swept = LocalData.copy_from, SharedCheckpoints._delete, threading.Event()
     first.begin()
     (first.data / "former/7/state/0/0/8_a7.changelog").write_text("left")
 
@@ -373,7 +374,19 @@ def test_what_a_former_incarnation_left_is_deleted_once_a_checkpoint_is_recorded
         wait_until(lambda: any("2_a1.changelog" in name for name in listed(data)), 20, "the next upload")
         return listed(data)
 
+    def copy_from(data: LocalData, file: Path) -> tuple[int, int]:
+        found = copied(data, file)
+        if file.name == "2_a1.changelog" and not restarts:
+            assert swept.wait(20), "the upload lasts longer than the deletion"
+        return found
+
+    def delete(files: SharedCheckpoints, places: Iterable[str]) -> None:
+        deleted(files, places)
+        swept.set()
+
     monkeypatch.setattr(LocalData, "listed", late)
+    monkeypatch.setattr(LocalData, "copy_from", copy_from)
+    monkeypatch.setattr(SharedCheckpoints, "_delete", delete)
     first.commit(0)
     assert began.wait(20)
     if restarts:
