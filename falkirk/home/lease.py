@@ -149,7 +149,7 @@ def await_home(
 def _note_waiting(store: Store, key: str) -> None:
     """Say that this process waits, if the store can be written. The owner may be suspended within a write.
 
-    Only people depend on the note. The lease could be read, so the wait goes on in any case.
+    Only people depend on the note. The lease could be read, so the wait continues in any case.
     """
     try:
         store.note_waiting(key, this_process())

@@ -27,7 +27,7 @@ log = logging.getLogger("falkirk")
 
 
 #: An epoch that could not be loaded is tried again after this time. The host looks at once when a load has ended.
-RETRY_S = 5.0
+LOAD_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +139,7 @@ class HeldViews:
             del self._loading[view.log]
             raise
         if not is_there:
-            self._failed[view.log] = epoch.number, self._context.clock.monotonic() + RETRY_S
+            self._failed[view.log] = epoch.number, self._context.clock.monotonic() + LOAD_AGAIN_S
         if is_there and epoch.number < settled and self._counts(view.log, epoch.number):
             for region in regions:
                 if region.query is not None and view.log in region.logs.views:

@@ -84,7 +84,7 @@ def test_a_suspended_owner_on_this_machine_is_killed(home: Path) -> None:
 
 
 def test_an_owner_that_is_suspended_within_a_write_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With SQLite, nobody else can write until it ends: neither take the lease nor say that it waits."""
+    """With SQLite, nobody else can write until it ends: no lease can be taken, and no note of a wait be written."""
     monkeypatch.setattr(folder, "Store", partial(folder.Store, timeout_s=0.5))
     with owner(home, WRITING) as (process, child):
         wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 20, "its suspension")

@@ -143,7 +143,7 @@ def test_a_load_that_fails_is_repeated_after_a_pause(world: World, monkeypatch: 
             assert not world.update(3)
         assert tries == [2]
         assert not world.views.are_loading(world.region), "batches need not wait for it"
-        world.clock.advance(views.RETRY_S)
+        world.clock.advance(views.LOAD_AGAIN_S)
         for _ in range(5):
             assert not world.update(3)
         assert tries == [2, 2]
