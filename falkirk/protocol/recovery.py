@@ -22,7 +22,6 @@ from falkirk.protocol.layout import Layout, cut, source_name
 from falkirk.protocol.marks import Mark, Marks
 from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
 from falkirk.protocol.rollback import RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
-from falkirk.protocol.silence import Silence
 from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
 from falkirk.store import Store
@@ -31,6 +30,8 @@ from falkirk.theory.history import History
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
+
+_Clock = Callable[[], float]
 
 
 class RecoveryProtocol:
@@ -58,7 +59,7 @@ class RecoveryProtocol:
         regions: Mapping[str, RegionPort],
         logs: LogsPort,
         store: Store,
-        clock: Callable[[], float],
+        clock: _Clock,
         *,
         history: History = NO_HISTORY,
         full_history: Collection[str] = (),
@@ -72,7 +73,7 @@ class RecoveryProtocol:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
         self._before_start, self._may_start = before_start, may_start
-        self.down, self._silence = Down(layout, clock), Silence(clock)
+        self.down = Down(layout, clock)
         self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
         self.watermarks = Watermarks(layout, regions, self._marks, live, spare)
@@ -165,7 +166,7 @@ class RecoveryProtocol:
             return None
         if not health.runs:
             return "is dead" if self._may_start(name) else None
-        silent_s = self._silence.since(health.progressed_at_s)
+        silent_s = self._clock() - health.progressed_at_s
         return f"hangs: it has not got on for {silent_s:.0f} s" if silent_s > health.hung_after_s else None
 
     @property

@@ -14,7 +14,7 @@ from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
-from falkirk.protocol import silence
+from falkirk.system import silence
 
 SILENT_S = 0.4
 

@@ -1,4 +1,4 @@
-"""Silence: how long a region has made no progress, as far as this process has looked.
+"""Silence: how long a region or a host has shown no progress, as far as this process has looked.
 
 A process that stands still looks at nothing: one in a container that is paused, or on a machine that is. Its regions
 stand still with it, and none of them hangs. So of the time between two looks, only the first seconds count.
@@ -13,7 +13,7 @@ _KNOWN = 100
 
 
 class Silence:
-    """The times at which one process has looked at its regions. Args: clock: in seconds."""
+    """The times at which this process has looked at a region or a host. Args: clock: in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._looked_at_s = clock, clock()
@@ -21,10 +21,14 @@ class Silence:
         self._unseen: list[tuple[float, float]] = []
 
     def since(self, progressed_at_s: float) -> float:
-        """Look at a region; return for how long it has been silent. Args: progressed_at_s: its last progress."""
+        """Look; return how long the silence has lasted. Args: progressed_at_s: the last progress."""
         now_s = self._clock()
         if now_s - self._looked_at_s > LOOK_MAX_S:
             self._unseen = [*self._unseen[1 - _KNOWN :], (self._looked_at_s, now_s)]
         self._looked_at_s = now_s
         unseen_s = sum(max(0.0, end - max(begin, progressed_at_s) - LOOK_MAX_S) for begin, end in self._unseen)
         return now_s - progressed_at_s - unseen_s
+
+    def moved(self, progressed_at_s: float) -> float:
+        """Look; return when the last progress would have been, if no time between two looks were left out."""
+        return self._clock() - self.since(progressed_at_s)
