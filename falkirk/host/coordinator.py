@@ -27,9 +27,9 @@ from falkirk.host.pulse import Pulse
 from falkirk.host.settings import COUNTS_FILE, EXIT_OVER, EXIT_UNUSABLE, HostSettings, RunSettings
 from falkirk.host.standby import STANDBY_SILENT_S, Standby
 from falkirk.host.starting import start_process
-from falkirk.system.silence import Silence
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
+from falkirk.system.silence import Silence
 from falkirk.system.stored import parse_json
 
 if TYPE_CHECKING:
