@@ -103,8 +103,9 @@ class Home:
         """Become the owner if the lease is still `seen` and its lock does not forbid it; return whether this succeeded.
 
         The lock of an owner protects it unless its lease is over. Then it may be suspended, or on a machine that was
-        cut off. If its process is on this machine, it is killed. Else this process replaces the file of the lock. A
-        lock that another process holds, such as a command, forbids a takeover.
+        cut off. If its process is on this machine, it is killed, because it would end itself in any case. That comes
+        first: it may be suspended within a write, and nobody else can write to SQLite meanwhile. Else this process
+        replaces the file of the lock. A lock that another process holds, such as a command, forbids a takeover.
 
         Args: seen: the lease that has stood still for its length, was released, or None: of a home without an owner.
             key: as of `LeaseStore.note_waiting`.
@@ -116,6 +117,8 @@ class Home:
         is_former = seen is not None and is_over and locks.said(self._lock) == str(seen.pid)
         if not locks.take_soon(self._lock) and not is_former:
             return False  # for example, a command that changes the home holds it
+        if seen is not None and is_over:
+            self._end_former(seen)
         pid, began_s = os.getpid(), None
         try:
             began_s = self.store.take_lease(
@@ -131,8 +134,6 @@ class Home:
         self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)
         with contextlib.suppress(OSError):  # a full disk
             (self.path / LEASED).touch(mode=0o600)
-        if seen is not None and is_over:
-            self._end_former(seen)
         if locks.take_soon(self._lock):
             locks.write_holder(self._lock, str(pid))
         else:

@@ -125,7 +125,7 @@ def await_home(
                     owned, home = home, None
                     return owned
                 if time.monotonic() - noted_s >= NOTE_S:
-                    home.store.note_waiting(key, this_process())
+                    _note_waiting(home.store, key)
                     noted_s = time.monotonic()
                 state = "" if lease is None else f"waiting: {lease.holder} runs this application"
             except StoreError as error:
@@ -144,6 +144,18 @@ def await_home(
             with contextlib.suppress(StoreError):  # then people see it for a while
                 home.store.forget_waiting(key)
             home.close()
+
+
+def _note_waiting(store: Store, key: str) -> None:
+    """Say that this process waits, if the store can be written. The owner may be suspended within a write.
+
+    Only people depend on the note. The lease could be read, so the wait continues in any case.
+    """
+    try:
+        store.note_waiting(key, this_process())
+    except StoreError as error:
+        if error.condition != "STORE_AWAY":
+            raise
 
 
 class LeaseKeeper:

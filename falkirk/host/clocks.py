@@ -1,10 +1,10 @@
 """Clocks: writes the time to the topics of clocks at intervals, and deletes the times that no replay reads again.
 
 A time that is lost, written twice or out of order does no harm: readers follow the newest record of the topic, which
-a replay reads again. So no writer is fenced, and a time that can't be sent is dropped.
+a replay reads again. So no writer is fenced, and a time that can't be sent is dropped. The client refuses times at once
+while it does not know the topic, for example after the broker has restarted.
 """
 
-import contextlib
 import json
 import logging
 import threading
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from falkirk.declare.clock import AT, ClockTopic
 from falkirk.errors import LogError
@@ -87,8 +87,10 @@ def write_times(
         for place, topic in enumerate(topics):
             if due_s[place] > time.monotonic():
                 continue
-            with contextlib.suppress(BufferError):  # the queue is full of earlier times
+            try:
                 producer.produce(topic.topic, value=time_text(now_s()), partition=0)
+            except (BufferError, KafkaException) as error:  # the queue is full, or the topic is unknown
+                log.debug("a time for %s was dropped: %s", topic.topic, error)
             # A process that stood still writes one time, and not all that it has missed.
             due_s[place] = max(due_s[place], time.monotonic() - topic.every_s) + topic.every_s
         producer.poll(0)

@@ -29,6 +29,7 @@ from falkirk.host.standby import STANDBY_SILENT_S, Standby
 from falkirk.host.starting import start_process
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
+from falkirk.system.silence import Silence
 from falkirk.system.stored import parse_json
 
 if TYPE_CHECKING:
@@ -260,6 +261,7 @@ class Coordinator:
     ) -> None:  # fmt: skip
         _send(process, self._host_settings(home))
         seen_at_s, last, limit_s = time.monotonic(), 0.0, silent_at_start_s
+        silence = Silence(time.monotonic)
         while process.poll() is None and not self._stopping.wait(0.2):
             self.pulse.turn()
             self._alive_at_s = time.time()
@@ -277,7 +279,7 @@ class Coordinator:
                 if self._gateway is not None:
                     self._gateway.update(status)
             # Before the request to the store, which may be slow and would make the host look silent.
-            if time.monotonic() - seen_at_s > limit_s:
+            if silence.since(seen_at_s) > limit_s:
                 self._say(f"the Spark application has been silent for {limit_s:.0f} s; replacing it")
                 process.kill()
                 return

@@ -26,6 +26,10 @@ from falkirk.theory.times import Natural
 log = logging.getLogger("falkirk")
 
 
+#: An epoch that could not be loaded is tried again after this time. The host looks at once when a load has ended.
+LOAD_AGAIN_S = 5.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Loading:
     """An epoch that is read into the memory. Args: done: whether it was still there."""
@@ -50,6 +54,8 @@ class HeldViews:
         self._keys = keys_of(regions)
         self._held: dict[LogId, EpochNumber] = {}
         self._loading: dict[LogId, _Loading] = {}
+        #: The last epoch of each view that could not be loaded, and when it is tried again.
+        self._failed: dict[LogId, tuple[EpochNumber, float]] = {}
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="falkirk-views") if self._views else None
 
     def missing(self, region: Region) -> tuple[str, ...]:
@@ -105,11 +111,16 @@ class HeldViews:
         return not self._held.keys() <= before
 
     def _begin(self, view: PlannedView, epoch: Epoch | None) -> None:
-        if epoch is not None:
+        if epoch is not None and not self._must_wait(view.log, epoch.number):
             assert self._loader is not None, "there are views"
             done, name = self._loader.submit(self._load, view, epoch), self._logs[view.log].region
             self._loading[view.log] = _Loading(epoch=epoch, done=done)
             done.add_done_callback(lambda _: self._on_loaded(name))
+
+    def _must_wait(self, name: LogId, epoch: EpochNumber) -> bool:
+        """Return whether an epoch could not be loaded just now."""
+        failed, again_at_s = self._failed.get(name, (None, 0.0))
+        return epoch == failed and self._context.clock.monotonic() < again_at_s
 
     def _newest(self, name: LogId, settled: Natural) -> Epoch | None:
         """Return the newest epoch that may be read, unless it is held."""
@@ -127,6 +138,8 @@ class HeldViews:
         except BaseException:
             del self._loading[view.log]
             raise
+        if not is_there:
+            self._failed[view.log] = epoch.number, self._context.clock.monotonic() + LOAD_AGAIN_S
         if is_there and epoch.number < settled and self._counts(view.log, epoch.number):
             for region in regions:
                 if region.query is not None and view.log in region.logs.views:

@@ -39,6 +39,7 @@ from falkirk.runtime.live.twin import Twin, discard
 from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
 from falkirk.store import RegionRecord, TailRecord
+from falkirk.system.silence import Silence
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 from falkirk.theory.offsets import PartitionRange
@@ -72,7 +73,7 @@ class LiveRegion(RegionAtRest):
         self._views = views
         self.query: StreamingQuery | None = None
         self.opening: Opening | None = None
-        self._lanes = RegionLanes(region, context)
+        self._lanes, self._silence = RegionLanes(region, context), Silence(context.clock.monotonic)
         self._reached: dict[tuple[int, int], Offset] = {}
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
@@ -118,14 +119,14 @@ class LiveRegion(RegionAtRest):
     def health(self) -> Health:
         """See RegionPort.
 
-        A region whose query has just ended still counts as running until `end` is called. The caller first checks
-        the cause, because a restart does not help against every cause.
+        A region whose query has just ended counts as running until `end` is called: the caller first checks the cause.
         """
         has_committed = self.opening is not None and self._checkpoints[-1].number > self.opening.restored_batch
         slow_s = min(OVERDUE_AT_START_S, max(OVERDUE_S, SLOWER * self._delay_s))
         slow_s = self.region.longest_call_s + (slow_s if has_committed else OVERDUE_AT_START_S)
-        runs, last_s, hung_after_s = self.query is not None, self.progressed_at_s, self.region.interval_s + slow_s
-        return Health(runs=runs, progressed_at_s=last_s, hung_after_s=hung_after_s, ready_at_s=self.ready_at_s)
+        runs, hung_after_s = self.query is not None, self.region.interval_s + slow_s
+        seen_s = self._silence.moved(self.progressed_at_s)
+        return Health(runs=runs, progressed_at_s=seen_s, hung_after_s=hung_after_s, ready_at_s=self.ready_at_s)
 
     def fence(self) -> None:
         """See RegionPort.

@@ -8,7 +8,10 @@ that record on. A commit that was not recorded has not happened: a start makes t
 So another machine can resume with the object store and the database alone. A former owner that resumes harms nothing:
 the store of decisions refuses its records, and each incarnation uploads into a folder of its own.
 
-    <region>/<incarnation>/<checkpoint>/state/…    in the object store: the state files that a checkpoint has added
+    <region>/<incarnation>/<checkpoint>-<try>/state/…    in the object store: the state files that a try has uploaded
+
+A try that failed leaves files that the next try of this incarnation uses, so each try adds some. Nothing is deleted
+before an incarnation has recorded a checkpoint: until then, a start may still find that the database is an older copy.
 
 Spark alone knows on which files a version of a state depends, and deletes the others in the working copy. A file that
 it has deleted stays in the object store as long as a kept checkpoint has it: nothing is set aside.
@@ -65,8 +68,12 @@ class SharedCheckpoints(CheckpointFiles):
         self._name, self._spark, self._data, self._store, self._topics = name, folder, data, store, topics
         #: The recorded files, by path and first checkpoint. Only the owner needs them.
         self._files: dict[tuple[str, BatchId], StateFile] = {}
-        #: The folder of this incarnation. Each upload has a folder in it, so a file is never replaced.
-        self._own = secrets.token_hex(4)
+        #: The folder of this incarnation. Each try has a folder in it, so a file is never replaced.
+        self._own, self._tries = secrets.token_hex(4), 0
+        #: The files that failed tries of this incarnation have uploaded, by path.
+        self._sent: dict[str, StateFile] = {}
+        #: Whether this incarnation has deleted, or deletes, what former ones left.
+        self._is_swept = False
         self._upload: BackgroundCall[_Uploaded] | None = None
         #: The recorded checkpoints, from a restore on: only this process, as the owner, changes them.
         self._copies: dict[BatchId, CheckpointCopy] | None = None
@@ -132,10 +139,10 @@ class SharedCheckpoints(CheckpointFiles):
 
     def restore(self, batch: BatchId) -> str | None:
         """See CheckpointFiles. The working copy has exactly the files of the checkpoint after that."""
-        self._upload, self._own = None, secrets.token_hex(4)
+        self._upload, self._own, self._sent, self._is_swept = None, secrets.token_hex(4), {}, False
         self._files = {(file.path, file.first): file for file in self._store.state_files(self._name)}
         self._copies, self.waits_for = self._store.checkpoint_copies(self._name), ""
-        self._delete_strays()
+        self._store.require_charge()
         return self.copy_to(self._spark, batch)
 
     def copy_to(self, folder: Path, batch: BatchId) -> str | None:
@@ -168,21 +175,24 @@ class SharedCheckpoints(CheckpointFiles):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of other content
             (self._data / file.place).copy_to(path, file.size, file.checksum)
 
-    def _delete_strays(self) -> None:
+    def _delete_strays(self, own: str) -> None:
         """Delete the objects that no record names: of uploads that were cut off, and of a rollback.
 
         A former owner that resumes deletes none of the present one: files of that one began after the listing, because
-        the store confirms after it that this process was still the owner.
+        the store confirms after it that this process was still the owner. The next incarnation of this process is told
+        apart in the same way.
+
+        Args: own: the folder of this incarnation, which has files without a record.
         """
         try:
             found = self._data.listed()
+            self._store.require_charge()
+            known = {file.place for file in self._store.state_files(self._name)}
         except StoreError as error:
             log.warning("%s: its old files can't be listed, which the next start tries again: %s", self._name, error)
             return
-        self._store.require_charge()
-        known = {file.place for file in self._files.values()}
-        if strays := [name for name in found if name not in known]:
-            BackgroundCall(partial(self._delete, strays))
+        if self._own == own:
+            self._delete(name for name in found if name not in known and not name.startswith(f"{own}/"))
 
     def _delete(self, places: Iterable[str]) -> None:
         """Delete objects. After an error, the next start deletes the others."""
@@ -199,7 +209,9 @@ class SharedCheckpoints(CheckpointFiles):
         newest = max(self.numbers(), default=BatchId(-1))
         if self._upload is None and last > newest:
             known = {file.path: file for file in self._files.values() if file.gone is None}
-            self._upload = BackgroundCall(partial(self._upload_of, last, known, f"{self._own}/{last}"))
+            self._tries += 1
+            own = f"{self._own}/{last}-{self._tries}"
+            self._upload = BackgroundCall(partial(self._upload_of, last, known, self._sent, own))
         return newest
 
     def finish(self, last: BatchId) -> None:
@@ -216,7 +228,7 @@ class SharedCheckpoints(CheckpointFiles):
             self._upload = None
             if isinstance(error, StoreError) and error.condition != "DATA_AWAY":
                 raise
-            # Without a file, Spark has deleted the checkpoint meanwhile, and there is a newer one.
+            # Without a file, Spark has deleted the checkpoint, or a part of it, and there is a newer one.
             if isinstance(error, StoreError) and not self.waits_for:
                 log.warning("%s: checkpoints wait for the object store: %s", self._name, error.message)
                 self.waits_for = f"checkpoints wait for the object store: {error.message}"
@@ -228,15 +240,22 @@ class SharedCheckpoints(CheckpointFiles):
             self._files[file.path, file.first] = file
         if self._copies is not None:
             self._copies[done.copy.batch] = done.copy
-        self._upload, self.waits_for = None, ""
+        self._upload, self._sent, self.waits_for = None, {}, ""
+        if not self._is_swept:
+            self._is_swept = True
+            BackgroundCall(partial(self._delete_strays, self._own))
 
-    def _upload_of(self, batch: BatchId, known: dict[str, StateFile], own: str) -> _Uploaded:
-        """Upload the files that the object store lacks. Runs in another thread. Args: own: the folder of this upload.
+    def _upload_of(
+        self, batch: BatchId, known: dict[str, StateFile], sent: dict[str, StateFile], own: str
+    ) -> _Uploaded:  # fmt: skip
+        """Upload the files that the object store lacks. Runs in another thread.
 
         Spark writes an SST file in place, and then the snapshot that names it. So SST files are listed after the
         snapshots: each snapshot in the copy has all of its files.
 
-        Raises: FileNotFoundError: Spark has deleted the checkpoint. StoreError.
+        Args: known: the recorded files. sent: those of former tries, to which this one adds its own, even if it fails.
+            own: the folder of this try.
+        Raises: FileNotFoundError: Spark has deleted the checkpoint, or a file that was not uploaded before. StoreError.
         """
         logs = [
             f"{folder}/{n}" for folder, n in (("offsets", batch - 1), ("offsets", batch), ("commits", batch)) if n >= 0
@@ -248,12 +267,8 @@ class SharedCheckpoints(CheckpointFiles):
         if (wrong := checkpoint.damage(self._spark, batch, *self._topics)) is not None:
             raise FileNotFoundError(wrong)
         new = {name: path for name, path in every.items() if name not in known or _differs(path, known[name])}
-        found = in_parallel([partial(self._send, path, f"{own}/{name}") for name, path in new.items()])
-        added = tuple(
-            StateFile(path=name, folder=own, size=measured[0], checksum=measured[1], first=batch)
-            for name, measured in zip(new, found, strict=True)
-            if measured is not None
-        )
+        in_parallel([partial(self._send, path, name, sent, own) for name, path in new.items()])
+        added = tuple(replace(sent[name], first=batch) for name in new)
         gone = tuple(file for name, file in known.items() if name not in every or name in new)
         copy = CheckpointCopy(batch=batch, texts=texts, made_at_s=made_at_s)
         return _Uploaded(copy=copy, added=added, gone=gone)
@@ -266,12 +281,12 @@ class SharedCheckpoints(CheckpointFiles):
             if not path.name.startswith(".") and which(path) and (state_version(path) or 0) <= batch + 1
         }
 
-    def _send(self, path: Path, place: str) -> tuple[int, int] | None:
-        """Upload a file; return its size and checksum, or None if Spark has just deleted it: then nothing needs it."""
-        try:
-            return (self._data / place).copy_from(path)
-        except FileNotFoundError:
-            return None
+    def _send(self, path: Path, name: str, sent: dict[str, StateFile], own: str) -> None:
+        """Upload a file, unless a former try did. Raises: as `_upload_of`."""
+        if name in sent and not _differs(path, sent[name]):
+            return
+        size, checksum = (self._data / f"{own}/{name}").copy_from(path)
+        sent[name] = StateFile(path=name, folder=own, size=size, checksum=checksum, first=BatchId(-1))
 
 
 def _differs(path: Path, known: StateFile) -> bool:

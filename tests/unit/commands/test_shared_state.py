@@ -12,7 +12,7 @@ from falkirk.store import Store
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import BatchId
 from tests.support import outcome
-from tests.unit.live.test_shared_checkpoints import Machine
+from tests.unit.live.machines import Machine
 
 REGION: Any = SimpleNamespace(name="r", sources=("pages",), keyed_step="groupBy")
 

@@ -22,6 +22,7 @@ from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
 from falkirk.store import Lease, Store
 from falkirk.store.postgres import WRITER_S
+from falkirk.system import locks
 from tests.postgres import Postgres
 from tests.stores import Place
 from tests.support import wait_until
@@ -154,16 +155,16 @@ def test_an_owner_that_cannot_renew_ends_before_another_may_start(tmp_path: Path
 
 
 def test_the_time_of_a_takeover_counts_for_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To kill the former owner, or to replace its locks, takes seconds, in which nobody renews the lease."""
+    """To replace the locks of the former owner may take seconds, in which nobody renews the lease."""
     clock, ends = Clock(), list[int]()
     monkeypatch.setattr("falkirk.home.folder.seconds_since_boot", clock)
 
-    def slowly(former: Lease) -> None:
+    def slowly(lock: int, says: str) -> None:
         clock.now_s += LASTS_S
 
     with waiting_home(tmp_path, "shop") as home:
         assert home.store.take_lease("a former owner", None, LASTS_S)
-        monkeypatch.setattr(home, "_end_former", slowly)
+        monkeypatch.setattr(locks, "write_holder", slowly)
         assert home.take_lease(home.store.lease(), LASTS_S)
         keeper = LeaseKeeper(home, LASTS_S, print, end=lambda code, last: ends.append(code), clock=clock)
         keeper.check()

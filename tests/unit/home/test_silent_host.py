@@ -14,6 +14,7 @@ from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
+from falkirk.system import silence
 
 SILENT_S = 0.4
 
@@ -57,6 +58,44 @@ def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     with open_home(app.home, app.name) as home:
         coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
     assert host.killed == hangs
+
+
+class Paused(threading.Event):
+    """The coordinator and its host stand still in the third wait of the coordinator, which then runs first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits += 1
+        return super().wait(4 * SILENT_S if self.waits == 3 else 0.01)
+
+
+class Working(Host):
+    """A host that writes its status when it is looked at, but not right before the pause."""
+
+    def poll(self) -> int | None:
+        self.asked += 1
+        if self.asked != 3:
+            self.write()
+        return 1 if self.killed or self.asked > 6 else None
+
+
+def test_a_host_that_stood_still_with_its_coordinator_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `docker pause` for a minute."""
+    app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
+    host, stopping = Working(tmp_path / "status.json", hangs=False), Paused()
+    monkeypatch.setattr(coordinator, "_stopping", stopping)
+    monkeypatch.setattr(supervise, "SILENT_S", SILENT_S)
+    monkeypatch.setattr(silence, "LOOK_MAX_S", SILENT_S / 2)
+    with open_home(app.home, app.name) as home:
+        coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
+    assert stopping.waits > 3
+    assert not host.killed
 
 
 def test_the_next_host_knows_when_the_last_one_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

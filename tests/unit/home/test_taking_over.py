@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,7 @@ from falkirk.home.folder import Home, ProcessRecord, open_home, waiting_home
 from falkirk.home.lease import await_home
 from falkirk.store import Lease
 from falkirk.system import locks, processes
-from tests.support import suspend
+from tests.support import suspend, wait_until
 
 LASTS_S = 4.0
 #: An owner with a child, which both stand still when the test wishes so.
@@ -38,11 +39,20 @@ with LeaseKeeper(home, 4.0, print):
 """
 
 
+#: The same, and it stands still within a write.
+WRITING = OWNER.replace(
+    "signal.pause()",
+    """
+    with home.store._writing():
+        signal.raise_signal(signal.SIGSTOP)""".strip(),
+)
+
+
 @contextmanager
-def owner(home: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process]]:
+def owner(home: Path, program: str = OWNER) -> Iterator[tuple["subprocess.Popen[str]", psutil.Process]]:
     """Run an owner; yield it and its child."""
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # as where nobody has set it
-    command = [sys.executable, "-c", OWNER, str(home)]
+    command = [sys.executable, "-c", program, str(home)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=buffered)
     child = None
     try:
@@ -71,6 +81,24 @@ def test_a_suspended_owner_on_this_machine_is_killed(home: Path) -> None:
             assert not psutil.pid_exists(process.pid), "this process, its parent, has reaped it"
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
             assert locks.is_held(home, locks.OWNER)
+
+
+def test_an_owner_that_is_suspended_within_a_write_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SQLite, nobody else can write until it ends: no lease can be taken, and no note of a wait be written."""
+    monkeypatch.setattr(folder, "Store", partial(folder.Store, timeout_s=0.5))
+    with owner(home, WRITING) as (process, child):
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 20, "its suspension")
+        tries = list[float]()
+
+        def pause(seconds: float) -> bool:
+            tries.append(seconds)
+            return threading.Event().wait(seconds) or len(tries) > 40
+
+        found = await_home(home, "shop", None, lasts_s=LASTS_S, pause=pause, say=print)
+        assert found is not None, "it never becomes the owner"
+        with found:
+            assert not psutil.pid_exists(process.pid)
+            assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_the_lock_of_an_owner_on_another_machine_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

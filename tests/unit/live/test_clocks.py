@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from falkirk.declare.clock import Clock, ClockTopic
 from falkirk.errors import LogError
@@ -27,6 +28,8 @@ class Written:
     def produce(self, topic: str, *, value: bytes, partition: int) -> None:
         if topic == "full":
             raise BufferError
+        if topic == "unknown":
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC))
         records.append((topic, json.loads(value)["at"], partition))
         if len(records) >= ENOUGH:
             stopping.set()
@@ -51,7 +54,7 @@ def test_each_topic_gets_the_time_at_its_interval(monkeypatch: pytest.MonkeyPatc
     records.clear()
     stopping.clear()
     now_s = iter(range(1000, 2000))
-    topics = [_topic("seldom", 3600), _topic("full", 0.01), _topic("often", 0.01)]
+    topics = [_topic("seldom", 3600), *[_topic(name, 0.01) for name in ("full", "unknown", "often")]]
     write_times(topics, Connection.of("broker:9092"), lambda: next(now_s), stopping)
     assert [topic for topic, _, _ in records] == ["seldom", *["often"] * (ENOUGH - 1)]
     assert {partition for *_, partition in records} == {0}

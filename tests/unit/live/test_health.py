@@ -10,7 +10,9 @@ from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
 from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
+from falkirk.system.silence import LOOK_MAX_S, Silence
 from falkirk.theory.frontier import EMPTY
+from tests.clock import MovedClock
 
 CALLS = (("map_rows", "10 seconds"), ("stateful", "5 minutes"))
 
@@ -22,6 +24,7 @@ def region(*checkpoints: int) -> LiveRegion:
     made.query, made.opening = cast(Any, object()), cast(Any, SimpleNamespace(restored_batch=3))
     made._checkpoints = tuple(Checkpoint(number=n, read=EMPTY, sent=EMPTY, made_at_s=0.0) for n in checkpoints)
     made.progressed_at_s = made.ready_at_s = made._delay_s = 0.0
+    made._silence = Silence(MovedClock(0.0).monotonic)
     return made
 
 
@@ -58,3 +61,22 @@ def test_a_region_whose_commits_are_late_anyway_hangs_later(delays_s: tuple[floa
     for delay_s in delays_s:
         made._note_commit(made.progressed_at_s + 5.0 + delay_s)
     assert made.health().hung_after_s == pytest.approx(5.0 + overdue_s)
+
+
+def silent_s(made: LiveRegion, clock: MovedClock) -> float:
+    """Look at a region each second for 20 s; return for how long it has been silent, as the protocol computes it."""
+    for _ in range(20):
+        clock.advance(1.0)
+        found = clock.now_s - made.health().progressed_at_s
+    return found
+
+
+def test_a_process_that_was_paused_takes_no_region_for_one_that_hangs() -> None:
+    """Without this, all live regions restarted after `docker pause` for a minute."""
+    made, clock = region(2, 3, 4), MovedClock(0.0)
+    made._silence = Silence(clock.monotonic)
+    assert silent_s(made, clock) == 20.0
+    clock.advance(3600.0)
+    assert silent_s(made, clock) == 20.0 + LOOK_MAX_S + 19.0
+    made.progressed_at_s = clock.now_s
+    assert silent_s(made, clock) == 20.0

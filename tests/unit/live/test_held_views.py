@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from falkirk.errors import StoreError
 from falkirk.host.host import Host
@@ -15,6 +16,7 @@ from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.application import views
 from falkirk.runtime.application.views import HeldViews
 from falkirk.theory.ids import EpochNumber, LogId
+from tests.clock import MovedClock
 from tests.support import wait_until
 
 WEIGHTS = LogId("weights")
@@ -51,8 +53,10 @@ class World:
         self.loaded, self.published = list[int](), list[int]()
         view: Any = SimpleNamespace(log=WEIGHTS, name="weights", schema="word STRING", handle="h")
         self.region: Any = SimpleNamespace(views=(view,), steps=tuple)
+        self.clock = MovedClock()
         context: Any = SimpleNamespace(
-            session=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None))
+            session=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None)),
+            clock=self.clock,
         )
         self.views = HeldViews([self.region], context, {WEIGHTS: log}, self.told.append)  # type: ignore[dict-item]
 
@@ -121,6 +125,31 @@ def test_one_whose_files_were_deleted_meanwhile_is_not_published(world: World) -
     assert not world.update(4)
     assert (world.loaded, world.published) == ([], [])
     assert world.update(4)
+    assert world.published == [3]
+
+
+def test_a_load_that_fails_is_repeated_after_a_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host looks again at the end of each load, so without a pause it would do nothing else, and fill its log."""
+    tries = list[int]()
+
+    def fail(session: object, view: object, epoch: int, *_: object) -> None:
+        tries.append(epoch)
+        raise PySparkException("the view does not fit into the memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(views, "load_epoch", fail)
+        world.views.load_early()
+        for _ in range(5):
+            assert not world.update(3)
+        assert tries == [2]
+        assert not world.views.are_loading(world.region), "batches need not wait for it"
+        world.clock.advance(views.LOAD_AGAIN_S)
+        for _ in range(5):
+            assert not world.update(3)
+        assert tries == [2, 2]
+    world.log.complete.append(3)
+    assert not world.update(4)
+    assert world.update(4), "another epoch may fit"
     assert world.published == [3]
 
 

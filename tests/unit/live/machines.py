@@ -1,0 +1,40 @@
+"""A machine with a working copy of checkpoints whose home is in an object store."""
+
+from pathlib import Path
+
+from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
+from falkirk.store import Store
+from falkirk.system.local_data import LocalData
+from falkirk.theory.ids import BatchId, LogId
+from tests.support import wait_until
+from tests.unit.live.test_checkpoint_files import write, write_batch
+
+
+class Machine:
+    """A machine with its own working copy. All machines of a test have one object store and one database."""
+
+    def __init__(self, place: Path, store: Store, name: str) -> None:
+        self.spark, self.data = place / name, LocalData(place / "objects")
+        self.files = SharedCheckpoints("r", self.spark, self.data, store, LogId("pages"))
+
+    def begin(self, batch: int = -1) -> str | None:
+        """Start from a checkpoint."""
+        wrong = self.files.restore(BatchId(batch))
+        if batch < 0:
+            write(self.spark, 0)
+            (self.spark / "metadata").write_text('{"id":"q"}')
+        return wrong
+
+    def commit(self, batch: int, *, saved: bool = True) -> None:
+        """Commit a batch as Spark does, and wait until it counts."""
+        write_batch(self.spark, batch)
+        if saved:
+            self.save(batch)
+
+    def save(self, batch: int) -> None:
+        wait_until(lambda: self.files.save(BatchId(batch)) >= batch, 20, f"checkpoint {batch}")
+
+    def content(self) -> dict[str, str]:
+        """Return the working copy."""
+        files = (p for p in self.spark.rglob("*") if p.is_file() and not p.name.startswith("."))
+        return {str(p.relative_to(self.spark)): p.read_text() for p in sorted(files)}
