@@ -64,7 +64,6 @@ def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Ba
             # Tasks on other machines do not see the folder of the driver, where states are written.
             "is a live region on a cluster": writes_elsewhere(session),
             "is a live region with twins": region.twins,
-            "is a live region that looks up a view": bool(region.views),
         }
         for what in (what for what, is_so in whats.items() if is_so):
             raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what=what)
