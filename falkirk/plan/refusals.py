@@ -68,8 +68,9 @@ def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Ba
         for what in (what for what, is_so in whats.items() if is_so):
             raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what=what)
     for batch in batches:
-        if batch.notes:
-            raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what="has an iteration")
+        if batch.notes and writes_elsewhere(session):
+            what = "has an iteration on a cluster"
+            raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what=what)
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:

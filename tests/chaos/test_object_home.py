@@ -146,3 +146,34 @@ def test_every_result_with_a_lookup_is_there_once_after_a_kill_at_any_request(
         content.setdefault((row["epoch"], row["word"]), set()).add(*[each["newest"] for each in row["found"]] or [-1])
     assert max(map(len, content.values())) == 1, content
     assert len({epoch for epoch, _ in content}) > 1, "each machine has made an epoch"
+
+
+def test_every_change_of_an_iteration_is_there_once_after_a_kill_at_any_request(
+    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
+) -> None:
+    """A kill comes during the upload of the files of a loop, before the record that names them, or during a deletion.
+
+    The changes of the result add up to the components, so a change that is missing or there twice is seen.
+    """
+    machines = Machines("object_loops.py", broker, postgres, tag, tmp_path)
+
+    def found() -> Counter[tuple[int, int]]:
+        sums: Counter[tuple[int, int]] = Counter()
+        for row in machines.wire.rows(machines.out):
+            sums[row["node"], row["component"]] += row["difference"]
+        return Counter({row: n for row, n in sums.items() if n})
+
+    def due() -> Counter[tuple[int, int]]:
+        linked = [n for n in range(machines.sent) if n % 7]
+        return Counter(dict.fromkeys([(node, node // 7 * 7) for n in linked for node in (n, n - 1)], 1))
+
+    def is_over(application: Application, strike: Strike) -> bool:
+        if strike.number == 0 and found() == due():
+            return True
+        assert strike.request or application.runs(), application.log()
+        if strike.number:
+            machines.send(1)
+        return False
+
+    machines.strike_each(LIVE_REQUESTS, 7, is_over)
+    assert found() == due()

@@ -249,7 +249,7 @@ def test_a_live_region_is_rolled_back(
 
 
 def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of iterations do not go through the port for data, and executors do not see the driver's folder."""
+    """Executors do not see the driver's folder, where live regions and iterations have their working copies."""
 
     def app() -> fk.App:
         made = fk.App("shop", home=f"s3a://{BUCKET}/shop", store="postgresql://user@database/falkirk")
@@ -263,14 +263,15 @@ def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monk
     for each, policy in ((live, fk.Lazy("5 seconds")), (twins, fk.Lazy("5 seconds", twins=True))):
         each.add_processor("kept", counted, reads=("events",), policy=policy)
         each.sink("out", "kept", fk.Kafka("out"))
-    plan_application(live, spark, "deadbeef")
 
     @looping.iterate(rows=ROWS)
     def looped(events: Collection) -> Collection:
         return events.groupBy("n").count("times")
 
     looping.sink("out", looped, fk.Kafka("out"))
-    for refused in (twins, looping):
-        assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"
+    for each in (live, looping):
+        plan_application(each, spark, "deadbeef")
+    assert outcome(lambda: plan_application(twins, spark, "deadbeef")) == "HOME_UNSUITABLE"
     monkeypatch.setattr(refusals, "writes_elsewhere", lambda session: True)
-    assert outcome(lambda: plan_application(live, spark, "deadbeef")) == "HOME_UNSUITABLE"
+    for refused in (live, looping):
+        assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"
