@@ -119,14 +119,15 @@ def test_every_result_of_batches_is_there_once_after_a_kill_at_any_request(
     assert_each_once(machines.wire.rows(machines.out), machines.sent)
 
 
+@pytest.mark.parametrize("file", ["live_objects.py", "object_twins.py"])
 def test_every_count_of_a_live_region_is_there_once_after_a_kill_at_any_request(
-    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path
+    broker: Broker, postgres: Postgres, tag: str, tmp_path: Path, file: str
 ) -> None:
     """A kill comes during the upload of a checkpoint, after it and before its record, or during a deletion.
 
     Input arrives all the time, until all strikes are done.
     """
-    machines = Machines("live_objects.py", broker, postgres, tag, tmp_path)
+    machines = Machines(file, broker, postgres, tag, tmp_path)
     machines.strike_each(LIVE_REQUESTS, 7, machines.is_struck)
     found = Counter((row["word"], row["version"]) for row in machines.wire.rows(machines.out))
     words = Counter(f"w{n % 3}" for n in range(machines.sent))

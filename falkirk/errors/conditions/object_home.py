@@ -21,5 +21,5 @@ HOME_UNSUITABLE = Condition(
     DefinitionError,
     "{unit!r} {what}, and its files can't be in the object store of the home {home}.",
     hint="Use a home on a file system for this application. In an object store there can be batches "
-    "(fk.Eager()), and on one machine (a master local[n]) iterations, and live regions without twins.",
+    "(fk.Eager()), and on one machine (a master local[n]) iterations and live regions.",
 )
