@@ -16,6 +16,7 @@ from falkirk.frames.names import OUR_COLUMNS, STAMP
 from falkirk.frames.stamped import Frame
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import InEpoch, empty
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
 from falkirk.plan.batch_planning import returned
 from falkirk.system.local_data import LocalData
@@ -47,7 +48,7 @@ def rerun_batch(batch: Batch, given: Mapping[str, Frame], session: SparkSession,
     with tempfile.TemporaryDirectory(prefix="falkirk-audit-") as folder:
         data = LocalData(Path(folder))
         places = (data / str(i) for i in itertools.count())
-        call = InEpoch(epoch, session, {}, lambda: next(places), files=data / "files")
+        call = InEpoch(epoch, session, {}, lambda: next(places), files=LoopFolders(data / "files"))
         result, state = returned(batch.name, batch.body, batch.parameters, rows, batch.state, batch.where, call)
         kept = [*([] if state is None or state is result else [state]), *call.kept.values()]
         found = [

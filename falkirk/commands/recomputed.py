@@ -15,6 +15,8 @@ from falkirk.check import is_compacted
 from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.operators.in_epoch import BatchState
+from falkirk.operators.iteration import fetch_files
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.runtime.context import Context
@@ -22,7 +24,6 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
-from falkirk.runtime.epochs.states import States
 from falkirk.store import ForgottenEpochs
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
@@ -92,7 +93,7 @@ class Recomputation:
     """Computes the batches of a plan again. Args: folder: temporary."""
 
     def __init__(self, plan: Plan, context: Context, folder: Path) -> None:
-        self._context = context
+        self._context, self._folder = context, folder
         self._logs = {
             b.log: _Log(epoch_log_of(b.logs(), context), b, context, LocalData(folder / b.name)) for b in plan.batches
         }
@@ -115,7 +116,11 @@ class Recomputation:
             found.reasons = {epoch.number: reason for epoch in found.epochs}
         else:
             log.folder.make()
-            _Run(found, EpochJobs(batch, self._context, self._shared, None), self._is_compacted).run()
+            loops = None
+            if self._context.home.is_shared:
+                loops = LoopFolders(log.real.files(), self._folder / f"{batch.name} loops", is_recomputed=True)
+            jobs = EpochJobs(batch, self._context, self._shared, None, loops)
+            _Run(found, jobs, self._is_compacted, loops).run()
         return found
 
     def _is_compacted(self, topic: LogId) -> bool:
@@ -143,10 +148,16 @@ def read_kept(
 
 
 class _Run:
-    """Computes the epochs of one batch, one after the other."""
+    """Computes the epochs of one batch, one after the other.
 
-    def __init__(self, found: RecomputedBatch, jobs: EpochJobs, is_compacted: Callable[[LogId], bool]) -> None:
-        self._found, self._jobs, self._is_compacted = found, jobs, is_compacted
+    Args: loops: the files of its iterations if they are in an object store.
+    """
+
+    def __init__(
+        self, found: RecomputedBatch, jobs: EpochJobs, is_compacted: Callable[[LogId], bool],
+        loops: LoopFolders | None,
+    ) -> None:  # fmt: skip
+        self._found, self._jobs, self._is_compacted, self._loops = found, jobs, is_compacted, loops
         self._batch, self._log = found.batch, found.log
         #: The state after the last epoch; None: unknown.
         self._state: BatchState | None = {} if self._log.known_from == 0 else None
@@ -218,11 +229,13 @@ class _Run:
             return None
         try:
             real.state(epoch)
-            if self._batch.notes and real.files().exists():
+            if self._batch.notes and self._loops is None and real.files().exists():
                 source, target = (local_path(each, "a loop") for each in (real.files(), self._log.files()))
                 copytree(source, target, copy_function=_copy_if_there, dirs_exist_ok=True)
-            states = States(self._jobs.session, self._batch, real)
+            states = self._jobs.states_of(real)
             state = states.read(epoch.state, is_result=epoch.state == epoch.folder)
+            if self._loops is not None:
+                fetch_files(self._loops, {slot: str(state[slot]) for slot in self._batch.notes if slot in state})
         except (HomeError, FileNotFoundError):
             if real.path(epoch.state).exists():
                 raise

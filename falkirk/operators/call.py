@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
+from falkirk.operators.loop_files import LoopFiles
 
 #: A dead letter: a row that an operator could not process, as key and text.
 LETTER_SCHEMA = StructType([StructField("key", StringType()), StructField("value", StringType())])
@@ -82,8 +82,8 @@ class Call(ABC):
         self.notes[slot] = text
 
     @abstractmethod
-    def folder(self, slot: str) -> Path | None:
-        """Return the folder of the files that a slot's notes name. None: Falkirk is planning and computes nothing."""
+    def files(self, slot: str) -> LoopFiles | None:
+        """Return the files that a slot's notes name. None: Falkirk is planning and computes nothing."""
 
     def determined_by(self, steps: Iterable[DataFrame]) -> None:  # noqa: B027
         """Record DataFrames that determine the result, though this call does not compute them."""

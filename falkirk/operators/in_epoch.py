@@ -1,7 +1,6 @@
 """In epoch: a call for a real epoch, whose operators find the state of the former epoch in files."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -9,8 +8,9 @@ from pyspark.sql.types import StructField, StructType
 
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.call import Call, EpochContext
+from falkirk.operators.loop_files import LoopFiles, LoopFolders
 from falkirk.operators.python import KIND
-from falkirk.system.data import DataPath, local_path
+from falkirk.system.data import DataPath
 
 BatchState = Mapping[str, DataFrame | str]
 """The state from one epoch to the next, by slot: rows, or a text."""
@@ -20,13 +20,13 @@ class InEpoch(Call):
     """A call for one epoch.
 
     Attributes: ran: the analysed plans of rows that were computed once, as text.
-    Args: state: the former epoch's. scratch: returns a new folder for rows that are computed once. files: the folder
-        of the files that notes name.
+    Args: state: the former epoch's. scratch: returns a new folder for rows that are computed once. files: those
+        that notes name.
     """
 
     def __init__(
         self, epoch: EpochContext, session: SparkSession, state: BatchState, scratch: Callable[[], DataPath],
-        marks: Mapping[str, int] | None = None, files: DataPath | None = None,
+        marks: Mapping[str, int] | None = None, files: LoopFolders | None = None,
     ) -> None:  # fmt: skip
         super().__init__(epoch, marks)
         self._session, self._state, self._scratch, self._files = session, state, scratch, files
@@ -46,10 +46,10 @@ class InEpoch(Call):
         found = self._state.get(slot)
         return found if isinstance(found, str) else None
 
-    def folder(self, slot: str) -> Path | None:
+    def files(self, slot: str) -> LoopFiles | None:
         """See Call."""
-        assert self._files is not None, "the caller of an iteration gives the folder of its files"
-        return local_path(self._files / slot, "a loop")
+        assert self._files is not None, "the caller of an iteration gives the folders of its files"
+        return self._files.of(slot)
 
     def once(self, rows: DataFrame) -> DataFrame:
         """See Call."""

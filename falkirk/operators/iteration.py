@@ -8,7 +8,6 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,13 +22,13 @@ from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
 from falkirk.differential.program import Program, first_change, program_digest, program_of, step_outputs
 from falkirk.differential.rows import DIFFERENCE
-from falkirk.differential.state import LoopState, sweep
+from falkirk.differential.state import LoopState
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.frames.empty import no_rows
 from falkirk.local.partitions import batch_partitions
 from falkirk.operators.call import current
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.system.data import Manifest
-from falkirk.system.durable import check_files, make_folder, sync
 
 log = logging.getLogger("falkirk")
 
@@ -62,19 +61,18 @@ class Iterating:
         given = dict(zip(self._processor.reads, frames, strict=True))
         graph = self._planned(given, session)
         slot = call.slot("iterate")
-        folder, noted = call.folder(slot), call.noted(slot)
-        if folder is None:
+        files, noted = call.files(slot), call.noted(slot)
+        if files is None:
             call.determined_by(step_outputs(graph, session))
             program = self._program(graph, given, session)
             call.note(slot, f"{graph.shape()}; program {program_digest(program, session)}")
             return session.createDataFrame([], self._returned(graph))
         first = {"partitions": batch_partitions(session), "state": ""}
         note: dict[str, Any] = first if noted is None else json.loads(noted)
-        make_folder(folder)
         kept: Manifest = note.get("files", {})
-        check_files(folder, kept, contents=not self._checked)
+        files.require(kept, contents=not self._checked)
         self._checked = True
-        flow = Flow(graph, session, folder, note["partitions"])
+        flow = Flow(graph, session, files.folder, note["partitions"])
         # Several nodes may read a frame, and each would read the topic again.
         taken = {name: _changes(frame).persist() for name, frame in given.items()}
         try:
@@ -84,8 +82,8 @@ class Iterating:
             for frame in taken.values():
                 frame.unpersist()
         names = done.state.files()
-        files = {name: kept[name] for name in names & kept.keys()} | dict(sync(folder, names - kept.keys()))
-        call.note(slot, json.dumps({**note, "state": done.state.text(), "files": files}))
+        manifest = {name: kept[name] for name in names & kept.keys()} | dict(files.save(names - kept.keys()))
+        call.note(slot, json.dumps({**note, "state": done.state.text(), "files": manifest}))
         call.reported[ROUNDS], call.reported[JOBS] = sum(r.count for r in done.rounds), done.jobs
         call.reported[UNFINISHED] = sum(not r.converged for r in done.rounds)
         if call.reported[UNFINISHED]:
@@ -174,10 +172,16 @@ def _all(rows: DataFrame) -> DataFrame:
     return there.withColumn(DIFFERENCE, F.explode(F.sequence(F.lit(1).cast("long"), DIFFERENCE))).drop(DIFFERENCE)
 
 
-def sweep_files(folder: Path, notes: Iterable[str]) -> None:
-    """Delete the files of a slot, except those that these notes name."""
+def named_files(notes: Iterable[str]) -> set[str]:
+    """Return the files of a slot that these notes name."""
     states = [LoopState.parse(json.loads(note)["state"]) for note in notes]
-    sweep(folder, set().union(*(state.files() for state in states)))
+    return set().union(*(state.files() for state in states))
+
+
+def fetch_files(folders: LoopFolders, notes: Mapping[str, str]) -> None:
+    """Fetch the files that notes name, by slot, before somebody deletes them. Raises: as `LoopFiles.require`."""
+    for slot, note in notes.items():
+        folders.of(slot).require(json.loads(note).get("files", {}), contents=True)
 
 
 def iterating(processor: DeclaredProcessor) -> Callable[..., Any]:

@@ -1,12 +1,12 @@
 """Rehearsal: a call on empty DataFrames, which shows the planner the states and refusals of operators."""
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from falkirk.operators.call import Call, EpochContext
+from falkirk.operators.loop_files import LoopFiles
 
 
 class Rehearsal(Call):
@@ -28,7 +28,7 @@ class Rehearsal(Call):
         """See Call."""
         return None
 
-    def folder(self, slot: str) -> Path | None:
+    def files(self, slot: str) -> LoopFiles | None:
         """See Call."""
         return None
 

@@ -57,20 +57,13 @@ def check_live_step(before: Frame, step: Step, had: Counter[str], has: Counter[s
 
 def check_home(app: Application, regions: Iterable[Region], batches: Iterable[Batch], session: SparkSession) -> None:
     """Refuse units whose files can't be in an object store. Raises: DefinitionError: `HOME_UNSUITABLE`."""
-    if app.data is None:
+    if app.data is None or not writes_elsewhere(session):
         return
-    for region in regions:
-        whats = {
-            # Tasks on other machines do not see the folder of the driver, where states are written.
-            "is a live region on a cluster": writes_elsewhere(session),
-            "is a live region with twins": region.twins,
-            "is a live region that looks up a view": bool(region.views),
-        }
-        for what in (what for what, is_so in whats.items() if is_so):
-            raise HOME_UNSUITABLE.error(where=region.where, unit=region.name, home=app.data, what=what)
-    for batch in batches:
-        if batch.notes:
-            raise HOME_UNSUITABLE.error(where=batch.where, unit=batch.name, home=app.data, what="has an iteration")
+    # Tasks on other machines do not see the folder of the driver, where these write their states.
+    looping = (batch for batch in batches if batch.notes)
+    for what, units in (("is a live region on a cluster", regions), ("is an iteration on a cluster", looping)):
+        for unit in units:
+            raise HOME_UNSUITABLE.error(where=unit.where, unit=unit.name, home=app.data, what=what)
 
 
 def check_not_files(app: Application, name: str, where: object) -> None:

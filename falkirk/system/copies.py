@@ -26,13 +26,16 @@ def copy_parts(source: Readable, write: Callable[[bytes], object]) -> tuple[int,
     return size, checksum
 
 
+def measure(file: Path) -> tuple[int, int]:
+    """Return the size of a file, and its CRC-32."""
+    with open(file, "rb") as opened:
+        return copy_parts(opened, lambda part: None)
+
+
 def has_content(file: Path, size: int, checksum: int) -> bool:
     """Return whether a file is there and has a size and a CRC-32."""
     try:
-        if file.stat().st_size != size:
-            return False
-        with open(file, "rb") as opened:
-            return copy_parts(opened, lambda part: None) == (size, checksum)
+        return file.stat().st_size == size and measure(file) == (size, checksum)
     except FileNotFoundError:
         return False
 

@@ -3,6 +3,8 @@
 An epoch is read only once no failure can take it back, and each region notes it before that (`live/epochs_read.py`). So
 a region without other reasons to wait publishes on arrival. A rollback that somebody asks for may void an epoch. Then
 the notes say which checkpoints have read it.
+
+While an object store with the epochs is away, records read the former epoch, and the host works on.
 """
 
 import logging
@@ -16,7 +18,7 @@ from falkirk.frames.lookups import PlannedView
 from falkirk.local.spark import RELEASE_POOL
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.inputs import read_folders
+from falkirk.runtime.epochs.inputs import files_found, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.live.views import forget, keys_of, load_epoch, publish
@@ -56,6 +58,8 @@ class HeldViews:
         self._loading: dict[LogId, _Loading] = {}
         #: The last epoch of each view that could not be loaded, and when it is tried again.
         self._failed: dict[LogId, tuple[EpochNumber, float]] = {}
+        #: The views whose next epoch waits for the object store, as the log has said.
+        self._waits = set[LogId]()
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="falkirk-views") if self._views else None
 
     def missing(self, region: Region) -> tuple[str, ...]:
@@ -135,9 +139,13 @@ class HeldViews:
             is_there = loading.done.result()
         except (*SPARK_ERRORS, *JVM_ERRORS) as error:
             log.warning("epoch %d of %s could not be loaded: %s", epoch.number, view.name, first_line(error))
-        except BaseException:
-            del self._loading[view.log]
-            raise
+        except BaseException as error:
+            if not isinstance(error, StoreError) or error.condition != "DATA_AWAY":
+                del self._loading[view.log]
+                raise
+            self._note_away(view, epoch, error)
+        else:
+            self._waits.discard(view.log)
         if not is_there:
             self._failed[view.log] = epoch.number, self._context.clock.monotonic() + LOAD_AGAIN_S
         if is_there and epoch.number < settled and self._counts(view.log, epoch.number):
@@ -148,6 +156,12 @@ class HeldViews:
             self._held[view.log] = epoch.number
         del self._loading[view.log]
 
+    def _note_away(self, view: PlannedView, epoch: Epoch, error: StoreError) -> None:
+        """Log once that an epoch waits for the object store."""
+        if view.log not in self._waits:
+            self._waits.add(view.log)
+            log.warning("epoch %d of %s waits for the object store: %s", epoch.number, view.name, error.message)
+
     def _load(self, view: PlannedView, epoch: Epoch) -> bool:
         folder = self._logs[view.log].results_if_there(epoch)
         if folder is None:
@@ -155,7 +169,8 @@ class HeldViews:
         session = self._context.session
         session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
         rows = read_folders(session, [folder], view.schema)
-        load_epoch(session, view, epoch.number, rows, self._keys[view.log])
+        with files_found(folder):  # it runs a job
+            load_epoch(session, view, epoch.number, rows, self._keys[view.log])
         return True
 
     def stop(self) -> None:

@@ -213,7 +213,7 @@ def read_folders(session: SparkSession, folders: list[DataPath], schema: StructT
 
 @contextmanager
 def files_found(folder: DataPath) -> Iterator[None]:
-    """Report an object store that does not answer while Spark looks for the files to read, before any job.
+    """Report an object store that does not answer while Spark looks for the files to read, or reads them.
 
     Raises: StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
     """

@@ -18,6 +18,7 @@ from falkirk.local.partitions import limit_partitions
 from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing
 from falkirk.operators.call import EpochContext
 from falkirk.operators.in_epoch import BatchState, InEpoch, empty
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.operators.times import COMPLETE, marks_after
 from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
@@ -54,7 +55,7 @@ class Shared:
 class EpochJobs:
     """Reads, computes and writes the epochs of one batch.
 
-    Args: releaser: of its results; None: nothing is released.
+    Args: releaser: of its results; None: nothing is released. loops: the files of its iterations; None: the home's.
 
     Attributes:
         direct: sends results straight to their topic, for batches that do so.
@@ -62,7 +63,10 @@ class EpochJobs:
         waits_for: the reason why no epoch is cut now. detail: the text for the status.
     """
 
-    def __init__(self, batch: Batch, context: Context, shared: Shared, releaser: ReleaserPort | None) -> None:
+    def __init__(
+        self, batch: Batch, context: Context, shared: Shared, releaser: ReleaserPort | None,
+        loops: LoopFolders | None = None,
+    ) -> None:  # fmt: skip
         self.batch, self.epochs, self._context, self._store = batch, shared.logs[batch.log], context, context.home.store
         self.recorder = context.recorder
         self.all_logs, self.files, self._on_complete = shared.logs, shared.files, shared.on_complete
@@ -73,7 +77,9 @@ class EpochJobs:
         self.session.conf.set("spark.sql.debug.maxToStringFields", "10000")  # plans are compared as texts
         limit_partitions(self.session)
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
-        self.states = States(self.session, batch, epochs)
+        copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
+        self._loops = LoopFolders(epochs.files(), copy, self._store.require_charge) if loops is None else loops
+        self.states = self.states_of(epochs)
         self._results = Results(batch, epochs)
         self.reads = BatchFiles(self.session, batch, self.files)
         self.direct = Direct(batch, epochs, self._store, self._results, releaser)
@@ -84,6 +90,10 @@ class EpochJobs:
         #: How far to read in a run that ends by itself.
         self.until: Until | None = None
         self.waits_for = self.detail = ""
+
+    def states_of(self, epochs: EpochLog) -> States:
+        """Return the states in a log of this batch's epochs."""
+        return States(self.session, self.batch, epochs, self._loops)
 
     @property
     def cut(self) -> Cut | ByTime:
@@ -228,7 +238,7 @@ class EpochJobs:
         )  # fmt: skip
         number = epoch.number
         marks, scratch = self._marks_before(epoch), lambda: self.epochs.path(self.epochs.new_folder(number, "once"))
-        call = InEpoch(called_for, self.session, state, scratch, marks, self.epochs.files())
+        call = InEpoch(called_for, self.session, state, scratch, marks, self._loops)
         try:
             result, kept = returned(batch.name, batch.body, batch.parameters, given, batch.state, batch.where, call)
         except BaseException:

@@ -1,23 +1,30 @@
 """States: saves the state of a batch after an epoch in a separate folder: rows as Parquet files, and notes as text."""
 
+import logging
 from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.errors import StoreError
 from falkirk.operators.in_epoch import BatchState
-from falkirk.operators.iteration import sweep_files
+from falkirk.operators.iteration import named_files
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import OWN_STATE
 from falkirk.runtime.epochs.inputs import read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.system.data import DataPath, local_path
+from falkirk.system.data import DataPath
+
+log = logging.getLogger("falkirk")
 
 
 class States:
-    """The states of one batch. Args: epochs: its log."""
+    """The states of one batch. Args: epochs: its log. loops: the files that notes name."""
 
-    def __init__(self, session: SparkSession, batch: Batch, epochs: EpochLog) -> None:
-        self._session, self._batch, self._epochs = session, batch, epochs
+    def __init__(self, session: SparkSession, batch: Batch, epochs: EpochLog, loops: LoopFolders) -> None:
+        self._session, self._batch, self._epochs, self._loops = session, batch, epochs, loops
+        #: The notes of saved states, which never change, by slot and folder.
+        self._noted: dict[tuple[str, str], str] = {}
 
     def write(self, epoch: Epoch, state: BatchState) -> str:
         """Write a state; return its folder."""
@@ -29,6 +36,7 @@ class States:
                     (folder / slot).write(kept.write)
                 else:
                     _note(folder, slot).write_text(kept)
+                    self._noted[slot, name] = kept
             self._epochs.sync(name)
         except BaseException:
             self._epochs.drop(name)  # the retry uses another folder, and the disk may be full
@@ -55,13 +63,28 @@ class States:
         return {slot: k if isinstance(k, str) else k.localCheckpoint(eager=True) for slot, k in kept.items()}
 
     def sweep(self, states: Iterable[BatchState]) -> None:
-        """Delete the files that no note names any more, neither in a saved state nor in these states."""
-        current = list(states)
-        saved = [self._epochs.path(e.state) for e in self._epochs.epochs() if e.state is not None]
+        """Delete the files that no note names any more, neither in a saved state nor in these states.
+
+        Raises: StoreError: `HOME_TAKEN_OVER`.
+        """
+        current, known = list(states), self._noted
+        saved = [(slot, e.state) for slot in self._batch.notes for e in self._epochs.epochs() if e.state is not None]
+        try:
+            self._noted = {key: note for key in saved if (note := known.get(key) or self._note_of(*key)) is not None}
+        except StoreError as error:
+            if error.condition != "DATA_AWAY":
+                raise
+            log.warning("%s: old files stay until the next epoch: %s", self._batch.name, error.message)
+            return
         for slot in self._batch.notes:
-            kept = [_note(path, slot).read_text() for path in saved if _note(path, slot).exists()]
-            folder = local_path(self._epochs.files() / slot, "a loop")
-            sweep_files(folder, [*kept, *(str(s[slot]) for s in current if slot in s)])
+            kept = [note for (of, _), note in self._noted.items() if of == slot]
+            names = named_files([*kept, *(str(s[slot]) for s in current if slot in s)])
+            self._loops.of(slot).sweep(names)
+
+    def _note_of(self, slot: str, folder: str) -> str | None:
+        """Return the note in a saved state, or None if it has none."""
+        file = _note(self._epochs.path(folder), slot)
+        return file.read_text() if file.exists() else None
 
 
 def _note(folder: DataPath, slot: str) -> DataPath:

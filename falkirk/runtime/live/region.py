@@ -302,7 +302,7 @@ class LiveRegion(RegionAtRest):
         if self._reached and is_caught_up(self._reached, self._numbered(self._read(saved))):
             self._reached = {}
         if not self._reached:
-            self._note_tail(last, ends)
+            self._note_tail(last, saved, ends)
         self._take_in(saved)
         if self._unsaved < last != saved:  # it works, whether the object store answers or not
             self._unsaved = last
@@ -330,11 +330,11 @@ class LiveRegion(RegionAtRest):
         self._delay_s = max(self._delay_s, now_s - self.progressed_at_s - self.region.interval_s)
         self.progressed_at_s = now_s
 
-    def _note_tail(self, last: BatchId, ends: Positions) -> None:
+    def _note_tail(self, last: BatchId, saved: BatchId, ends: Positions) -> None:
         """Record an observation, or an earlier one that a restore can certainly use by now."""
         if self.twin is not None:
-            if (serving := self.twin.proven(ends, self._numbered(self._read(last)))) is not None:
-                self._record_tail(last, serving)
+            if (serving := self.twin.proven(ends, self._numbered(self._read(saved)))) is not None:
+                self._record_tail(saved, serving)
         elif self.observations is None:
             self._record_tail(TailPosition.observed(last).valid_from_commit, ends)
         elif (proven := self.observations.proven(last, ends)) is not None:

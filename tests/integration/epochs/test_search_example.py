@@ -16,6 +16,7 @@ from falkirk.declare.load import load_application
 from falkirk.operators.call import EpochContext, calling
 from falkirk.operators.in_epoch import InEpoch
 from falkirk.operators.iteration import Iterating
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.operators.rehearsal import Rehearsal
 from falkirk.operators.replay import replay
 from falkirk.plan.recordings import Recordings, node_of
@@ -80,7 +81,9 @@ def test_what_the_functions_give_is_what_the_judge_expects(
                 change = {"word": word, "change": numbers[word], "module": event["name"]}
                 changes.append(change | {"version": event["version"], "times": times})
         views = dict.fromkeys(("postings", "weights", "rank"), number)
-        ranking = InEpoch(EpochContext(number=number), spark, notes, lambda: data / "scratch", files=data / "files")
+        ranking = InEpoch(
+            EpochContext(number=number), spark, notes, lambda: data / "scratch", files=LoopFolders(data / "files")
+        )
         with calling(ranking):
             out["rank"][number] = rows(rank(frame("modules", new)))
         notes = ranking.notes

@@ -3,7 +3,7 @@
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from falkirk.differential import Collection
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local import objects as local_objects
 from falkirk.local.broker import Broker
 from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
@@ -31,7 +30,7 @@ from falkirk.theory.times import TopicPartition
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.homes.once import assert_each_once
 from tests.integration.live import Wire, await_one
-from tests.objects import BUCKET, KEY, SECRET, ObjectStore
+from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres
 from tests.support import outcome
 
@@ -44,25 +43,6 @@ PLACES: dict[str, Place] = {
     "rows written, not complete": (ObjectData, "sync", False),
     "recorded, not released": (EpochLog, "record", True),
 }
-
-
-@pytest.fixture(scope="module")
-def objects(spark: "SparkSession") -> Iterator[ObjectStore]:
-    """An object store. Hadoop keeps the client of a bucket while the JVM lives, so the tests of this file share it."""
-    store = ObjectStore()
-    patience = {
-        "attempts.maximum": "0", "retry.limit": "2", "retry.interval": "50ms", "retry.throttle.limit": "2",
-        "retry.throttle.interval": "50ms",
-    }  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_objects, "_PATIENCE", patience)
-        for name, value in store.environment.items():
-            patch.setenv(name, value)
-        system: Any = spark._jvm.System  # type: ignore[union-attr]  # this JVM has another environment
-        for name, value in (("aws.accessKeyId", KEY), ("aws.secretAccessKey", SECRET)):
-            system.setProperty(name, value)
-        yield store
-    store.close()
 
 
 class Machines:
@@ -269,7 +249,7 @@ def test_a_live_region_is_rolled_back(
 
 
 def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of iterations do not go through the port for data, and executors do not see the driver's folder."""
+    """Executors do not see the driver's folder, where live regions and iterations have their working copies."""
 
     def app() -> fk.App:
         made = fk.App("shop", home=f"s3a://{BUCKET}/shop", store="postgresql://user@database/falkirk")
@@ -283,14 +263,14 @@ def test_units_that_need_a_shared_folder_are_refused(spark: "SparkSession", monk
     for each, policy in ((live, fk.Lazy("5 seconds")), (twins, fk.Lazy("5 seconds", twins=True))):
         each.add_processor("kept", counted, reads=("events",), policy=policy)
         each.sink("out", "kept", fk.Kafka("out"))
-    plan_application(live, spark, "deadbeef")
 
     @looping.iterate(rows=ROWS)
     def looped(events: Collection) -> Collection:
         return events.groupBy("n").count("times")
 
     looping.sink("out", looped, fk.Kafka("out"))
-    for refused in (twins, looping):
-        assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"
+    for each in (live, twins, looping):
+        plan_application(each, spark, "deadbeef")
     monkeypatch.setattr(refusals, "writes_elsewhere", lambda session: True)
-    assert outcome(lambda: plan_application(live, spark, "deadbeef")) == "HOME_UNSUITABLE"
+    for refused in (live, looping):
+        assert outcome(lambda refused=refused: plan_application(refused, spark, "deadbeef")) == "HOME_UNSUITABLE"

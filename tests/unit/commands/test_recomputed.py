@@ -36,14 +36,14 @@ class Kept:
         batch = SimpleNamespace(name="b", notes=("loop",), iteration=None, is_stateful=True)
         context = SimpleNamespace(home=SimpleNamespace(store=store))
         self.log = _Log(self.real, cast(Any, batch), cast(Any, context), LocalData(path / "again"))
-        found, jobs = SimpleNamespace(batch=batch, log=self.log), SimpleNamespace(session=None)
-        self.run = _Run(cast(Any, found), cast(Any, jobs), lambda topic: False)
+        found = SimpleNamespace(batch=batch, log=self.log)
+        states = SimpleNamespace(read=lambda folder, is_result: {"own": folder})
+        jobs = SimpleNamespace(session=None, states_of=lambda log: states)
+        self.run = _Run(cast(Any, found), cast(Any, jobs), lambda topic: False, None)
 
 
 @pytest.fixture
-def kept(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    states = SimpleNamespace(read=lambda folder, is_result: {"own": folder})
-    monkeypatch.setattr(recomputed, "States", lambda session, batch, log: states)
+def kept(store: Store, tmp_path: Path) -> Kept:
     return Kept(store, tmp_path)
 
 

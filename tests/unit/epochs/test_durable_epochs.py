@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 
 import falkirk as fk
 from falkirk.errors import HomeError
-from falkirk.operators import iteration
+from falkirk.operators import iteration, loop_files
 from falkirk.operators.iteration import Iterating
+from falkirk.operators.loop_files import LocalLoopFiles, LoopFolders
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folders
@@ -126,7 +127,7 @@ def _runs(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
     frame.columns, frame.select = ["difference", iteration.CHANGE], lambda *columns: frame
     frame.persist, frame.unpersist = lambda: frame, lambda: None
     call = SimpleNamespace(
-        slot=lambda name: "iterate-1", folder=lambda slot: on_disk(epochs.files() / slot), noted=lambda slot: None,
+        slot=lambda name: "iterate-1", files=LoopFolders(epochs.files()).of, noted=lambda slot: None,
         note=notes.__setitem__, reported={}, epoch=SimpleNamespace(number=0),
     )  # fmt: skip
     patch.setattr(iteration, "current", lambda name: call)
@@ -158,7 +159,7 @@ def _folder(epochs: EpochLog, folder: Path, patch: pytest.MonkeyPatch) -> None:
 #: The writers, with the thing that each records and the modules whose `sync` it needs.
 WRITERS = {
     _epoch: ("epochs", local_data), _state: ("states", local_data), _later_state: ("states", local_data),
-    _runs: ("runs", iteration), _folder: ("folders", folders),
+    _runs: ("runs", loop_files), _folder: ("folders", folders),
 }  # fmt: skip
 
 
@@ -332,7 +333,9 @@ def test_a_damaged_file_of_an_iteration_is_refused(
     note = json.dumps({"partitions": 1, "state": "", "files": durable.sync(tmp_path)})
     context = SimpleNamespace(master="local[2]")
     frame = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
-    call = SimpleNamespace(slot=lambda name: "iterate-1", folder=lambda slot: tmp_path, noted=lambda slot: note)
+    call = SimpleNamespace(
+        slot=lambda name: "iterate-1", files=lambda slot: LocalLoopFiles(tmp_path), noted=lambda slot: note
+    )
     monkeypatch.setattr(iteration, "current", lambda name: call)
     iterating = Iterating(cast(Any, SimpleNamespace(iteration=object(), reads=("events",))))
     iterating._graph, iterating._made_for = cast(Any, object()), context

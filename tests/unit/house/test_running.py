@@ -100,7 +100,6 @@ def test_what_a_test_takes_is_measured_with_its_children(tmp_path: Path) -> None
 #: Files outside of lanes whose fixture of the module takes milliseconds.
 CHEAP = {
     "tests/contract/test_data_port.py",
-    "tests/integration/homes/test_object_home.py",
     *(f"tests/integration/collections/test_differential_{name}.py" for name in ("alone", "graphs")),
 }
 

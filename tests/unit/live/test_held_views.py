@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from falkirk.errors import StoreError
+from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.host.host import Host
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.runtime.application import views
@@ -160,6 +161,34 @@ def test_a_store_that_is_away_stops_no_start(world: World) -> None:
     world.log.is_away = False
     assert not world.update(3)
     assert world.update(3)
+
+
+def test_an_object_store_that_is_away_stops_no_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records read the former epoch meanwhile. Otherwise nothing held would be published."""
+    assert not world.update(2)
+    assert world.update(2)
+
+    def away(epoch: Any) -> Path | None:
+        raise DATA_AWAY.error(where="s3a://shop/weights", reason="refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.log, "results_if_there", away)
+        for _ in range(3):
+            assert not world.update(3)
+        assert world.published == [1]
+        assert world.views.missing(world.region) == ()
+    world.update(3)
+    world.update(3)
+    assert world.published == [1, 2]
+
+    def denied(epoch: Any) -> Path | None:
+        raise DATA_UNUSABLE.error(where="s3a://shop/weights", reason="denied")
+
+    monkeypatch.setattr(world.log, "results_if_there", denied)
+    world.log.complete.append(3)
+    world.update(4)
+    with pytest.raises(StoreError, match="denied"):
+        world.update(4)
 
 
 def test_before_the_first_epoch_there_is_nothing_to_load(world: World) -> None:

@@ -1,0 +1,170 @@
+"""Loop files: the files of an iteration's state, where its tasks read and write them, and in the home.
+
+Tasks search in files that they map into memory, so they need a folder. With a home on a file system, that folder is
+the home's. With a home in an object store, it is a working copy in a folder of this machine: before an epoch, the files
+that its state names are fetched if they are missing, and after the rounds, the new ones are uploaded. The record of the
+epoch comes after that, and its note names the files. So an uploaded file counts from that record on, and another
+machine begins with the object store and the database alone.
+
+A file is written once, under a name that is used once: each epoch and each job has a folder of its own.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from falkirk.differential.state import sweep
+from falkirk.errors import StoreError
+from falkirk.system.copies import has_content, measure
+from falkirk.system.data import DataPath, Manifest, local_path
+from falkirk.system.durable import check_files, make_folder, sync
+from falkirk.system.parallel import in_parallel
+
+log = logging.getLogger("falkirk")
+
+
+class LoopFiles(ABC):
+    """The files of one iteration. Attributes: folder: for its tasks."""
+
+    folder: Path
+
+    @abstractmethod
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """Make the files of a saved state readable in the folder.
+
+        Args: contents: compare checksums too, not only sizes.
+        Raises: HomeError: `STATE_DAMAGED`. StoreError: `DATA_AWAY`, `DATA_UNUSABLE`.
+        """
+
+    @abstractmethod
+    def save(self, names: Iterable[str]) -> Manifest:
+        """Make new files of the folder durable; return their manifest. Raises: OSError. StoreError: as `require`."""
+
+    @abstractmethod
+    def sweep(self, keep: set[str]) -> None:
+        """Delete all other files. Raises: StoreError: `HOME_TAKEN_OVER`."""
+
+
+class LocalLoopFiles(LoopFiles):
+    """Files in a folder of the home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """See LoopFiles."""
+        make_folder(self.folder)
+        check_files(self.folder, kept, contents=contents)
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles."""
+        return sync(self.folder, names)
+
+    def sweep(self, keep: set[str]) -> None:
+        """See LoopFiles."""
+        sweep(self.folder, keep)
+
+
+class SharedLoopFiles(LoopFiles):
+    """Files in an object store.
+
+    Args: data: their folder there. folder: the working copy. confirm: raises an error if this process does not own the
+        home any more.
+    """
+
+    def __init__(self, data: DataPath, folder: Path, confirm: Callable[[], None]) -> None:
+        self._data, self.folder, self._confirm = data, folder, confirm
+        #: The objects that are there; None: this process has not listed those of former ones. And those that it has
+        #: begun to upload since the last sweep.
+        self._there: set[str] | None = None
+        self._written = set[str]()
+
+    def require(self, kept: Manifest, *, contents: bool) -> None:
+        """See LoopFiles. The size of a file with its name is enough once this process has read it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        in_parallel([partial(self._fetch, name, *measured, contents=contents) for name, measured in kept.items()])
+
+    def _fetch(self, name: str, size: int, checksum: int, *, contents: bool) -> None:
+        path = self.folder / name
+        is_there = has_content(path, size, checksum) if contents else _has_size(path, size)
+        if not is_there:
+            (self._data / name).copy_to(path, size, checksum)
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles."""
+        new = sorted(names)
+        self._written |= set(new)  # before: an upload that is cut off may leave the others
+        found = in_parallel([partial((self._data / name).copy_from, self.folder / name) for name in new])
+        return {name: [*measured] for name, measured in zip(new, found, strict=True)}
+
+    def sweep(self, keep: set[str]) -> None:
+        """See LoopFiles. A former owner that resumes deletes no file of the present one.
+
+        It knows only files that it has uploaded or listed, and the store confirms after that that it is still the
+        owner. If the object store is away, the next call deletes the files.
+        """
+        sweep(self.folder, keep)
+        try:
+            there = set(self._data.listed()) if self._there is None else self._there
+        except StoreError as error:
+            log.warning("old files in %s can't be listed, which the next epoch tries again: %s", self._data, error)
+            return
+        self._confirm()
+        self._there, self._written = there | self._written, set()
+        with suppress(StoreError):
+            in_parallel([partial(self._delete, name) for name in sorted(self._there - keep)])
+
+    def _delete(self, name: str) -> None:
+        (self._data / name).delete()
+        assert self._there is not None, "`sweep` has listed them"
+        self._there.discard(name)
+
+
+class RecomputedLoopFiles(SharedLoopFiles):
+    """Files of a recomputation, which reads saved states in an object store and changes nothing there."""
+
+    def save(self, names: Iterable[str]) -> Manifest:
+        """See LoopFiles: the next epoch of this process finds them in the folder."""
+        return {name: [*measure(self.folder / name)] for name in names}
+
+    def sweep(self, keep: set[str]) -> None:
+        """See LoopFiles."""
+        sweep(self.folder, keep)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+class LoopFolders:
+    """The files of the iterations of one batch, by slot.
+
+    Args: data: the folder in the home of the files that notes name. copy: for the working copies if the home is in an
+        object store; None: its files are in a file system. confirm: as of SharedLoopFiles. is_recomputed: nothing in
+        the object store changes.
+    """
+
+    def __init__(
+        self, data: DataPath, copy: Path | None = None, confirm: Callable[[], None] = lambda: None, *,
+        is_recomputed: bool = False,
+    ) -> None:  # fmt: skip
+        self._data, self._copy, self._confirm = data, copy, confirm
+        self._kind = RecomputedLoopFiles if is_recomputed else SharedLoopFiles
+        self._known: dict[str, LoopFiles] = {}
+
+    def of(self, slot: str) -> LoopFiles:
+        """Return the files of a slot: the same object each time, since it remembers what it has written."""
+        if slot not in self._known:
+            data, copy = self._data / slot, self._copy
+            self._known[slot] = (
+                LocalLoopFiles(local_path(data, "a loop"))
+                if copy is None
+                else self._kind(data, copy / slot, self._confirm)
+            )
+        return self._known[slot]

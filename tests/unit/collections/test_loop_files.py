@@ -1,0 +1,153 @@
+"""The files of an iteration in an object store: another machine fetches them, and only the owner deletes any."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falkirk.errors import HomeError, StoreError
+from falkirk.errors.conditions.system import DATA_AWAY
+from falkirk.operators.loop_files import LoopFiles, LoopFolders
+from falkirk.system.local_data import LocalData
+from tests.support import outcome
+
+
+class Machines:
+    """One place of data, and a folder for each machine. Attributes: owner: of the home."""
+
+    def __init__(self, path: Path) -> None:
+        self.data, self.path, self.owner = LocalData(path / "data"), path, ""
+
+    def files_of(self, machine: str, *, is_recomputed: bool = False) -> LoopFiles:
+        def confirm() -> None:
+            if self.owner != machine:
+                raise StoreError("HOME_TAKEN_OVER", "another process owns it", hint="end")
+
+        self.owner = machine
+        return LoopFolders(self.data, self.path / machine, confirm, is_recomputed=is_recomputed).of("iterate-1")
+
+    def objects(self) -> set[str]:
+        return set((self.data / "iterate-1").listed())
+
+
+def write(files: LoopFiles, *names: str) -> set[str]:
+    for name in names:
+        (files.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (files.folder / name).write_text(f"rows of {name}")
+    return set(names)
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Machines:
+    return Machines(tmp_path)
+
+
+def test_another_machine_fetches_the_files_of_a_state(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = machines.files_of("a")
+    first.require({}, contents=True)
+    kept = first.save(write(first, "0-aa/x.arrow", "0-aa/left/y.arrow"))
+    assert machines.objects() == set(kept)
+    second, fetched = machines.files_of("b"), list[str]()
+    real = LocalData.copy_to
+    monkeypatch.setattr(LocalData, "copy_to", lambda self, *a: (fetched.append(self.name), real(self, *a)))
+    second.require(kept, contents=True)
+    assert {(second.folder / name).read_text() for name in kept} == {f"rows of {name}" for name in kept}
+    assert sorted(fetched) == ["x.arrow", "y.arrow"]
+    (second.folder / "0-aa/x.arrow").write_text("ROWS OF 0-aa/x.arrow")  # as long: a disk lies
+    second.require(kept, contents=False)
+    assert len(fetched) == 2, "sizes are enough once contents were compared"
+    second.require(kept, contents=True)
+    (second.folder / "0-aa/left/y.arrow").write_text("torn")
+    second.require(kept, contents=False)
+    assert fetched[2:] == ["x.arrow", "y.arrow"]
+
+
+@pytest.mark.parametrize("content", [None, "torn", "ROWS OF 0-aa/x.arrow"])
+def test_a_damaged_object_is_named(machines: Machines, content: str | None) -> None:
+    first = machines.files_of("a")
+    kept = first.save(write(first, "0-aa/x.arrow"))
+    place = machines.path / "data/iterate-1/0-aa/x.arrow"
+    place.unlink() if content is None else place.write_text(content)
+    with pytest.raises(HomeError, match=r"x\.arrow") as refused:
+        machines.files_of("b").require(kept, contents=True)
+    assert refused.value.condition == "STATE_DAMAGED"
+    first.require(kept, contents=True)  # its working copy is whole
+
+
+def test_files_that_no_state_names_are_deleted(machines: Machines) -> None:
+    machines.files_of("a").save(write(machines.files_of("a"), "0-aa/stray.arrow"))  # it was killed before the record
+    second = machines.files_of("b")
+    kept = second.save(write(second, "0-bb/x.arrow"))
+    write(second, "0-bb/only-here.arrow")
+    second.sweep(set(kept))
+    assert machines.objects() == {"0-bb/x.arrow"} == {str(p.relative_to(second.folder)) for p in _files(second)}
+    more = second.save(write(second, "1-bb/y.arrow"))
+    second.sweep(set(more))
+    assert machines.objects() == {"1-bb/y.arrow"}
+
+
+def test_a_former_owner_that_resumes_deletes_no_object(machines: Machines) -> None:
+    former = machines.files_of("a")
+    old = former.save(write(former, "0-aa/x.arrow"))
+    former.sweep(set(old))
+    newer = former.save(write(former, "1-aa/y.arrow"))  # it is suspended after the record of the epoch
+    present = machines.files_of("b")
+    present.require(old, contents=True)  # after a rollback
+    assert outcome(lambda: former.sweep(set(newer))) == "HOME_TAKEN_OVER"
+    assert set(old) <= machines.objects()
+
+
+def test_an_upload_that_is_cut_off_is_deleted_later(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = machines.files_of("a")
+    kept = files.save(write(files, "0-aa/x.arrow"))
+    files.sweep(set(kept))
+    real = LocalData.copy_from
+
+    def cut(self: LocalData, file: Path) -> Any:
+        if file.name == "z.arrow":
+            raise DATA_AWAY.error(where=file, reason="cut off")
+        return real(self, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalData, "copy_from", cut)
+        assert outcome(lambda: files.save(write(files, "1-aa/a.arrow", "1-aa/z.arrow"))) == "DATA_AWAY"
+
+    def away(self: LocalData) -> None:
+        raise DATA_AWAY.error(where=self, reason="refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalData, "delete", away)
+        files.sweep(set(kept))  # it waits for the next epoch
+    files.sweep(set(kept))
+    assert machines.objects() == set(kept)
+
+
+def test_an_object_store_that_lists_nothing_stops_no_epoch(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    machines.files_of("a").save(write(machines.files_of("a"), "0-aa/stray.arrow"))
+    files = machines.files_of("b")
+    kept = files.save(write(files, "0-bb/x.arrow"))
+
+    def away(self: LocalData) -> list[str]:
+        raise DATA_AWAY.error(where=self, reason="refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalData, "listed", away)
+        files.sweep(set(kept))
+    assert "0-aa/stray.arrow" in machines.objects()
+    files.sweep(set(kept))
+    assert machines.objects() == set(kept)
+
+
+def test_a_recomputation_changes_nothing_in_the_object_store(machines: Machines) -> None:
+    first = machines.files_of("a")
+    kept = first.save(write(first, "0-aa/x.arrow"))
+    again = machines.files_of("verify", is_recomputed=True)
+    again.require(kept, contents=True)
+    new = again.save(write(again, "0-vv/y.arrow"))
+    again.require({**kept, **new}, contents=True)
+    again.sweep(set(new))
+    assert machines.objects() == set(kept)
+
+
+def _files(files: LoopFiles) -> list[Path]:
+    return [path for path in files.folder.rglob("*") if path.is_file()]
