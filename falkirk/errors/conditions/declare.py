@@ -347,10 +347,16 @@ WATERMARK_INVALID = Condition(
     "years.",
     hint='Write withWatermark("at", "10 seconds").',
 )
+ORDER_UNSUITABLE = Condition(
+    "ORDER_UNSUITABLE",
+    DefinitionError,
+    "stateful(order={order!r}) can't give records by their times: {reason}.",
+    hint="Name the column of withWatermark(), keep it unchanged, and leave expires= and on_timer= out.",
+)
 WATERMARK_MISSING = Condition(
     "WATERMARK_MISSING",
     DefinitionError,
-    "{step} has no event time{after}, so keys would be kept for ever.",
+    "{step} has no event time{after}, so Falkirk can't know which earlier records may still come.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
 )
 JOIN_INVALID = Condition(
