@@ -39,8 +39,9 @@ def timed_options(
 
 
 def order_of(node: Node, order: str, others: Mapping[str, Any], where: SourceLocation) -> TimeOrder:
-    """Return the order of a `stateful` after a node. Args: order: as the user has written it. others: of `timed_options`.
+    """Return the order of a `stateful` after a node.
 
+    Args: order: as the user has written it. others: of `timed_options`.
     Raises: DefinitionError: `WATERMARK_MISSING`, `ORDER_UNSUITABLE`.
     """
     watermark = watermark_of(node, where, "stateful(order=)")

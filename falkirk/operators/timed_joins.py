@@ -112,7 +112,10 @@ def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFra
     found = [
         each.select(
             *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME, STAMP,
-            *[(F.struct(*columns_of(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n) for n in rows],
+            *[
+                (F.struct(*columns_of(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n)
+                for n in rows
+            ],
         )
         for name, each in rows.items()
     ]  # fmt: skip

@@ -153,7 +153,7 @@ def _of_python(step: Step) -> str:
             f"{duration_text(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is "
             "late."
         )
-    if "order" in options:
+    if "order" in options and watermark is not None:
         kept += (
             f" Records wait until the time of each partition has passed them. Then {function_name(function)}() gets "
             f"those of a key in the order of `{watermark.column}`, partition and offset. This order is the same in "
