@@ -7,7 +7,8 @@ from falkirk.declare.nodes import WITHOUT_TIME, Node, clocked_by, steps_of, step
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Expiry, ProcessingTime, TimeOrder, Timers, Watermark
 from falkirk.declare.windows import unchanged
-from falkirk.errors.conditions.declare import ORDER_UNSUITABLE, WATERMARK_MISSING
+from falkirk.errors.conditions.declare import WATERMARK_MISSING
+from falkirk.errors.conditions.order import ORDER_UNSUITABLE
 from falkirk.errors.location import SourceLocation
 
 

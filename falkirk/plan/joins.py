@@ -10,7 +10,8 @@ from falkirk.analysis.properties import IntroducedOperations
 from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, is_ordered, root_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Delivery
-from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR, ORDER_UNSUITABLE_RESULTS
+from falkirk.errors.conditions.order import ORDER_UNSUITABLE_RESULTS
+from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import joins
 from falkirk.plan.draft import Draft

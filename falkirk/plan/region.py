@@ -81,7 +81,7 @@ class RegionLogs:
 
     @property
     def reorders(self) -> bool:
-        """Whether a replay may give its results in another order."""
+        """Whether its results leave in another order than that of their stamps, so that the barrier compares sets."""
         return self.joined is not None or self.keyed_step == IN_ORDER
 
     @property
@@ -187,7 +187,7 @@ class Region:
 
     @property
     def reorders(self) -> bool:
-        """Whether a replay may give its results in another order, so that the barrier compares sets."""
+        """See RegionLogs."""
         return self.joined is not None or any(map(is_ordered, self.steps()))
 
     @property

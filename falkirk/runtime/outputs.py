@@ -312,8 +312,8 @@ class Outputs:
     def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:
         """Return the results that are dropped from a replay after a checkpoint.
 
-        If a region reorders, a replay gives the same results in another order. So the greatest stamp of a channel does
-        not tell which results are published.
+        If results do not leave in the order of their stamps, the greatest stamp of a channel does not tell which of
+        them are published.
         """
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
         unsafe = unsafe or self._region.reorders

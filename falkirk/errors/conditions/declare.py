@@ -347,12 +347,6 @@ WATERMARK_INVALID = Condition(
     "years.",
     hint='Write withWatermark("at", "10 seconds").',
 )
-ORDER_UNSUITABLE = Condition(
-    "ORDER_UNSUITABLE",
-    DefinitionError,
-    "stateful(order={order!r}) can't give records by their times: {reason}.",
-    hint="Name the column of withWatermark(), keep it unchanged, and leave expires= and on_timer= out.",
-)
 WATERMARK_MISSING = Condition(
     "WATERMARK_MISSING",
     DefinitionError,

@@ -78,13 +78,6 @@ EXPIRY_UNSUITABLE = Condition(
     hint="Read one source whose key= names columns of the state's key, and keep these columns unchanged. Or leave "
     "{option}= out.",
 )
-ORDER_UNSUITABLE_RESULTS = Condition(
-    "ORDER_UNSUITABLE",
-    DefinitionError,
-    "stateful(order=) in {processor!r} can't run live: {reason}.",
-    hint="Compute such values in a processor that reads this one, and leave delivery= out. Or write "
-    'engine="micro-batch".',
-)
 ENGINE_UNSUITABLE_GROUP = Condition(
     "ENGINE_UNSUITABLE",
     DefinitionError,

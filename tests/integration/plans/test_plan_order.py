@@ -102,7 +102,7 @@ def test_mistakes_are_reported(spark: "SparkSession") -> None:
     drawn = lambda s: folded(timed(s.withColumn("u", F.expr("uuid()"))), order="at")  # noqa: E731
     refused("ORDER_UNSUITABLE", "uuid()", drawn)
     refused("ORDER_UNSUITABLE", "", lambda s: folded(timed(s), undeclared, order="at"), engine="live")
-    refused("TWINS_REFUSED", "in another order", policy=fk.Lazy("10 seconds", twins=True))
+    refused("TWINS_REFUSED", "in the order of their stamps", policy=fk.Lazy("10 seconds", twins=True))
     refused("ENGINE_UNSUITABLE", "another step with state", lambda s: ordered(s.groupBy("id").count()), engine="live")
     refused("COLUMN_MISSING", "nope", lambda s: ordered(s.drop("id").withColumnRenamed("n", "nope")))
 
