@@ -88,7 +88,7 @@ def test_elsewhere_it_runs_in_deterministic_micro_batches(
     (batch,) = made.batches
     assert part in batch.reason
     assert batch.passed == ("orders",)
-    assert "when the event time of orders has passed it" in promises_of(made)[0].waiting
+    assert promises_of(made)[0].passed == ("orders",)
 
 
 def test_mistakes_are_reported(spark: "SparkSession") -> None:
