@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Row
@@ -57,7 +58,7 @@ def expected(partitions: versioned.Records) -> Expected:
     records = [*versioned.fitting("orders", partitions, fits)]
     found.letters.update(("late" if reason == "late" else "unfit", n) for (_, n), reason in fits.letters.items())
     states: dict[str | None, Row | None] = {}
-    for _, record in sorted(records, key=lambda each: (each[1]["at"], each[0])):
+    for _, record in sorted(records, key=lambda each: (datetime.fromisoformat(each[1]["at"]), each[0])):
         name = record["id"]
         try:
             results, after = chained(Row("id", "n")(name, record["n"]), states.get(name))

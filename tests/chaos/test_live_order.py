@@ -1,8 +1,9 @@
 """kill -9 while records of a live region wait for their turn: each result is published once, and is that of the order.
 
 A model in plain Python judges. Each result has a chain of all records of its key before it, so one wrong place changes
-all later ones. A barrier that compares the greatest stamp of a channel loses results. Positions that do not wait for the
-input of former incarnations repeat them. Each case costs minutes of CPU time, so they run with FALKIRK_STRIKES alone.
+all later ones. A barrier that compares the greatest stamp of a channel loses results. Positions that do not wait for
+the input of former incarnations repeat them. Each case costs minutes of CPU time, so they run with FALKIRK_STRIKES
+alone.
 """
 
 import json
@@ -48,7 +49,7 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str
         found, letters = ordered.results(regions.results("chained")), ordered.letters(regions.letters("chained"))
     more, missing = (Counter(a) - Counter(b) for a, b in ((found, due.results), (due.results, found)))
     print(
-        f"{load.sent} records, {len(due.results)} results, {due.letters.total()} dead letters, {suppressed} suppressed, "
+        f"{load.sent} records, {len(due.results)} results, {due.letters.total()} dead letters, {suppressed} dropped, "
         f"{more.total()} more, {missing.total()} missing"
     )
     assert not set(found) - set(due.results), "each result is that of the order"
