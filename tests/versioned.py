@@ -30,7 +30,7 @@ class Versioned:
 def expected(orders: Records, prices: Records, how: str, tolerance_s: int | None = None) -> Versioned:
     """Return the results, sorted. A record with a number that 7 divides moves time, and is left out after that."""
     found = Versioned()
-    stream, table = ([*_fitting(name, of, found)] for name, of in (("orders", orders), ("prices", prices)))
+    stream, table = ([*fitting(name, of, found)] for name, of in (("orders", orders), ("prices", prices)))
     for _, order in stream:
         same = [each for each in table if order["id"] is not None and each[1]["id"] == order["id"]]
         past = [each for each in same if _time(each[1]) <= _time(order)]
@@ -44,7 +44,7 @@ def expected(orders: Records, prices: Records, how: str, tolerance_s: int | None
     return found
 
 
-def _fitting(name: str, partitions: Records, found: Versioned) -> Iterable[tuple[tuple[int, int], Mapping[str, Any]]]:
+def fitting(name: str, partitions: Records, found: Versioned) -> Iterable[tuple[tuple[int, int], Mapping[str, Any]]]:
     """Yield the records that are not late, with their places."""
     for partition, records in partitions.items():
         greatest: datetime | None = None

@@ -19,7 +19,7 @@ from falkirk.declare.application import Application
 from falkirk.errors.conditions.commands import RECORD_FOREIGN, TOPIC_NOT_OURS
 from falkirk.frames.joins import PLACES
 from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
-from falkirk.plan.fingerprint import WITH_TIMERS
+from falkirk.plan.fingerprint import IN_ORDER, WITH_TIMERS
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.ports import Checkpoint
@@ -32,7 +32,7 @@ _Values = dict[str, Any]
 #: The numbers of a stamp that name its input record: source, partition, offset.
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
-_AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS)
+_AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER)
 #: A chain of regions is not longer; a damaged header must not make the search endless.
 _DEPTH_MAX = 50
 
@@ -196,6 +196,8 @@ class Origins:
         nothing: _Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}
         if region.keyed_step == WITH_TIMERS:
             return {**nothing, "note": "a timer may have given it, so the records of its key can't be found"}
+        if region.keyed_step == IN_ORDER:
+            return {**nothing, "note": "records of its key come from all partitions, in the order of their times"}
         if region.keyed_by is None:
             return {**nothing, "note": "its steps compute the key, so its earlier records can't be found without them"}
         if self._format(at.topic) != "json" and not set(region.keyed_by) <= self._parts(at.topic).keys():

@@ -6,7 +6,7 @@ from typing import Any
 
 from falkirk.declare.cut import SPAN_S_MAX
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import Node, Step, alias_of, steps_since, timed_by
+from falkirk.declare.nodes import Node, Step, alias_of, is_ordered, roots_of, steps_since, timed_by
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.declare.watermark import Watermark, interval_text
 from falkirk.declare.windows import unchanged
@@ -148,9 +148,11 @@ def _method(*, as_of: bool) -> str:
 
 
 def passed(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the tables of as-of joins: their event time has to pass a record before its result is computed."""
+    """Return the names of what has to pass a record by its event time, before the result of the record is computed: the
+    tables of as-of joins, and the inputs of `stateful(order=)`."""
     declared = [step.arguments[1] for step in steps if step.operation == "timedJoin"]
-    return tuple(join.names[1] for join in declared if join.as_of)
+    ordered = [root.name for step in steps if is_ordered(step) for root in roots_of(step.parent)]
+    return (*(join.names[1] for join in declared if join.as_of), *ordered)
 
 
 def are_names(on: object) -> bool:

@@ -135,6 +135,11 @@ def functions_of(step: Step) -> tuple[Any, ...]:
     return (step.arguments[0], *(() if timers is None else (timers.function,)))
 
 
+def is_ordered(step: Step) -> bool:
+    """Return whether a step gets the records of a key by their times, so that they may come from several partitions."""
+    return step.operation == "stateful" and "order" in step.arguments[1]
+
+
 def timed_by(node: Node) -> Step | None:
     """Return the `withWatermark` whose event time holds after a node."""
     while isinstance(node, Step) and node.operation not in WITHOUT_TIME:

@@ -1,12 +1,14 @@
 """States: the options of `stateful`, and the event time that some of them need."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from falkirk.declare.nodes import WITHOUT_TIME, Node, clocked_by, steps_of, timed_by
+from falkirk.declare.nodes import WITHOUT_TIME, Node, clocked_by, steps_of, steps_since, timed_by
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark
+from falkirk.declare.watermark import Expiry, ProcessingTime, TimeOrder, Timers, Watermark
+from falkirk.declare.windows import unchanged
 from falkirk.errors.conditions.declare import WATERMARK_MISSING
+from falkirk.errors.conditions.order import ORDER_UNSUITABLE
 from falkirk.errors.location import SourceLocation
 
 
@@ -35,3 +37,24 @@ def timed_options(
         by = ProcessingTime() if is_clocked else watermark_of(node, where, "stateful(on_timer=)")
         options["timers"] = Timers(watermark=by, function=on_timer)
     return options
+
+
+def order_of(node: Node, order: str, others: Mapping[str, Any], where: SourceLocation) -> TimeOrder:
+    """Return the order of a `stateful` after a node.
+
+    Args: order: as the user has written it. others: of `timed_options`.
+    Raises: DefinitionError: `WATERMARK_MISSING`, `ORDER_UNSUITABLE`.
+    """
+    watermark = watermark_of(node, where, "stateful(order=)")
+    timed, reason = timed_by(node), None
+    assert timed is not None, "there is a watermark"
+    if order != watermark.column:
+        reason = f"withWatermark() is of {watermark.column!r}"
+    elif order not in unchanged({order}, steps_since(timed, node)):
+        reason = f"a step after withWatermark() may change column {order!r}"
+    elif others:
+        option = "expires" if "expiry" in others else "on_timer"
+        reason = f"{option}= needs all records of a key in one partition, where they have an order without order="
+    if reason is not None:
+        raise ORDER_UNSUITABLE.error(where=where, order=order, reason=reason)
+    return TimeOrder(watermark=watermark)

@@ -16,7 +16,7 @@ from falkirk.declare.joins import are_names, invalid, join_of
 from falkirk.declare.keys import key_columns
 from falkirk.declare.nodes import CLOCKED, LOOKUP, Node, SourceNode, Step, timed_by
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.declare.states import timed_options, watermark_of
+from falkirk.declare.states import order_of, timed_options, watermark_of
 from falkirk.declare.unknown_methods import refuse_method
 from falkirk.declare.view import View
 from falkirk.declare.watermark import watermark
@@ -124,6 +124,7 @@ class Stream:
         key: str | Sequence[str],
         state: str,
         returns: str,
+        order: str | None = None,
         expires: Duration | None = None,
         on_timer: "Callable[[Row, datetime, Row], Any] | None" = None,
         poison: str = "dead-letter",
@@ -134,20 +135,24 @@ class Stream:
         The function gets each key's records in the order of their stamps. It runs live as that of `map_rows`.
 
         Args:
+            order: the column of `withWatermark`. The function gets each key's records by these times, then by their
+                places in the source. A record waits until the watermark of each partition has passed it. So records
+                of a key may come from several partitions, and no internal topic has to fix their order.
             expires: delete the state of a key when the watermark has passed the key's newest record by this.
             on_timer: with it, both functions may return ``(results, state, time)``. It is called as
                 ``on_timer(key, time, state)`` when the watermark, or the clock of `withClock`, has reached this time.
             timeout: see `map_rows`.
 
-        `expires` and `on_timer` need a `withWatermark` before the step. With it, late records become dead letters.
-        Without event time, `on_timer` needs a `withClock`.
+        `order`, `expires` and `on_timer` need a `withWatermark` before the step. With it, late records become dead
+        letters. Without event time, `on_timer` needs a `withClock`.
 
-        Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`.
+        Raises: DefinitionError: `DURATION_MALFORMED`, `WATERMARK_MISSING`, `ORDER_UNSUITABLE`.
         """
         where = caller()
         duration_s(timeout)
         options: dict[str, Any] = {"key": key, "state": state, "returns": returns, "poison": poison, "timeout": timeout}
-        options |= timed_options(self._node, expires, on_timer, where)
+        timed = timed_options(self._node, expires, on_timer, where)
+        options |= timed if order is None else {"order": order_of(self._node, order, timed, where)}
         return self._like(Step(parent=self._node, operation="stateful", arguments=(function, options), where=where))
 
     def alias(self, name: str) -> Self:
@@ -252,7 +257,8 @@ class Stream:
     def withWatermark(self, eventTime: str, delayThreshold: Duration, *, ahead: Duration = AHEAD) -> Self:
         """Declare the event time of the records, as ``DataFrame.withWatermark``.
 
-        `dropDuplicates`, windows, `join`, `join_asof`, or `stateful` with ``expires=`` or ``on_timer=`` has to follow.
+        `dropDuplicates`, windows, `join`, `join_asof`, or `stateful` with ``order=``, ``expires=`` or ``on_timer=`` has
+        to follow.
 
         The time of a partition is the greatest time of its records so far. A record is late if it is older than the
         time of its partition, less `delayThreshold`.

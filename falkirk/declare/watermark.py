@@ -69,9 +69,25 @@ class Timers:
         return str(self.watermark)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOrder:
+    """The order in which a function gets the records of a key: by their times, then by their places in the source.
+
+    Args: watermark: of the records.
+    """
+
+    watermark: Watermark
+
+    def __str__(self) -> str:
+        return f"by {self.watermark}"
+
+
 def watermark_of_state(options: Mapping[str, Any]) -> Watermark | None:
-    """Return the event time by which states expire or have timers, if they do. Args: options: of `stateful`."""
-    found = options.get("expiry") or options.get("timers")
+    """Return the event time by which states expire, have timers, or get their records, if they do.
+
+    Args: options: of `stateful`.
+    """
+    found = options.get("expiry") or options.get("timers") or options.get("order")
     return None if found is None else found.watermark
 
 

@@ -52,8 +52,8 @@ class PythonStep:
 
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
         depth: how many sub-indexes a stamp has. function: takes a row, and a state if there is one. options:
-        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry` if it expires, and
-        `timers` if it has any.
+        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry` if it expires,
+        `timers` if it has any, and `order` if records have one. partitions: of the source, in a query.
     """
 
     data: DataFrame
@@ -62,6 +62,7 @@ class PythonStep:
     depth: int
     function: Callable[..., Any]
     options: Mapping[str, Any]
+    partitions: int = 0
 
     def mapped(self) -> DataFrame:
         """Return the results of a function of rows. Raises: TypeError: Python can't have the type of a column."""
@@ -89,8 +90,12 @@ class PythonStep:
             reads = F.hash(*names, *time, f"{STAMP}.partition") >= F.lit(-(2**31))
             return self._results(_by_udf(asked.where(F.col(BAD).isNotNull() | reads), calls.alone))
         session: Any = self.data.sparkSession
-        times, turn = None if watermark is None else self.state_times(watermark), _TURN if self._timers else None
-        operator = session._jvm.org.falkirk.PythonState(_CALL, KEY, STAMP, self._command(calls), times, _LATE, turn)
+        known, state = (_CALL, KEY, STAMP, self._command(calls)), session._jvm.org.falkirk.PythonState
+        if "order" in self.options and watermark is not None:
+            operator = state.inOrder(*known, self.time_order(watermark), _LATE)
+        else:
+            times = None if watermark is None else self.state_times(watermark)
+            operator = state(*known, times, _LATE, _TURN if self._timers else None)
         folded = by_key(asked, [F.col(name) for name in names], operator)
         return self._results(folded if watermark is None else self._with_late(folded, calls.given))
 
@@ -103,6 +108,11 @@ class PythonStep:
         after_us = -1 if expiry is None else expiry.after_us
         made = session._jvm.org.falkirk.StateTimes
         return made(time_names(self.data), watermark.delay_us, after_us, self._timers is not None)
+
+    def time_order(self, watermark: Watermark) -> Any:
+        """Return for the Java module the order of records."""
+        session: Any = self.data.sparkSession
+        return session._jvm.org.falkirk.TimeOrder(time_names(self.data), watermark.delay_us, self.partitions)
 
     @property
     def places(self) -> int:

@@ -50,7 +50,8 @@ _BAD = "struct<reason: string, key: binary, value: binary>"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
     """A DataFrame with stamps. `depth`: how many sub-indexes a stamp has. `keyed`: a keyed step has been passed.
-    `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources."""
+    `is_run`: it calls UDFs as a query does, though it is no stream. `several`: its records have several sources.
+    `partitions`: of its source, in a query."""
 
     data: DataFrame
     depth: int = 0
@@ -58,6 +59,7 @@ class Frame:
     grouped_by: tuple[str, ...] = ()
     is_run: bool = False
     several: bool = False
+    partitions: int = 0
 
     @property
     def columns(self) -> list[str]:
@@ -354,8 +356,9 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
 def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, Any]) -> PythonStep:
     carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST, VIEWS)]
     return PythonStep(
-        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, function=function, options=options
-    )
+        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, function=function, options=options,
+        partitions=frame.partitions,
+    )  # fmt: skip
 
 
 def _map_rows(frame: Frame, *arguments: Any) -> Frame:

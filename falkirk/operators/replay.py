@@ -10,7 +10,7 @@ from falkirk.analysis.columns import check_group
 from falkirk.declare.nodes import LOOKUP, UNIONS, Node, Step, root_of, roots_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
-from falkirk.declare.watermark import watermark_of_state
+from falkirk.declare.watermark import Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames import stamped as frames
@@ -22,7 +22,8 @@ from falkirk.operators.call import current_epoch
 from falkirk.operators.functions import map_rows, stateful
 from falkirk.operators.joins import join
 from falkirk.operators.lookups import look_up
-from falkirk.operators.timed_joins import Side, timed_join
+from falkirk.operators.timed_joins import timed_join
+from falkirk.operators.waiting import ORDER, Side, in_order
 from falkirk.operators.watermarks import Times
 
 
@@ -78,12 +79,18 @@ class _Replay:
             right = self.after(other.node)
             return frames.good(join(frame.own, right.own, node.arguments[1], where=node.where, **options))
         self._require_stamps(frame, node)
-        by, rows, age = watermark_of_state(options), frame.data.drop(BAD), None
+        by, rows, age, order = watermark_of_state(options), frame.data.drop(BAD), None, STAMP
         expiry, timers = options.pop("expiry", None), options.pop("timers", None)
-        if by is not None:
+        if by is not None and options.pop("order", None) is not None:
+            rows, order = in_order(self._side(rows, node.parent, by), by, self.processor.name), ORDER
+        elif by is not None:
             rows, age = watermarks.aged(rows, by, expiry, timers, self.processor.name, self.times[id(by)])
         rows = rows.drop(TIME, GREATEST)
-        return frames.good(stateful(rows, node.arguments[0], order=STAMP, where=node.where, age=age, **options))
+        return frames.good(stateful(rows, node.arguments[0], order=order, where=node.where, age=age, **options))
+
+    def _side(self, rows: DataFrame, node: Node, by: Watermark) -> Side:
+        """Return rows with the names of the inputs that they come from. Args: node: their last step."""
+        return Side(rows=rows, sources=tuple(root.name for root in roots_of(node)), times=self.times[id(by)])
 
     def _timed(self, step: Step, frame: Frame) -> Frame:
         self._require_stamps(frame, step)
@@ -106,10 +113,7 @@ class _Replay:
         sides = []
         for frame, node, watermark in zip((left, right), (step.parent, other.node), asked.watermarks, strict=True):
             self._require_stamps(frame, step)
-            times = self.times[id(watermark)]
-            sides.append(
-                Side(rows=frame.data.drop(BAD), sources=tuple(root.name for root in roots_of(node)), times=times)
-            )
+            sides.append(self._side(frame.data.drop(BAD), node, watermark))
         return attempt(left, step, lambda: good(timed_join(sides[0], sides[1], step, self.processor.name)))
 
     def _is_in_one_partition(self, step: Step) -> bool:

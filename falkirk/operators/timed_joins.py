@@ -10,42 +10,25 @@ meets the newest right row of its key that is not later.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
-from falkirk.declare.watermark import Watermark
-from falkirk.frames.event_time import LATE
 from falkirk.frames.joins import join_sides, joined_columns, matching, ours_of, tagged
-from falkirk.frames.names import GREATEST, STAMP, TIME
-from falkirk.operators.call import LETTER_SCHEMA, Call, current
+from falkirk.frames.names import STAMP, TIME
+from falkirk.operators.call import Call, current
 from falkirk.operators.python import KIND
-from falkirk.operators.watermarks import NEVER, Times, late_letter
+from falkirk.operators.waiting import IS_NEW, LIMIT, Side, columns_of, least_watermark, waiting_rows
 
-#: Whether a row has made a pair; whether it is of this epoch.
-_PAIRED, _IS_NEW = "__falkirk_paired", "__falkirk_new"
-#: The least watermarks of both sides, as one column of a join of all pairs, and as two of a join as of a time.
-_LIMIT, _OF_LEFT, _OF_RIGHT = "__falkirk_limit", "__falkirk_limit_left", "__falkirk_limit_right"
+#: Whether a row has made a pair.
+_PAIRED = "__falkirk_paired"
+#: The least watermarks of both sides, in a join as of a time.
+_OF_LEFT, _OF_RIGHT = "__falkirk_limit_left", "__falkirk_limit_right"
 #: A left row, or a right one; the newest right row that is not later; the time of the next one.
 _RECORD, _VERSION, _NEWEST, _NEXT = "__falkirk_record", "__falkirk_version", "__falkirk_newest", "__falkirk_next"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One side of a join. Args: rows, times: of `watermarks.timed`. sources: the names of the inputs that it reads."""
-
-    rows: DataFrame
-    sources: tuple[str, ...]
-    times: Times
-
-    @property
-    def columns(self) -> list[str]:
-        """The user's columns."""
-        return [name for name in self.rows.columns if name not in (STAMP, TIME, GREATEST)]
 
 
 def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
@@ -55,19 +38,19 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     """
     call, join = current("join"), step.arguments[1]
     sides = (left, right)
-    one, other = (each.rows.select(*_named(each.columns)) for each in sides)
+    one, other = (each.rows.select(*columns_of(each.columns)) for each in sides)
     found = matching(one, other, join, step.where)
     if join.as_of:
         return _as_of(call, sides, step, region)
     slots = [call.slot("join-left"), call.slot("join-right")]
     waiting = tuple(
-        _waiting(call, slot, side, watermark, region)
+        waiting_rows(call, slot, side, watermark, region, marks=(_PAIRED,))
         for slot, side, watermark in zip(slots, sides, join.watermarks, strict=True)
     )
-    ours = (STAMP, TIME, _IS_NEW)
+    ours = (STAMP, TIME, IS_NEW)
     one, other = (tagged(waiting[n], sides[n].columns, ours, n) for n in (0, 1))
     inner = join_sides((one, other), left.columns, right.columns, join, "inner")
-    is_new = F.col(ours_of(_IS_NEW, 0)) | F.col(ours_of(_IS_NEW, 1))
+    is_new = F.col(ours_of(IS_NEW, 0)) | F.col(ours_of(IS_NEW, 1))
     stamps = [F.col(ours_of(STAMP, number)).alias(f"__falkirk_s{number}") for number in (0, 1)]
     made = inner.data.where(is_new & _is_within(join)).select(*inner.results, *stamps)
     pairs = call.once(made) if any(join.keeps) else made
@@ -75,12 +58,12 @@ def timed_join(left: Side, right: Side, step: Step, region: str) -> DataFrame:
     for number in (0, 1):
         rows = _marked(waiting[number], pairs.select(f"__falkirk_s{number}")) if join.keeps[number] else waiting[number]
         ends = F.col(TIME) + F.lit(found.reach_us[number])
-        limit = _limit(call, sides[1 - number], join.watermarks[1 - number])
-        timed = rows.drop(_IS_NEW).crossJoin(F.broadcast(limit))
+        limit = least_watermark(call, sides[1 - number], join.watermarks[1 - number])
+        timed = rows.drop(IS_NEW).crossJoin(F.broadcast(limit))
         if join.keeps[number]:
-            gone = timed.where((ends < F.col(_LIMIT)) & ~F.col(_PAIRED))
+            gone = timed.where((ends < F.col(LIMIT)) & ~F.col(_PAIRED))
             results = results.unionByName(_alone(gone, number, left, right, join, results.schema))
-        call.keep(slots[number], timed.where(ends >= F.col(_LIMIT)).drop(_LIMIT))
+        call.keep(slots[number], timed.where(ends >= F.col(LIMIT)).drop(LIMIT))
     return results
 
 
@@ -89,10 +72,10 @@ def _as_of(call: Call, sides: tuple[Side, Side], step: Step, region: str) -> Dat
     join, (left, right) = step.arguments[1], sides
     slots = [call.slot("join-left"), call.slot("join-right")]
     records, versions = (
-        _waiting(call, slot, side, watermark, region, marks=()).drop(_IS_NEW)
+        waiting_rows(call, slot, side, watermark, region).drop(IS_NEW)
         for slot, side, watermark in zip(slots, sides, join.watermarks, strict=True)
     )
-    limits = [_limit(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
+    limits = [least_watermark(call, side, by) for side, by in zip(sides, join.watermarks, strict=True)]
     moment = F.broadcast(limits[0].toDF(_OF_LEFT).crossJoin(limits[1].toDF(_OF_RIGHT)))
     both = _in_one(records, versions, join).crossJoin(moment)
     over = f"OVER (PARTITION BY {', '.join(_keys(join))} ORDER BY {TIME}, {_RECORD} IS NOT NULL, {STAMP})"
@@ -129,7 +112,10 @@ def _in_one(records: DataFrame, versions: DataFrame, join: TimedJoin) -> DataFra
     found = [
         each.select(
             *[F.col(f"`{column}`").alias(key) for column, key in zip(join.on, _keys(join), strict=True)], TIME, STAMP,
-            *[(F.struct(*_named(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n) for n in rows],
+            *[
+                (F.struct(*columns_of(each.columns)) if n == name else F.lit(None)).cast(types[n]).alias(n)
+                for n in rows
+            ],
         )
         for name, each in rows.items()
     ]  # fmt: skip
@@ -147,25 +133,6 @@ def _results(left: Sequence[str], right: Sequence[str], join: TimedJoin, newest:
     return [each.alias(name) for each, name in zip(columns, joined_columns(left, right, join), strict=True)]
 
 
-def _waiting(
-    call: Call, slot: str, side: Side, watermark: Watermark, region: str, marks: Sequence[str] = (_PAIRED,)
-) -> DataFrame:
-    """Return the rows of former epochs that may still make a pair, and the new ones. Late ones become dead letters.
-
-    Args: marks: the columns that tell what has become of a row. They are false for new rows.
-    """
-    kept = [*side.columns, STAMP, TIME]
-    is_late = F.col(TIME) < F.col(GREATEST) - F.lit(watermark.delay_us)
-    late = side.rows.where(is_late)
-    letter = late_letter(late.drop(TIME, GREATEST), F.lit(LATE), region)
-    call.reject(late.select(F.lit(None).cast(LETTER_SCHEMA["key"].dataType).alias("key"), letter))
-    new = side.rows.where(~is_late).select(*_named(kept), *[F.lit(False).alias(name) for name in marks])
-    more = [StructField(name, BooleanType()) for name in marks]
-    schema = StructType([*[side.rows.schema[name] for name in kept], *more])
-    old = call.before(slot, schema).withColumn(_IS_NEW, F.lit(False))
-    return old.unionByName(new.withColumn(_IS_NEW, F.lit(True)))
-
-
 def _is_within(join: TimedJoin) -> Column:
     if join.within_us is None:
         return F.lit(True)
@@ -177,13 +144,6 @@ def _marked(rows: DataFrame, paired: DataFrame) -> DataFrame:
     (name,) = paired.columns
     known = rows.join(paired.distinct(), F.col(STAMP) == F.col(name), "left")
     return known.withColumn(_PAIRED, F.col(_PAIRED) | F.col(name).isNotNull()).drop(name)
-
-
-def _limit(call: Call, other: Side, watermark: Watermark) -> DataFrame:
-    """Return the least watermark of the partitions of the other source, in one row."""
-    count = sum(call.epoch.partitions.get(name, 1) for name in other.sources)
-    least = F.when(F.count("*") >= F.lit(count), F.min("time") - F.lit(watermark.delay_us)).otherwise(F.lit(NEVER))
-    return other.times.after.agg(least.alias(_LIMIT))
 
 
 def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoin, schema: StructType) -> DataFrame:
@@ -201,7 +161,3 @@ def _alone(rows: DataFrame, number: int, left: Side, right: Side, join: TimedJoi
         (F.col(f"`{mine[name]}`") if name in mine else F.lit(None)).cast(schema[name].dataType).alias(name)
         for name in names
     ])  # fmt: skip
-
-
-def _named(columns: list[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in columns]

@@ -124,12 +124,15 @@ class Draft:
         if self.others and (not self.keys or operation == "stateful"):
             read = " and ".join(each.topic.topic for each in self.sources)
             return f"{read} are several topics, {same} each of them, {order}"
+        instead = "" if self.reads_hop or operation != "stateful" else (
+            ". With withWatermark() and stateful(order=), the function would get records by their times, without a hop"
+        )  # fmt: skip
         if not self.keys and self.reads_hop:
             return f"{read} is not partitioned by a key, {several}"
         if not self.keys:
-            return f"{read} has no `key=` (nothing says which records share a partition), {several}"
+            return f"{read} has no `key=` (nothing says which records share a partition), {several}{instead}"
         ids = columns.expression_ids(self.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(self.keys.values()) <= grouped:
             return None
-        return f"{read} is partitioned by {', '.join(f'`{key}`' for key in self.keys)}, {several}"
+        return f"{read} is partitioned by {', '.join(f'`{key}`' for key in self.keys)}, {several}{instead}"

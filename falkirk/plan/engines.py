@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.joins import passed
-from falkirk.declare.nodes import LOOKUP, Node, Step
+from falkirk.declare.nodes import LOOKUP, Node, Step, is_ordered
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
@@ -87,7 +87,8 @@ def _against_live(
     if steps:
         return f"{_NOT_LIVE[steps[0].operation]} ({steps[0].where})"
     sources = {name: source for name, source in app.sources.items() if name not in app.pushed}
-    timed = event_time.timed_against_live(processor, every, sources if joins.is_join(every) else app.sources)
+    waits = joins.is_join(every) or any(map(is_ordered, every))  # a request needs its answer at once
+    timed = event_time.timed_against_live(processor, every, sources if waits else app.sources)
     return timed or python_steps.python_against_live(processor, every)
 
 

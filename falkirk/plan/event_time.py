@@ -3,7 +3,8 @@
 It runs live if all records of a key are in one partition of the source. Then the records before a record in its
 partition decide everything about it. A hop before the step would mix partitions, and records of a partition that is
 read more slowly would be late. A join needs no such key: all records that are not late meet all their partners. But it
-reads two sources, because a log between has other partitions.
+reads two sources, because a log between has other partitions. `stateful(order=)` needs no such key either: records wait
+until no partition can have an earlier one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from falkirk.analysis.columns import check_group, plain_keys
 from falkirk.declare.clock import ClockTopic
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, root_of
+from falkirk.declare.nodes import CLOCKED, SourceNode, Step, clocked_by, is_ordered, root_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Ephemeral, Lazy, LogSends
 from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_state
@@ -77,7 +78,7 @@ def _read_by(processor: DeclaredProcessor, sources: Mapping[str, SourceNode]) ->
 
 
 def _of_state(step: Step) -> Watermark | None:
-    """Return the event time by which a step's states expire or have timers, if they do."""
+    """Return the event time by which a step's states expire, have timers, or get their records, if they do."""
     return watermark_of_state(step.arguments[1]) if step.operation == "stateful" else None
 
 
@@ -95,7 +96,7 @@ def check_expiry(processor: DeclaredProcessor, steps: Sequence[Step], sources: M
     Args: steps: upstream first. Raises: DefinitionError: `EXPIRY_UNSUITABLE`.
     """
     for place, step in enumerate(steps):
-        if _of_state(step) is None:
+        if _of_state(step) is None or is_ordered(step):
             continue
         read = _read_by(processor, sources)
         if len(read) != 1 or read[0] not in sources:
@@ -140,6 +141,10 @@ def timed_against_live(
         reason = "and another step with state are in one processor, and a live query can have only one"
     elif isinstance(processor.policy, LogSends):
         reason = "would read a log under fk.LogSends(), whose partitions have other times"
+    elif is_ordered(step):
+        if isinstance(processor.policy, Lazy | Ephemeral):
+            return None
+        reason = f"runs live only under fk.Lazy() and fk.Ephemeral(), not under {processor.policy}"
     else:
         topic = sources[read[0]].topic
         if is_in_one_partition(step, before, topic.keys):
@@ -171,15 +176,18 @@ def step_text(step: Step) -> str:
     """Return the name of a step with event time, for messages."""
     if step.operation == JOIN:
         return f"{step.arguments[1].method}()"
+    if is_ordered(step):
+        return "stateful(order=)"
     return "a window" if step.operation == "windows" else f"{step.operation}()"
 
 
 def check_keyed_step(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:
-    """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it.
+    """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it,
+    which `stateful(order=)` only does after another step with a state.
 
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
     """
-    if needs_hop is not None:
+    if needs_hop is not None and (before.keyed or not is_ordered(step)):
         raise ENGINE_UNSUITABLE_TIMED.error(
             where=step.where, step=step_text(step), processor=processor.name, reason=needs_hop
         )

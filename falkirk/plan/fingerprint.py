@@ -15,7 +15,17 @@ from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.keys import key_columns
-from falkirk.declare.nodes import UNIONS, Node, Step, all_steps_of, functions_of, is_right_first, root_of, steps_of
+from falkirk.declare.nodes import (
+    UNIONS,
+    Node,
+    Step,
+    all_steps_of,
+    functions_of,
+    is_ordered,
+    is_right_first,
+    root_of,
+    steps_of,
+)
 from falkirk.errors import DefinitionError
 from falkirk.frames import stamped as frames
 from falkirk.frames.joins import PLACES
@@ -29,6 +39,8 @@ _SETTINGS = {"time zone": "spark.sql.session.timeZone", "ANSI mode": "spark.sql.
 LANGUAGE = "language of the JVM"
 #: The kind of a step `stateful` with timers.
 WITH_TIMERS = "stateful with timers"
+#: The kind of a step `stateful` that gets the records of a key by their times.
+IN_ORDER = "stateful in order"
 KEYED_STEP, PARTITIONED_BY, WRITTEN_AS = "keyed step", "partitioned by", "written as"
 #: A digest of the formulas on which a region's state, and several results of one record, depend.
 DECIDED_BY = "decided by"
@@ -138,7 +150,7 @@ def places_of_keyed_step(parts: Mapping[str, str]) -> int:
     Args: parts: a fingerprint.
     """
     kind, _, _ = parts.get(KEYED_STEP, "").partition("(")
-    return {"windows": 1, "join": PLACES, "stateful": 1, WITH_TIMERS: 2}.get(kind, 0)
+    return {"windows": 1, "join": PLACES, "stateful": 1, IN_ORDER: 1, WITH_TIMERS: 2}.get(kind, 0)
 
 
 def text_of(step: Step) -> str:
@@ -171,12 +183,15 @@ def _state_of(step: Step) -> str:
     options = step.arguments[1]
     expiry = f", expires {options['expiry']}" if "expiry" in options else ""
     timers = f", timers by {options['timers']}" if "timers" in options else ""
+    order = f", {options['order']}" if "order" in options else ""
     key = ", ".join(key_columns(options["key"]))
-    return f"{keyed_step_kind(step)}(key {key}, state {options['state']}{expiry}{timers})"
+    return f"{keyed_step_kind(step)}(key {key}, state {options['state']}{expiry}{timers}{order})"
 
 
 def keyed_step_kind(step: Step) -> str:
-    """Return the kind of a keyed step: its operation, and whether it has timers."""
+    """Return the kind of a keyed step: its operation, and whether it has timers or an order."""
+    if is_ordered(step):
+        return IN_ORDER
     return WITH_TIMERS if step.operation == "stateful" and "timers" in step.arguments[1] else step.operation
 
 

@@ -59,7 +59,7 @@ class Promise:
         to: its address.
         release: when a result is published at the earliest. awaits: the regions for whose checkpoints it waits.
             within_s: the longest wait in seconds, if it is known. held: the log in which results wait. passed: the
-            tables whose event time has to pass a record before its result is computed. cut: decides when an epoch of a
+            inputs whose event time has to pass a record before its result is computed. cut: decides when an epoch of a
             batch is complete.
         reasons: the reasons, from the source on. advice: changes that would let results be published earlier.
         may_vary: a repeated result may differ. declared: the sink is the user's, and has to keep it.

@@ -7,9 +7,10 @@ from falkirk.analysis import determinism
 from falkirk.analysis.formula import deciding_formulas
 from falkirk.analysis.functions import operation_name
 from falkirk.analysis.properties import IntroducedOperations
-from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, root_of
+from falkirk.declare.nodes import Node, ProcessorNode, SourceNode, Step, is_ordered, root_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Delivery
+from falkirk.errors.conditions.order import ORDER_UNSUITABLE_RESULTS
 from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
 from falkirk.errors.location import SourceLocation
 from falkirk.frames import joins
@@ -67,14 +68,15 @@ def join_drafts(
 
 
 def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) -> None:
-    """Refuse a join whose results would have to wait for a checkpoint, or may be skipped.
+    """Refuse a join, or a `stateful(order=)`, whose results would have to wait for a checkpoint, or may be skipped.
 
-    A record without a partner is a result when the other source moves on, so its stamp does not tell which checkpoint
-    covers it.
+    A record without a partner is a result when the other source moves on, and a record that waits when its slowest
+    partition does. So the stamp of a result does not tell which checkpoint covers it.
 
-    Raises: DefinitionError: `JOIN_UNDETERMINED`.
+    Raises: DefinitionError: `JOIN_UNDETERMINED`, `ORDER_UNSUITABLE`.
     """
-    if draft.joined is None:
+    ordered = next(filter(is_ordered, steps_of(draft.node)), None)
+    if draft.joined is None and ordered is None:
         return
     cause = draft.undetermined
     reason = None
@@ -82,5 +84,9 @@ def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) ->
         reason = f"a replay may give other values of {', '.join(map(operation_name, cause.operations)) or cause.policy}"
     elif delivery is Delivery.AT_MOST_ONCE:
         reason = f"its output is {delivery}"
-    if reason is not None:
-        raise JOIN_UNDETERMINED.error(where=where, processor=", ".join(draft.processors), reason=reason)
+    if reason is None:
+        return
+    names = ", ".join(draft.processors)
+    if ordered is not None:
+        raise ORDER_UNSUITABLE_RESULTS.error(where=ordered.where, processor=names, reason=reason)
+    raise JOIN_UNDETERMINED.error(where=where, processor=names, reason=reason)

@@ -226,3 +226,40 @@ def in_short(reasons: Iterable[Reason]) -> str:
             if reason.kind == kind:
                 return reason.short
     return "deterministic"
+
+
+def of_independent(each: Undetermined, *, repeats: bool) -> Reason:
+    """Return the reason of an operation that may differ on a replay without any contradiction between results."""
+    but = (
+        "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
+        if repeats
+        else "Each value affects one result only, so results need not wait. If a replay computes a published result "
+        "again, with another value, Falkirk drops the second version of the result."
+    )
+    return Reason(
+        kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
+        short=differs_in_place(each, "" if repeats else ", but affects one result only"), place=in_place(each),
+        where=each.where,
+        text=f"{differing(each.operations)}{background(each.operations)}. {but}",
+    )  # fmt: skip
+
+
+def of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason:
+    """Return the reason of results that a replay may change. Args: waits: they wait for a checkpoint of the region."""
+    if not cause.operations:
+        after = "results are published when a checkpoint covers them" if waits else "results wait for no checkpoint"
+        repeated = "" if waits else ", and those after the last checkpoint are repeated after a failure"
+        return Reason(
+            kind="policy" if waits else "repeated", processor=cause.processor, short=differs_in_place(cause),
+            where=cause.where, text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
+        )  # fmt: skip
+    effect = (
+        f"{consequence_of(cause)} wait for a checkpoint of {region}."
+        if waits
+        else "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
+    )
+    return Reason(
+        kind="waits" if waits else "repeated", processor=cause.processor, operations=cause.operations,
+        short=differs_in_place(cause), where=cause.where,
+        text=f"{differing(cause.operations)}{background(cause.operations)}. {effect}",
+    )  # fmt: skip

@@ -7,33 +7,30 @@ from falkirk.analysis.functions import CLOCK_TIMER, entry_of, operation_name
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.joins import passed
-from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, all_steps_of
+from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, all_steps_of, is_ordered
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.lookups import PlannedView, views_of
-from falkirk.plan.fingerprint import KEYED, keyed_step_kind
+from falkirk.plan.fingerprint import IN_ORDER, KEYED, keyed_step_kind
 from falkirk.plan.reasons import (
     ANYWHERE,
     IN_STATE,
     Reason,
     Undetermined,
-    background,
-    consequence_of,
-    differing,
-    differs_in_place,
     duration_text,
-    in_place,
     listed,
     of_assertions,
+    of_independent,
+    of_undetermined,
     same,
 )
-from falkirk.plan.step_reasons import of_step
+from falkirk.plan.step_reasons import cost_of_order, of_step
 from falkirk.plan.unit import numbered_sources
 from falkirk.protocol.layout import Stage
 from falkirk.theory.ids import LogId
 from falkirk.theory.objective import Choice
 
-#: The memory of one stamp in the barrier of a join.
+#: The memory of one stamp in a barrier that compares sets.
 _STAMP_BYTES = 500
 
 
@@ -81,6 +78,11 @@ class RegionLogs:
     def sources(self) -> tuple[LogId, ...]:
         """The logs that it reads. The number of a source is its place here."""
         return numbered_sources(self.source, self.joined, self.others)
+
+    @property
+    def reorders(self) -> bool:
+        """Whether its results leave in another order than that of their stamps, so that the barrier compares sets."""
+        return self.joined is not None or self.keyed_step == IN_ORDER
 
     @property
     def stamps_letters(self) -> bool:
@@ -184,6 +186,11 @@ class Region:
         return views_of(self.steps())
 
     @property
+    def reorders(self) -> bool:
+        """See RegionLogs."""
+        return self.joined is not None or any(map(is_ordered, self.steps()))
+
+    @property
     def repeats(self) -> bool:
         """Whether results that it sends again after a failure are published again."""
         return self.delivery is Delivery.REPEATED or isinstance(self.policy, Acknowledged)
@@ -242,10 +249,10 @@ class Region:
             )  # fmt: skip
         yield from of_assertions(self.assertions, name)
         for each in self.varying:
-            yield _of_independent(each, repeats=self.repeats)
+            yield of_independent(each, repeats=self.repeats)
         own = None if self.deterministic else self.undetermined
         if own is not None:
-            yield _of_undetermined(own, self.name, waits=waits)
+            yield of_undetermined(own, self.name, waits=waits)
         first = True  # of the lookups: the others only refer to it
         for step in self.steps():
             yield from of_step(step, name, self.source.topic.topic, in_full=first)
@@ -287,7 +294,8 @@ class Region:
             yield f"{self.name}: each record is also written to the hop, about {self.record_bytes} bytes"
         if self.released_to is not None:
             yield f"{self.name}: each result is written twice, about {self.record_bytes} bytes, first to the held log"
-        if self.joined is not None:
+        yield from (f"{self.name}: {cost_of_order(step)}" for step in self.steps() if is_ordered(step))
+        if self.reorders:
             yield (
                 f"{self.name}: after a failure, Falkirk keeps the stamp of each result since the last checkpoint in "
                 f"memory, about {_STAMP_BYTES} bytes each"
@@ -350,8 +358,8 @@ class Region:
 
     @property
     def may_change_steps(self) -> bool:
-        """See Unit. A join may not, because its state has rows that the former steps made."""
-        return self.joined is None and (self.undetermined is not None or self.repeats)
+        """See Unit. With records that wait, it may not: its state has rows that the former steps made."""
+        return not self.reorders and (self.undetermined is not None or self.repeats)
 
     def stage(self) -> Stage:
         """See Unit. A repeated result may differ, so readers are not promised equal ones."""
@@ -359,38 +367,3 @@ class Region:
             name=self.name, inputs=self.reads, output=self.writes, deterministic=self.deterministic or self.repeats,
             views=tuple(view.log for view in self.views),
         )  # fmt: skip
-
-
-def _of_independent(each: Undetermined, *, repeats: bool) -> Reason:
-    but = (
-        "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
-        if repeats
-        else "Each value affects one result only, so results need not wait. If a replay computes a published result "
-        "again, with another value, Falkirk drops the second version of the result."
-    )
-    return Reason(
-        kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,
-        short=differs_in_place(each, "" if repeats else ", but affects one result only"), place=in_place(each),
-        where=each.where,
-        text=f"{differing(each.operations)}{background(each.operations)}. {but}",
-    )  # fmt: skip
-
-
-def _of_undetermined(cause: Undetermined, region: str, *, waits: bool) -> Reason:
-    if not cause.operations:
-        after = "results are published when a checkpoint covers them" if waits else "results wait for no checkpoint"
-        repeated = "" if waits else ", and those after the last checkpoint are repeated after a failure"
-        return Reason(
-            kind="policy" if waits else "repeated", processor=cause.processor, short=differs_in_place(cause),
-            where=cause.where, text=f"{cause.processor} has the policy {cause.policy}: {after}{repeated}.",
-        )  # fmt: skip
-    effect = (
-        f"{consequence_of(cause)} wait for a checkpoint of {region}."
-        if waits
-        else "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
-    )
-    return Reason(
-        kind="waits" if waits else "repeated", processor=cause.processor, operations=cause.operations,
-        short=differs_in_place(cause), where=cause.where,
-        text=f"{differing(cause.operations)}{background(cause.operations)}. {effect}",
-    )  # fmt: skip

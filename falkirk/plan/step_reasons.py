@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from falkirk.analysis import udfs
-from falkirk.declare.nodes import LOOKUP, Step
+from falkirk.declare.nodes import LOOKUP, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
 from falkirk.frames.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import function_name
-from falkirk.plan.reasons import Reason, ReasonKind, duration_text
+from falkirk.plan.reasons import Reason, ReasonKind, duration_text, listed
 
 #: The steps with event time. All others that have a reason call Python.
 _TIMED = ("dropDuplicates", "windows", "timedJoin")
@@ -129,6 +129,16 @@ def _of_table(step: Step) -> str:
     )
 
 
+def cost_of_order(step: Step) -> str:
+    """Return the cost of `stateful(order=)`, and what it saves."""
+    delay = duration_text(step.arguments[1]["order"].watermark.delay_us / 1e6)
+    names = listed([root.name for root in roots_of(step.parent)])
+    return (
+        f"a record waits in the state until the slowest partition of {names} is {delay} past it, and no byte is "
+        "written to an internal topic"
+    )
+
+
 def _of_python(step: Step) -> str:
     function, options = step.arguments
     watermark, kept = watermark_of_state(options), ""
@@ -142,6 +152,12 @@ def _of_python(step: Step) -> str:
             f" Each partition has its own time: the greatest `{watermark.column}` among its records so far, less "
             f"{duration_text(watermark.delay_us / 1e6)}, in every replay too. A record that is older than that time is "
             "late."
+        )
+    if "order" in options and watermark is not None:
+        kept += (
+            f" Records wait until the time of each partition has passed them. Then {function_name(function)}() gets "
+            f"those of a key in the order of `{watermark.column}`, partition and offset. This order is the same in "
+            "every replay, so no internal topic records it. A partition without new records holds all results."
         )
     if "expiry" in options:
         after = duration_text(options["expiry"].after_us / 1e6)

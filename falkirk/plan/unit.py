@@ -28,7 +28,8 @@ class Unit(Protocol):
         reads, writes: logs, by name.
         where: the user's line.
         deterministic: whether a replay of its input gives the same results.
-        passed: the tables of as-of joins. Their event time has to pass a record before its result is computed.
+        passed: the tables of as-of joins, and the inputs of `stateful(order=)`. Their event time has to pass a
+            record before its result is computed.
         fingerprint: by name, the properties that must stay the same so that its checkpoints stay valid.
         may_change_steps: a change of its steps can't contradict published results, because these wait for a checkpoint
             or are published again.

@@ -312,11 +312,11 @@ class Outputs:
     def barrier(self, main: Tail, dead: Tail, restored: BatchId) -> Barrier:
         """Return the results that are dropped from a replay after a checkpoint.
 
-        A replay of a join gives the same results in another order, so the greatest stamp of a channel does not tell
-        which results are published.
+        If results do not leave in the order of their stamps, the greatest stamp of a channel does not tell which of
+        them are published.
         """
         unsafe = self._store.is_unsafe_since(self._region.name, self.position(restored).incarnation)
-        unsafe = unsafe or self._region.joined is not None
+        unsafe = unsafe or self._region.reorders
         for tail in (main, dead):
             if tail.regression_count and not unsafe:
                 log.warning(

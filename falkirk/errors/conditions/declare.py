@@ -350,7 +350,7 @@ WATERMARK_INVALID = Condition(
 WATERMARK_MISSING = Condition(
     "WATERMARK_MISSING",
     DefinitionError,
-    "{step} has no event time{after}, so keys would be kept for ever.",
+    "{step} has no event time{after}, so Falkirk can't know which earlier records may still come.",
     hint='Write withWatermark("at", "10 seconds") before it, in the same processor.',
 )
 JOIN_INVALID = Condition(

@@ -26,9 +26,9 @@ Read = Callable[[Mapping[int, Offset], Mapping[int, Offset]], Iterable[tuple[int
 def read_before(topics: Topics, connection: Connection, start: Positions) -> dict[SourcePartition, Offset]:
     """Return for each source partition the newest record that former incarnations can have read.
 
-    Of a join: a record without a partner is a result once the other source has moved on. So a commit that covers the
-    record need not cover the result. Only a commit that covers all input from before the opening covers all results
-    from before it.
+    In a join, a record without a partner is a result once the other source has moved on. In a `stateful(order=)`, a
+    record has results once the slowest partition has. So a commit that covers the record need not cover the result.
+    Only a commit that covers all input from before the opening covers all results from before it.
 
     Args: start: where the restored checkpoint resumes, by source, in the order of their numbers. Partitions without a
         record after that are omitted, because the checkpoint covers them.

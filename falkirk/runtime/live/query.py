@@ -102,7 +102,7 @@ def results(region: Region, raws: Sequence[DataFrame], partitions: Sequence[int]
     """Return the results of a region's steps. Args: raws, partitions: the records and partitions of its sources."""
     if region.others:
         return after(region.node, lambda source: _numbered(region, raws, source))
-    frame = _begun(raws[0], region.source, region.steps())
+    frame = replace(_begun(raws[0], region.source, region.steps()), partitions=partitions[0])
     for step in region.steps():
         if region.joined is None or step.operation != "timedJoin":
             frame = frames.apply(frame, step)

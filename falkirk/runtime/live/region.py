@@ -209,7 +209,7 @@ class LiveRegion(RegionAtRest):
         self._store.record_fence(region.name, incarnation, fence=ends)
         skips = self._skip(main, dead, start)
         reached = touched(main.released.merge(dead.released))
-        if region.joined is not None and reached:
+        if region.reorders and reached:
             reached = read_before(context.topics, context.connection, start)
         self._reached = reached
         signing_key = context.signing_key

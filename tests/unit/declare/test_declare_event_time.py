@@ -22,6 +22,7 @@ def test_event_time_is_declared_before_the_step_that_needs_it() -> None:
         lambda: timed.dropDuplicates(["id"]).dropDuplicates(["n"]),
         lambda: events.stateful(print, key="id", state="n INT", returns="n INT", expires="1 hour"),
         lambda: events.stateful(print, key="id", state="n INT", returns="n INT", on_timer=print),
+        lambda: events.stateful(print, key="id", state="n INT", returns="n INT", order="at"),
     ):
         with pytest.raises(fk.DefinitionError) as caught:
             without()
@@ -39,3 +40,29 @@ def test_event_time_needs_a_column_and_a_possible_delay(column: Any, delay: Any)
         events.withWatermark(column, delay)
     assert caught.value.condition == "WATERMARK_INVALID"
     assert caught.value.parameters["column"] == column
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"order": "n"}, "withWatermark() is of 'at'"),
+        ({"order": "at", "expires": "1 hour"}, "expires= needs all records of a key in one partition"),
+        ({"order": "at", "on_timer": print}, "on_timer= needs all records of a key in one partition"),
+    ],
+)
+def test_an_order_is_that_of_the_event_time(options: dict[str, Any], reason: str) -> None:
+    timed = fk.read(fk.Kafka("events", schema="id STRING, at TIMESTAMP, n INT")).withWatermark("at", "10 seconds")
+    step = timed.stateful(print, key="id", state="n INT", returns="n INT", order="at").node
+    assert isinstance(step, Step)
+    assert str(step.arguments[1]["order"]) == "by at, 10 s, 60 s ahead"
+    with pytest.raises(fk.DefinitionError) as caught:
+        timed.stateful(print, key="id", state="n INT", returns="n INT", **options)
+    assert caught.value.condition == "ORDER_UNSUITABLE"
+    assert reason in str(caught.value)
+
+
+def test_an_order_is_of_the_time_that_moves_the_watermark() -> None:
+    timed = fk.read(fk.Kafka("events", schema="id STRING, at TIMESTAMP, n INT")).withWatermark("at", "10 seconds")
+    with pytest.raises(fk.DefinitionError) as caught:
+        timed.drop("at").stateful(print, key="id", state="n INT", returns="n INT", order="at")
+    assert "a step after withWatermark() may change column 'at'" in str(caught.value)

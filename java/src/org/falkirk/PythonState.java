@@ -16,13 +16,16 @@ import org.apache.spark.sql.types.StructType;
  * the record. An answer is the new state in the same form (KEPT: as before), and the answer of the record. A result is the
  * record with the answer in place of its request. The process keeps no state, so another one can answer instead.
  *
- * <p>If states expire or have timers, a late record has its request in the column {@link #late} instead of an answer.
+ * <p>If states expire or have timers, or records have an order, a late record has its request in the column {@link #late}
+ * instead of an answer.
  *
  * <p>If they have timers, eight bytes are before all that. Those of a request are the time of a timer that fires, whose
  * request has no record; or {@link StateTimes#NONE}. Those of an answer are the new timer, {@link StateTimes#NONE} or
  * {@link StateTimes#KEPT}. A timer fires before the record that makes it due, or right after the record that sets it, if it
  * is due by then. The result of a timer has the stamp of the record that makes it due. The column {@link #turn} has the
  * place of the call among those with this stamp in the state partition.
+ *
+ * <p>If records have an order, a record waits in the state until {@link TimeOrder} gives it. Its result has its own stamp.
  */
 public final class PythonState implements Operator {
   private static final long serialVersionUID = 1L;
@@ -37,6 +40,7 @@ public final class PythonState implements Operator {
   private final StateTimes times;
   private final String late;
   private final String turn;
+  private final TimeOrder order;
   private transient int at, keyAt, stampAt, partitionAt;
   private transient Table states;
   private transient PythonCalls calls;
@@ -51,6 +55,12 @@ public final class PythonState implements Operator {
    */
   public PythonState(
       String column, String key, String stamp, PythonCommand command, StateTimes times, String late, String turn) {
+    this(column, key, stamp, command, times, late, turn, null);
+  }
+
+  private PythonState(
+      String column, String key, String stamp, PythonCommand command, StateTimes times, String late, String turn,
+      TimeOrder order) {
     this.column = column;
     this.key = key;
     this.stamp = stamp;
@@ -58,11 +68,18 @@ public final class PythonState implements Operator {
     this.times = times;
     this.late = late;
     this.turn = turn;
+    this.order = order;
+  }
+
+  /** Return a step whose states neither expire nor have timers, and which gets the records in an order. */
+  public static PythonState inOrder(
+      String column, String key, String stamp, PythonCommand command, TimeOrder order, String late) {
+    return new PythonState(column, key, stamp, command, null, late, null, order);
   }
 
   @Override
   public StructType results(StructType records) {
-    StructType columns = times == null ? records : records.add(late, "binary");
+    StructType columns = hasLate() ? records.add(late, "binary") : records;
     return turn == null ? columns : columns.add(turn, "int");
   }
 
@@ -74,6 +91,7 @@ public final class PythonState implements Operator {
     partitionAt = ((StructType) records.apply(stampAt).dataType()).fieldIndex("partition");
     states = tables.table("states", (StructType) records.apply(keyAt).dataType(), STATE);
     if (times != null) times.open(records, (StructType) records.apply(keyAt).dataType(), tables);
+    if (order != null) order.open(records, tables);
     if (TaskContext.get() != null) calls = new PythonCalls(command); // the driver opens it to learn the tables
   }
 
@@ -83,11 +101,45 @@ public final class PythonState implements Operator {
       times.move(record);
       return new Results(record, false);
     }
+    if (order != null && order.isTimeRow(record)) {
+      order.move(record);
+      return new InOrder();
+    }
     if (record.isNullAt(at)) return one(result(record, null, null, 0));
+    if (order != null) return waiting(record);
     if (times == null) return one(called(record));
     times.move(record);
     if (times.isLate(record)) return one(result(record, null, (byte[]) record.get(at), 0));
     return new Results(record, true);
+  }
+
+  /** Return a late record, or the results of the records that leave now. */
+  private Iterator<Row> waiting(Row record) {
+    order.move(record);
+    if (order.isLate(record)) return one(result(record, null, (byte[]) record.get(at), 0));
+    order.hold(record);
+    return new InOrder();
+  }
+
+  /** The results of the records that leave now. */
+  private final class InOrder implements Iterator<Row> {
+    private Row following = order.next();
+
+    @Override
+    public boolean hasNext() {
+      return following != null;
+    }
+
+    @Override
+    public Row next() {
+      Row found = called(following);
+      following = order.next();
+      return found;
+    }
+  }
+
+  private boolean hasLate() {
+    return times != null || order != null;
   }
 
   /** The results of a row: of the timers that it makes due, of the record itself, and of a timer that is due after it. */
@@ -133,7 +185,7 @@ public final class PythonState implements Operator {
     Row found = record.getStruct(keyAt);
     int partition = record.getStruct(stampAt).getInt(partitionAt);
     Row known = states.get(found);
-    if (known != null && known.getInt(0) != partition) {
+    if (order == null && known != null && known.getInt(0) != partition) {
       throw new IllegalStateException(FirstOfKey.splitKey(known.getInt(0), partition, found));
     }
     Answer answer = new Answer(call(StateTimes.NONE, known, (byte[]) record.get(at)));
@@ -194,11 +246,11 @@ public final class PythonState implements Operator {
   }
 
   private Row result(Row record, byte[] answer, byte[] lateRequest, int place) {
-    Object[] values = new Object[record.size() + (times == null ? 0 : 1) + (turn == null ? 0 : 1)];
+    Object[] values = new Object[record.size() + (hasLate() ? 1 : 0) + (turn == null ? 0 : 1)];
     for (int i = 0; i < record.size(); i++) {
       values[i] = i == at ? answer : record.get(i);
     }
-    if (times != null) values[record.size()] = lateRequest;
+    if (hasLate()) values[record.size()] = lateRequest;
     if (turn != null) values[record.size() + 1] = place;
     return RowFactory.create(values);
   }

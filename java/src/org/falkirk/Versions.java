@@ -15,17 +15,8 @@ import org.apache.spark.sql.types.StructType;
 final class Versions {
   /** A version. Of several with the same time, the one with the greatest stamp is the newest. */
   record Version(Row stamp, long time, byte[] bytes) {
-    private static final int PARTITION = 1;
     private static final Comparator<Version> ORDER = Comparator.comparingLong(Version::time)
-        .thenComparing(Version::stamp, Version::compareStamps);
-
-    private static int compareStamps(Row one, Row other) {
-      for (int i = PARTITION; i < one.size(); i++) {
-        int found = Long.compare(((Number) one.get(i)).longValue(), ((Number) other.get(i)).longValue());
-        if (found != 0) return found;
-      }
-      return 0;
-    }
+        .thenComparing(Version::stamp, Stamps::compare);
   }
 
   /** Where the versions of a key are: the place of the oldest, their count, and the place in the agenda. */

@@ -1,0 +1,70 @@
+"""kill -9 while records of a live region wait for their turn: each result is published once, and is that of the order.
+
+A model in plain Python judges. Each result has a chain of all records of its key before it, so one wrong place changes
+all later ones. A barrier that compares the greatest stamp of a channel loses results. Positions that do not wait for
+the input of former incarnations repeat them. Each case costs minutes of CPU time, so they run with FALKIRK_STRIKES
+alone.
+"""
+
+import json
+import os
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from falkirk.local.broker import Broker
+from tests import ordered, versioned
+from tests.chaos.harness import Load
+from tests.chaos.regions import running
+from tests.duplicates import BEGAN
+
+pytestmark = pytest.mark.skipif(
+    "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
+)
+
+
+class Orders(Load):
+    """Orders with times that go back by up to nine seconds. A key is in both partitions."""
+
+    def record(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        back_s = self._random.choice([0, 0, 0, 1, 2, 3, 9])
+        at = BEGAN + timedelta(seconds=number / 10 - back_s)
+        return None, {"id": f"i{self._random.randrange(12)}", "at": at.isoformat(), "n": number + 1}
+
+
+@pytest.mark.parametrize("barrier", ["set", "greatest", "early"])
+def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, barrier: str) -> None:
+    with running(broker, home, tag, "order.py", sources=["orders"], names=["chained"]) as regions:
+        topic = regions.topics["orders"]
+        with Orders(broker.bootstrap, topic, rate=50, seed=1) as load:
+            suppressed = regions.strike(again=3, BARRIER=barrier)
+        _end(broker, topic, load.sent)
+        due = ordered.expected(regions.rows("orders"))
+        regions.settle({"chained": len(due.results)} if barrier == "set" else {})
+        regions.application.wait_next_commit()
+        found, letters = ordered.results(regions.results("chained")), ordered.letters(regions.letters("chained"))
+    more, missing = (Counter(a) - Counter(b) for a, b in ((found, due.results), (due.results, found)))
+    print(
+        f"{load.sent} records, {len(due.results)} results, {due.letters.total()} dead letters, {suppressed} dropped, "
+        f"{more.total()} more, {missing.total()} missing"
+    )
+    assert not set(found) - set(due.results), "each result is that of the order"
+    if barrier == "set":
+        assert (found, letters) == (due.results, due.letters)
+    elif barrier == "greatest":
+        assert missing, "the greatest stamp of a channel loses results"
+    else:
+        assert more, "a barrier that begins after a result repeats it"
+
+
+def _end(broker: Broker, topic: str, last: int) -> None:
+    """Move the times of both partitions far ahead."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for partition, records in versioned.ends(last).items():
+        for record in records:
+            producer.produce(topic, value=json.dumps(record), partition=partition)
+    assert producer.flush(60) == 0
