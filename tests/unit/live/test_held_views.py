@@ -177,6 +177,7 @@ def test_an_object_store_that_is_away_stops_no_turn(world: World, monkeypatch: p
             assert not world.update(3)
         assert world.published == [1]
         assert world.views.missing(world.region) == ()
+    world.clock.advance(views.LOAD_AGAIN_S)
     world.update(3)
     world.update(3)
     assert world.published == [1, 2]
