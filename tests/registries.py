@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import unquote
 
-Fault = Literal["error", "silent", "proxy", "half"]
+Fault = Literal["error", "silent", "proxy", "path", "half"]
 _ID, _LATEST = r"/schemas/ids/(\d+)", r"/subjects/([^/]+)/versions/latest"
 _NUMBERED, _VERSIONS = r"/subjects/([^/]+)/versions/(\d+)", r"/subjects/([^/]+)/versions"
 
@@ -25,8 +25,9 @@ class FakeRegistry:
     """A registry in memory, with a server that can be stopped and started at the same port.
 
     Args: login: ``user:password`` of the only user; None: everybody may use it. Attributes: fault: ``error``: answers
-        are HTTP 500. ``silent``: none comes, until `freed` is set. ``proxy``: answers are a 404 of a proxy. ``half``: a
-        body never ends. asked: the requests by method and path.
+        are HTTP 500. ``silent``: none comes, until `freed` is set. ``proxy``: answers are a 404 of a proxy. ``path``:
+        they are those of a registry at another path (Apicurio's without `/apis/ccompat/v7`). ``half``: a body never
+        ends. asked: the requests by method and path.
     """
 
     login: str | None = None
@@ -96,6 +97,8 @@ class FakeRegistry:
             status, content = 500, b'{"error_code":50001,"message":"Error in the backend data store"}'
         elif self.fault == "proxy":
             status, content = 404, b"<html>no such route</html>"
+        elif self.fault == "path":
+            status, content = 404, b'{"error_code":404,"message":"Could not find resource"}'
         else:
             status, found = self._answer(handler, body)
             content = json.dumps(found).encode()

@@ -44,7 +44,8 @@ def peek(
 
     If the application writes the topic, each line names the region or batch that wrote the record, the number of its
     incarnation, and the input record or epoch that it comes from. Records of other writers are foreign, with the
-    reason. `falkirk why` explains one record.
+    reason. `falkirk why` explains one record: paste it from the first column. In a narrow terminal, the table has no
+    column for the input record.
     """
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)
@@ -83,26 +84,37 @@ def _as_json(found: FoundRecord, writer: Writer | None) -> dict[str, Any]:
 
 
 def _table(found: list[FoundRecord], writer: Writer | None, width: int) -> Table:
-    """Return records as a table. The value gets the room that the other columns leave."""
+    """Return records as a table. The value gets the room that the other columns leave.
+
+    If that is too little, the column "from" is left out: `falkirk why` shows the same for one record.
+    """
     rows = [[_place(each), record_time(each.record.timestamp_ms), _key(each.record.key)] for each in found]
     names = ["record", "time", "key"]
     if writer is not None:
         rows = [[*row, *_written(each, writer)] for row, each in zip(rows, found, strict=True)]
         names += ["written by", "from"]
-    table, room = Table(), width - 4
-    for place, name in enumerate(names):
-        least = max(len(name), *(len(row[place]) for row in rows))
-        least = min(least, _FROM_MAX) if name == "from" else least
+    widths = [max(len(name), *(len(row[place]) for row in rows)) for place, name in enumerate(names)]
+    if writer is not None:
+        widths[-1] = min(widths[-1], _FROM_MAX)
+    if writer is not None and width - _taken(widths) < _VALUE_MIN:
+        names, widths, rows = names[:-1], widths[:-1], [row[:-1] for row in rows]
+    table, room = Table(), width - _taken(widths)
+    for name, least in zip(names, widths, strict=True):
         table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least, max_width=least)
-        room -= least + 3
     table.add_column("value", no_wrap=True, overflow="ellipsis")
     for row, each in zip(rows, found, strict=True):
         table.add_row(*row, shortened(as_text(each.record.value), max(_VALUE_MIN, room)))
     return table
 
 
+def _taken(widths: list[int]) -> int:
+    """Return the characters of a line that columns and the borders of the table take."""
+    return sum(widths) + 3 * len(widths) + 4
+
+
 def _place(found: FoundRecord) -> str:
-    return f"{found.record.partition}@{found.record.offset}"
+    """Return the place of a record as `falkirk why` takes it."""
+    return f"{found.at.topic}/{found.record.partition}@{found.record.offset}"
 
 
 def _key(key: bytes | None) -> str:

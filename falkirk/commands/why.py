@@ -190,6 +190,8 @@ def _same_key(same: _Values) -> str:
     )
     number, whole = len(same["records"]), "all" if same["has_all"] else "the last"
     sentence = f"{whole} {count_text(number, 'earlier record')}" if number else "no earlier records"
+    if number == 1 and same["has_all"]:
+        sentence = "the only earlier record"
     notes = ["records that a filter drops are listed too"] if same["filters"] and number else []
     notes += [same["note"]] if same["note"] else []
     looked = f"{same['looked_at']:,} looked at"

@@ -26,6 +26,8 @@ _TIMEOUT_S, _WAIT_S, _PAUSE_S = 5.0, 10.0, 0.5
 _TYPE = "application/vnd.schemaregistry.v1+json"
 #: Answers that say something about the request, and not about the state of the registry.
 _REFUSALS = (400, 401, 403, 404, 405, 409, 422)
+#: The registry's own codes of a 404: no such subject, version or schema.
+_NOT_FOUND = (40401, 40402, 40403)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class SchemaRegistry:
 
     def _require(self, status: int, found: dict[str, Any], doing: str) -> None:
         if status != 200:
-            reason = f"HTTP {status} {str(found.get('message', ''))[:200]}".strip()
+            reason = f"HTTP {status} {str(found.get('message', ''))[:200]}".strip(" .")
             raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
 
     def _ask(self, path: str, body: object, doing: str) -> tuple[int, dict[str, Any]]:
@@ -109,9 +111,9 @@ class SchemaRegistry:
             found = None
         if status == 200 and not (isinstance(found, dict) and isinstance(found.get("id"), int)):
             raise ValueError("HTTP 200 without the id of a schema")
-        is_own = isinstance(found, dict) and isinstance(found.get("error_code"), int)
-        if status == 404 and not is_own:
-            raise ValueError("HTTP 404 without the registry's code")  # of a proxy, for a registry that is away
+        if status == 404 and not (isinstance(found, dict) and found.get("error_code") in _NOT_FOUND):
+            # Of a proxy, for a registry that is away, or of a registry at another path.
+            raise ValueError("HTTP 404 without the code of a missing subject. Check the path of the address")
         return status, found if isinstance(found, dict) else {}
 
     def _away(self, error: Exception, doing: str) -> LogError:

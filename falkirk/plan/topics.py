@@ -131,7 +131,7 @@ class _Outside:
         except LogError as error:
             if error.condition == "TOPIC_MISSING":
                 error.where = where
-                error.hint = f"{error.hint} Create it, or add --create-topics."
+                error.hint = f"{error.hint} Create it, or add --create-topics (in Python: create_topics=True)."
             raise
 
 

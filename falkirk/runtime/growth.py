@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from falkirk.kafka.internal import INTERNAL
 from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import READS
@@ -44,10 +45,13 @@ def report_growth(batch: Batch, before: RegionRecord, now: RegionRecord) -> None
 
 
 def advice_on_reads(before: str | None, now: str) -> str:
-    """Return what to do if a region reads other logs than its home has recorded, after the general advice."""
-    gone = [name for name in _items(before or now) if name not in _items(now)]
+    """Return what to do if a region reads other topics than its home has recorded, after the general advice."""
+    before = before or now
+    gone = [name for name in _items(before) if name not in _items(now) and not name.startswith(INTERNAL)]
     if gone:
         return f" A list or a pattern may get topics, but lose none: {', '.join(gone)}."
+    if all(name in _items(before) or name.startswith(INTERNAL) for name in _items(now)):
+        return ""  # only hops and held logs differ: the general advice is enough
     return (
         " The topics of a live region, and of a batch with by=, can't grow. In a new home, a stream may get "
         'topics with engine="micro-batch".'

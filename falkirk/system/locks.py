@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from falkirk.errors.conditions.system import HOME_IN_USE
+from falkirk.errors.conditions.system import HOME_IN_USE, HOME_IN_USE_HERE
 from falkirk.system.machine_time import MachineTime
 
 OWNER, HOST = "lock", "host.lock"
@@ -33,6 +33,8 @@ def hold(home: Path, name: str, says: str, *, clock: MachineTime = time, looks: 
         try:
             if not take_soon(lock, clock, looks):
                 holder = said(lock).removesuffix(_VISITS)
+                if holder == str(os.getpid()):
+                    raise HOME_IN_USE_HERE.error(where=home, pid=holder)
                 raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
             if is_present(lock, home, name):
                 write_holder(lock, says)

@@ -31,7 +31,7 @@ REGISTRY_AWAY = Condition(
 REGISTRY_REFUSED = Condition(
     "REGISTRY_REFUSED",
     LogError,
-    "the schema registry {url} refused {doing}: {reason}.",
+    "the schema registry {url} refused a request while {doing}: {reason}.",
     hint="Check user and password, the rights of the user, and the compatibility rules of the subject.",
 )
 SCHEMA_UNREGISTERED = Condition(

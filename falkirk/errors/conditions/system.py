@@ -9,6 +9,12 @@ HOME_IN_USE = Condition(
     "another process runs this application{holder}.",
     hint="Stop it first, or give this application its own home.",
 )
+HOME_IN_USE_HERE = Condition(
+    "HOME_IN_USE",
+    HomeError,
+    "this process already runs this application.",
+    hint="Stop its query first (`query.stop()`), or give this application its own home.",
+)
 FOLDER_NOT_OURS = Condition(
     "FOLDER_NOT_OURS",
     MachineError,

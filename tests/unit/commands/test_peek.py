@@ -93,6 +93,33 @@ def test_each_record_of_ours_names_its_writer_and_its_cause(shop: Shop, file: Pa
     assert "epoch 4, row 2" in shown("reports")
 
 
+def test_a_record_can_be_pasted_into_why(shop: Shop, file: Path) -> None:
+    shop.send("orders", {"item": "tea"}, partition=1)
+    shop.send(HOP, {"item": "tea"}, by="0.1.0")
+    shop.send("sales", {"item": "tea"}, by="0.0.0", incarnation=3, key=b"tea")
+    for topic, record in (("sold", "sales/0@0"), (HOP, f"{HOP}/0@0")):
+        told = CliRunner().invoke(main, ["peek", str(file), topic], catch_exceptions=False)
+        pasted = told.output.splitlines()[3].split()[1]
+        assert pasted == record
+        why = CliRunner().invoke(main, ["why", str(file), pasted], catch_exceptions=False)
+        assert why.output.startswith(f"{record}  "), why.output
+        assert "orders/1@0" in why.output
+
+
+@pytest.mark.parametrize(("width", "shows_cause"), [(110, True), (80, False)])
+def test_a_narrow_table_keeps_the_record_and_its_value(
+    width: int, shows_cause: bool, shop: Shop, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the causes left no place for the values."""
+    monkeypatch.setattr("falkirk.commands.printing.WIDTH", width)
+    shop.send(HOP, {"item": "tea"}, by="0.1.0")
+    shop.send("sales", {"item": "tea"}, by="0.0.0", incarnation=3, key=b"tea")
+    shown = CliRunner().invoke(main, ["peek", str(file), "sold"], catch_exceptions=False).output
+    assert "sales/0@0" in shown
+    assert '{"item": "tea"' in shown
+    assert (f"{HOP}/0@0" in shown) == shows_cause
+
+
 def test_a_topic_that_is_not_there_or_of_others_is_refused(shop: Shop, file: Path) -> None:
     for topic, condition in (("payroll", "TOPIC_NOT_OURS"), ("vouchers", "TOPIC_MISSING")):
         told = CliRunner().invoke(main, ["peek", str(file), topic])

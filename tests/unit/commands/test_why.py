@@ -87,6 +87,7 @@ def test_a_count_comes_from_all_records_of_its_key_through_the_hop(shop: Shop) -
     assert "shop.py:12: items.groupBy" in text
     assert 'all 2 earlier records with item="tea" (3 looked at)' in text
     assert "no checkpoint covers it yet" in text, "the hop's"
+    assert 'the only earlier record with item="tea" (2 looked at)' in printed(explained(shop, "sales/0@2"))
 
 
 def test_a_long_history_is_cut_and_says_so(shop: Shop) -> None:

@@ -138,6 +138,12 @@ def test_the_advice_names_what_is_lost() -> None:
     assert "live region" in advice_on_reads("eu", "eu, us")
 
 
+def test_another_hop_gets_no_advice_on_lists() -> None:
+    """Another key of a `groupBy` renames the hop before it."""
+    assert advice_on_reads("falkirk.shop.1.orders-by-item", "falkirk.shop.1.orders-by-id") == ""
+    assert advice_on_reads("orders", "falkirk.shop.1.orders-by-id").endswith("lose none: orders.")
+
+
 def test_a_grown_record_replaces_the_former_one_and_a_command_reads_its_topics(store: Store) -> None:
     store.create_region("seen", recorded("orders-eu"), {})
     store.grow_region("seen", recorded("orders-eu, orders-us"))

@@ -72,7 +72,9 @@ def test_two_homes_differ(tmp_path: Path) -> None:
 
 def test_a_second_copy_is_refused_with_the_holders_pid(home: Path) -> None:
     with open_home(home, "app"):
-        assert refused(home, "HOME_IN_USE").parameters["pid"] == str(os.getpid())
+        here = refused(home, "HOME_IN_USE")
+        assert here.parameters["pid"] == str(os.getpid())
+        assert str(here).startswith("this process already runs this application.")  # "another process" was wrong
         script = "import sys; from pathlib import Path; from falkirk.home.folder import open_home\n"
         script += (
             "try: open_home(Path(sys.argv[1]), 'app')\nexcept Exception as e: print(e.condition, e.parameters['pid'])"

@@ -1,6 +1,7 @@
 """The jar of the Java module fits its sources, and is complete or absent, even if a process dies or a disk is full."""
 
 import os
+import re
 import shutil
 import signal
 import stat
@@ -369,3 +370,16 @@ def test_the_doctor_does_not_compile(cache: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "compile_java", refuse)
     assert finding() == (True, "not compiled yet; `falkirk setup` or the first run does it")
     assert not cache.exists()
+
+
+def test_classes_that_extend_spark_classes_are_as_quiet_in_the_log() -> None:
+    """A stop of a query printed stack traces: code of Spark logs under the name of the class that extends it."""
+    properties = Path(module.__file__).with_name("log4j2.properties").read_text()
+    names = dict(re.findall(r"^logger\.(\w+)\.name = (\S+)$", properties, re.MULTILINE))
+    quiet = [name for key, name in names.items() if f"logger.{key}.level = off" in properties]
+    assert "org.apache.spark.shuffle.streaming" in quiet
+    sources = [file.read_text() for file in sorted((module.REPOSITORY / "src").rglob("*.java"))]
+    found = [name for text in sources for name in re.findall(r"class (\w+)\S* extends StreamingShuffle", text)]
+    assert found
+    for name in found:
+        assert any(f"org.falkirk.{name}".startswith(each) for each in quiet), name
