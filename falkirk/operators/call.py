@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
+from falkirk.analysis.determinism import InBatch
 from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
 
@@ -85,8 +86,8 @@ class Call(ABC):
     def folder(self, slot: str) -> Path | None:
         """Return the folder of the files that a slot's notes name. None: Falkirk is planning and computes nothing."""
 
-    def determined_by(self, steps: Iterable[DataFrame]) -> None:  # noqa: B027
-        """Record DataFrames that determine the result, though this call does not compute them."""
+    def determined_by(self, steps: Iterable[InBatch]) -> None:  # noqa: B027
+        """Record plans that determine the result, though this call does not compute them."""
 
     @abstractmethod
     def once(self, rows: DataFrame) -> DataFrame:

@@ -79,7 +79,7 @@ def step(kind: str, of: Collection) -> Collection:
         )
         done.append(Done(kind="filter", condition=Expression(name="LessThan", of=sides, type="boolean")))
     steps = Steps(given=tuple(places.items()), steps=tuple(done), made=tuple((n, i) for n, i, _ in numbered))
-    mapped = Mapped(scope=node.scope, schema=schema, of=node, how=lambda rows: rows, steps=steps)
+    mapped = Mapped(scope=node.scope, schema=schema, of=node, how=lambda rows: rows, tried=None, steps=steps)
     return Collection(mapped, Like(schema))  # type: ignore[arg-type]
 
 
