@@ -11,7 +11,7 @@ from unittest import mock
 from py4j.java_gateway import GatewayClient
 
 #: Folders of a line in the packages through which a call passes.
-_PASSED = ("/py4j/", "/pyspark/", "/unittest/", "/contextlib.py")
+_PASSED = ("/py4j/", "/pyspark/", "/unittest/", "/contextlib.py", "/functools.py")
 #: The first letter of a command that looks up a name. Each name is looked up once in a process.
 _LOOKUP = "r"
 

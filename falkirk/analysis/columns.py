@@ -41,7 +41,7 @@ def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:
     """Return grouping expressions. Each that is only a column, however it is written, becomes the column's name."""
     names = {number: name for name, number in expression_ids(frame).items() if re.fullmatch(r"\w+", name)}
     grouped = output_of(frame.data.select(*[key_column(key) for key in keys]))
-    return tuple(names.get(number, key_column(key)) for (_, number), key in zip(grouped, keys, strict=True))
+    return tuple(names.get(number, key_column(key)) for (_, number), key in zip(grouped, keys, strict=False))
 
 
 def key_label(keys: Sequence[Any]) -> str:
