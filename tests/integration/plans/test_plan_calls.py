@@ -65,6 +65,7 @@ def test_a_plan_makes_few_calls(spark: "SparkSession") -> None:
 
 def test_rows_for_planning_know_their_schema_as_spark_does(spark: "SparkSession") -> None:
     schema = StructType.fromDDL("`a b` STRING NOT NULL, n INT, s STRUCT<x: ARRAY<DECIMAL(3, 1)>>, i INTERVAL DAY")
+    assert isinstance(schema, StructType)
     rows = no_rows(spark, schema)
     assert rows.schema == StructType.fromJson(json.loads(str(rows._jdf.schema().json())))
     rows.schema.add("more", "INT")  # as a user's function may
