@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from falkirk.analysis.structure import output_of
 from falkirk.analysis.typed import one_key
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.analysis import KEY_INVALID_EXPRESSION, KEY_INVALID_TYPE, TYPE_UNSUITABLE_HOP
@@ -39,8 +40,8 @@ def require_columns(wanted: Iterable[str], there: Sequence[str], where: object, 
 def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:
     """Return grouping expressions. Each that is only a column, however it is written, becomes the column's name."""
     names = {number: name for name, number in expression_ids(frame).items() if re.fullmatch(r"\w+", name)}
-    output = frame.data.select(*[key_column(key) for key in keys])._jdf.queryExecution().analyzed().output()
-    return tuple(names.get(output.apply(i).exprId().id(), key_column(key)) for i, key in enumerate(keys))
+    grouped = output_of(frame.data.select(*[key_column(key) for key in keys]))
+    return tuple(names.get(number, key_column(key)) for (_, number), key in zip(grouped, keys, strict=False))
 
 
 def key_label(keys: Sequence[Any]) -> str:
@@ -95,6 +96,4 @@ def record_bytes(frame: Frame) -> int:
 
 def expression_ids(frame: Frame) -> dict[str, int]:
     """Return Catalyst's identity of each column. Only steps that pass a column through keep it."""
-    output = frame.data._jdf.queryExecution().analyzed().output()
-    attributes = [output.apply(i) for i in range(output.size())]
-    return {a.name(): a.exprId().id() for a in attributes}
+    return dict(output_of(frame.data))

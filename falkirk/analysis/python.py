@@ -19,6 +19,10 @@ PYTHON_EXPRESSIONS = frozenset(
 )  # fmt: skip
 
 
+#: Stands beside tree patterns for a plan that Spark takes for non-deterministic.
+NON_DETERMINISTIC_PLAN = "NON_DETERMINISTIC_PLAN"
+
+
 def assertions(data: DataFrame) -> tuple[DeterminismAssertion, ...] | None:
     """Return the user's assertions about the Python functions in a plan; None: at least one function has none.
 
@@ -67,6 +71,31 @@ def replaced(data: DataFrame, kinds: Collection[str]) -> Iterator[Any]:
         yield from (each for each in every if str(each.getClass().getSimpleName()) in kinds)
 
 
+def nodes_of(data: DataFrame, kinds: Collection[str]) -> Iterator[Any]:
+    """Yield the nodes of some classes in a DataFrame's plan. The session may lack the Java module.
+
+    Args: kinds: the classes' simple names.
+    """
+    finder = data.sparkSession._jvm.org.falkirk.PlanExpressions  # type: ignore[union-attr]
+    if isinstance(finder, JavaClass):
+        yield from finder.nodes(data._jdf, ",".join(kinds))
+    else:
+        every = nodes(data._jdf.queryExecution().analyzed())
+        yield from (each for each in every if str(each.getClass().getSimpleName()) in kinds)
+
+
+def patterns(data: DataFrame, names: Collection[str]) -> frozenset[str]:
+    """Return those of some of Spark's tree patterns that a DataFrame's plan contains, and `NON_DETERMINISTIC_PLAN` if
+    it is not deterministic. The session may lack the Java module."""
+    jvm: Any = data.sparkSession._jvm
+    finder = jvm.org.falkirk.PlanExpressions
+    if isinstance(finder, JavaClass):
+        return frozenset(filter(None, str(finder.patterns(data._jdf, ",".join(names))).split(",")))
+    plan, known = data._jdf.queryExecution().analyzed(), jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    found = {name for name in names if plan.containsPattern(getattr(known, name)())}
+    return frozenset(found if plan.deterministic() else {*found, NON_DETERMINISTIC_PLAN})
+
+
 def _replaced(session: Any, found: Iterable[Any]) -> Iterator[Any]:
     replaceable = _class(session, "RuntimeReplaceable")
     waiting = list(found)
@@ -109,18 +138,13 @@ def nodes(plan: Any) -> Iterator[Any]:
             waiting += [below.apply(i) for i in range(below.size())]
 
 
-def expressions(plan: Any, *, into: bool = True) -> Iterator[Any]:
-    """Yield the expressions of a plan and of all plans below it, including subqueries, each before its parts.
-
-    Args: into: also yield the parts.
-    """
+def expressions(plan: Any) -> Iterator[Any]:
+    """Yield the expressions of a plan and of all plans below it, including subqueries, each before its parts."""
     for node in nodes(plan):
         found = node.expressions()
         parts = [found.apply(i) for i in range(found.size())]
         while parts:
             expression = parts.pop()
             yield expression
-            if not into:
-                continue
             children = expression.children()
             parts += [children.apply(i) for i in range(children.size())]

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from falkirk.analysis.functions import ONE_OF_SEVERAL, ONE_SPELLING, OVERFLOWING, Nature, entry_of, names_of
-from falkirk.analysis.python import nodes, replaced
+from falkirk.analysis.python import nodes_of, replaced
 
 #: Types whose sums do not depend on the order. An average adds integers as floating-point numbers, and sums of long
 #: integers soon exceed 2^53, from where on these are rounded.
@@ -39,11 +39,11 @@ def of_types(data: DataFrame, found: Collection[str]) -> Iterator[str]:
     """
     session: Any = data.sparkSession
     is_stable, is_one_key = stable(session), one_key(session)
-    for node in nodes(data._jdf.queryExecution().analyzed()) if _GROUPING & set(found) else ():
+    for node in nodes_of(data, _GROUPING) if _GROUPING & set(found) else ():
         name = str(node.getClass().getSimpleName())
         if name == "Deduplicate" and not _identities(node.output()) <= _identities(node.keys()):
             yield ONE_OF_SEVERAL  # the other columns show which row was kept
-        if name in _GROUPING and not all(map(is_one_key, _grouped(node, name))):
+        if not all(map(is_one_key, _grouped(node, name))):
             yield ONE_SPELLING
     for expression in replaced(data, _LOOKED_AT) if _OF_INTEREST & set(found) else ():
         name = str(expression.getClass().getSimpleName())

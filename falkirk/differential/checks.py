@@ -16,10 +16,9 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )  # fmt: skip
 
-from falkirk.analysis.determinism import InBatch
-from falkirk.analysis.python import expressions
-from falkirk.analysis.structure import KnownLeaves
-from falkirk.differential.schemas import timed_schema
+from falkirk.analysis.python import NON_DETERMINISTIC_PLAN, patterns
+from falkirk.analysis.structure import class_name, output_of, plan_tree
+from falkirk.differential.tried import Tried
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.differential import (
     NON_DETERMINISTIC,
@@ -31,7 +30,6 @@ from falkirk.errors.conditions.differential import (
 )
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames.empty import no_rows
 from falkirk.frames.names import PREFIX
 from falkirk.frames.quiet import quiet
 from falkirk.frames.stamped import check_names
@@ -41,30 +39,35 @@ _UNSUITABLE = (
 )  # fmt: skip
 
 
+#: Spark's patterns of steps that do not work row by row, and of clocks.
+_SEVERAL_ROWS, _CLOCK = frozenset({"AGGREGATE", "WINDOW", "PLAN_EXPRESSION"}), "CURRENT_LIKE"
+
+
 def applied(
-    operation: str, how: Callable[[DataFrame], DataFrame], rows: DataFrame, where: SourceLocation, *, is_vouched: bool
-) -> DataFrame:  # fmt: skip
+    operation: str, how: Callable[[DataFrame], DataFrame], rows: DataFrame, given: DataFrame, where: SourceLocation, *,
+    is_vouched: bool,
+) -> tuple[DataFrame, Tried]:  # fmt: skip
     """Return the result of a step on rows, after checking that it works row by row and is deterministic.
 
-    Args: is_vouched: whether the user has declared that everything in the iteration is deterministic.
+    Args: given: no rows with the same columns, and Falkirk's. is_vouched: whether the user has declared that everything
+        in the iteration is deterministic.
     Raises: DefinitionError: `STEP_INVALID`, `NON_DETERMINISTIC`, and as `check_names`.
     """
     try:
         with quiet():
             like = how(rows)
-            with_ours = how(no_rows(rows.sparkSession, timed_schema(rows.schema, 1)))
-            plan = like._jdf.queryExecution().analyzed()
-            is_deterministic = bool(plan.deterministic()) and not _has(plan, rows, "CURRENT_LIKE")
+            tried = Tried.on(given, how)
     except (*SPARK_ERRORS, TypeError) as error:
         raise STEP_INVALID_IN_ITERATION.error(
             where=where, operation=operation, reason=first_line(error), columns_here=", ".join(rows.columns)
         ) from error
-    if any(_has(plan, rows, pattern) for pattern in ("AGGREGATE", "WINDOW", "PLAN_EXPRESSION")):
+    found = patterns(tried.made, {*_SEVERAL_ROWS, _CLOCK})
+    if found & _SEVERAL_ROWS:
         raise STEP_INVALID.error(where=where, operation=operation)
-    if _sees_ours(with_ours):
+    if _sees_ours(tried.made):
         raise STEP_INVALID_STAR.error(where=where, operation=operation, columns_here=", ".join(rows.columns))
-    doubtful = sorted(() if is_vouched else InBatch.of(like, KnownLeaves.of({operation: rows})).undetermined)
-    if not is_deterministic or doubtful:
+    doubtful = sorted(() if is_vouched else tried.content.undetermined)
+    if found & {_CLOCK, NON_DETERMINISTIC_PLAN} or doubtful:
         raise NON_DETERMINISTIC.error(
             where=where,
             operation=operation,
@@ -72,23 +75,27 @@ def applied(
             named=f" ({names})" if (names := ", ".join(doubtful)) else "",
         )
     check_names(like.columns, where)
-    return like
+    return like, tried
 
 
 def _sees_ours(rows: DataFrame) -> bool:
     """Whether a step does more with Falkirk's own columns than pass them on."""
-    for one in expressions(rows._jdf.queryExecution().analyzed(), into=False):
-        names = one.references().toSeq()
-        ours = any(names.apply(i).name().startswith(PREFIX) for i in range(names.size()))
-        if ours and str(one.getClass().getSimpleName()) != "AttributeReference":
-            return True
-    return len(set(rows.columns)) != len(rows.columns)
+    names = [name for name, _ in output_of(rows)]
+    return len(set(names)) != len(names) or _computes_with_ours(plan_tree(rows))
 
 
-def _has(plan: Any, like: DataFrame, pattern: str) -> bool:
-    """Whether Spark's plan contains a tree pattern."""
-    jvm: Any = like.sparkSession._jvm
-    return bool(plan.containsPattern(getattr(jvm.org.apache.spark.sql.catalyst.trees.TreePattern, pattern)()))
+def _computes_with_ours(tree: Any, *, is_part: bool = False) -> bool:
+    """Whether a plan, as Spark's JSON, has a column of Falkirk's within an expression.
+
+    Args: is_part: whether this is one of several nodes of an expression.
+    """
+    if isinstance(tree, list):
+        return any(_computes_with_ours(each, is_part=len(tree) > 1) for each in tree)
+    if not isinstance(tree, dict):
+        return False
+    if is_part and class_name(tree) == "AttributeReference" and tree["name"].startswith(PREFIX):
+        return True
+    return any(map(_computes_with_ours, tree.values()))
 
 
 def checked(fields: list[StructField], where: object) -> StructType:

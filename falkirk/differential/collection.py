@@ -40,6 +40,8 @@ from falkirk.differential.graph import (
 )  # fmt: skip
 from falkirk.differential.operators import Aggregate, Group, Join, Reduce, Top
 from falkirk.differential.rows import DIFFERENCE
+from falkirk.differential.schemas import timed_schema
+from falkirk.differential.tried import Tried
 from falkirk.errors.conditions.differential import (
     AGGREGATE_INVALID,
     KEYS_DIFFER,
@@ -48,6 +50,7 @@ from falkirk.errors.conditions.differential import (
     UNTIL_IN_ITERATE,
 )
 from falkirk.errors.location import SourceLocation, caller
+from falkirk.frames.empty import no_rows
 from falkirk.frames.names import PREFIX
 from falkirk.frames.stamped import check_names, is_star
 
@@ -94,8 +97,7 @@ class Collection:
 
         Raises: DefinitionError: `STEP_INVALID`; `NON_DETERMINISTIC`: a removed row must equal the row that was added.
         """
-        users = [F.col(f"`{name}`") for name in self.columns]
-        plain = [c for entry in columns for c in (users if is_star(entry) else [entry])]
+        plain = [c for entry in columns for c in (self._users() if is_star(entry) else [entry])]
         return self._mapped("select", lambda rows: rows.select(*plain, *_ours(rows)))
 
     def where(self, condition: "str | Column") -> "Collection":
@@ -114,7 +116,12 @@ class Collection:
     def negate(self) -> "Collection":
         """Return the same rows with negated counts. `concat` with them subtracts one collection from another."""
         minus = {DIFFERENCE: -F.col(DIFFERENCE)}
-        node = Mapped(scope=self._node.scope, schema=self.schema, of=self._node, how=lambda r: r.withColumns(minus))
+
+        def how(rows: DataFrame) -> DataFrame:
+            return rows.withColumns(minus)
+
+        tried = Tried.on(self._given(), how)
+        node = Mapped(scope=self._node.scope, schema=self.schema, of=self._node, how=how, tried=tried)
         return Collection(node, self._like)
 
     def concat(self, *others: "Collection") -> "Collection":
@@ -199,7 +206,10 @@ class Collection:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _made(self, node: LoopNode) -> "Collection":
-        return Collection(node, self._like.sparkSession.createDataFrame([], node.schema))
+        return Collection(node, no_rows(self._like.sparkSession, node.schema))
+
+    def _users(self) -> list[Column]:
+        return [F.col(f"`{name}`") for name in self.columns]
 
     def _require(self, names: Sequence[str], operation: str, where: SourceLocation | None = None) -> None:
         require_columns(
@@ -208,9 +218,14 @@ class Collection:
 
     def _mapped(self, operation: str, how: Callable[[DataFrame], DataFrame]) -> "Collection":
         where = caller()
-        like = applied(operation, how, self._like, where, is_vouched=limits.get().is_vouched)
-        node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how, where=where)
+        is_vouched = limits.get().is_vouched
+        like, tried = applied(operation, how, self._like, self._given(), where, is_vouched=is_vouched)
+        node = Mapped(scope=self._node.scope, schema=like.schema, of=self._node, how=how, tried=tried, where=where)
         return Collection(node, like)
+
+    def _given(self) -> DataFrame:
+        """Return no rows with the columns of this collection, and Falkirk's."""
+        return no_rows(self._like.sparkSession, timed_schema(self.schema, self._node.scope.depth))
 
     def _reduced(self, keys: list[str], results: list[StructField], how: Group | Top, where: object) -> "Collection":
         values = [c for c in self.columns if c not in keys]

@@ -6,6 +6,7 @@ reductions, the begin and the end of a loop, and the result.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -15,6 +16,9 @@ from falkirk.differential.operators import Join, Reduce
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.differential import LOOP_LEFT
 from falkirk.errors.location import SourceLocation, caller
+
+if TYPE_CHECKING:  # a task reads a graph without it
+    from falkirk.differential.tried import Tried
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -57,16 +61,17 @@ class Source(LoopNode):
 @dataclass(eq=False, kw_only=True)
 class Mapped(LoopNode):
     """A row-by-row step. Args: how: receives a DataFrame with the user's and Falkirk's columns, and passes Falkirk's
-    on. where: the user's line. steps: the same step without Spark, if it is known."""
+    on. tried: it on no rows. where: the user's line. steps: the same step without Spark, if it is known."""
 
     of: LoopNode
     how: Callable[[DataFrame], DataFrame]
+    tried: "Tried | None"
     where: SourceLocation | None = None
     steps: Steps | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without `how`, which a task can't use."""
-        return {**self.__dict__, "how": None}
+        """Return the state without `how` and `tried`, which a task can't use."""
+        return {**self.__dict__, "how": None, "tried": None}
 
 
 @dataclass(eq=False, kw_only=True)

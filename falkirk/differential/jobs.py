@@ -38,6 +38,7 @@ from falkirk.differential.schemas import arrow_of, port_names, port_schema, port
 from falkirk.differential.single_task import SingleTask, TaskOutcome, given_by, prepare
 from falkirk.differential.state import LoopState
 from falkirk.differential.task import PORT, FileName, LaterReader, Merge, Task, small
+from falkirk.frames.casts import cast
 
 log = logging.getLogger("falkirk")
 
@@ -146,7 +147,7 @@ class Jobs(Evaluator[DataFrame]):
             key = [F.col(f"`{k}`") for k in holder.operator.keys]
             hashed = F.xxhash64(*(key or [F.lit(0)])).alias(HASH)
             columns = [
-                F.col(f"`{n}`") if n in own else F.lit(None).cast(types[n]).alias(n) for n in every if n != HASH
+                F.col(f"`{n}`") if n in own else cast(F.lit(None), types[n]).alias(n) for n in every if n != HASH
             ]  # fmt: skip
             tagged = [F.lit(port).alias(PORT)] if len(frames) > 1 else []
             parts.append(frame.select(hashed, *columns, *[F.col(n) for n in ours], *tagged))

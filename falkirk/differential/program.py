@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from falkirk.analysis import structure
 from falkirk.analysis.code import function_digest
 from falkirk.analysis.python import functions
-from falkirk.analysis.structure import KnownLeaves, structure_of
+from falkirk.analysis.structure import structure_of
 from falkirk.differential.graph import Left, LoopGraph, LoopNode, LoopVariable, Mapped, inputs_of
-from falkirk.differential.schemas import timed_schema
+from falkirk.differential.tried import Tried
 from falkirk.errors.conditions.differential import FUNCTION_UNREADABLE
 from falkirk.errors.location import SourceLocation
 
@@ -36,7 +36,7 @@ def program_of(graph: LoopGraph, session: SparkSession) -> Program:
     with _all_fields(session):
         return tuple(
             f"{type(node).__name__} {[numbers[id(before)] for before in inputs_of(node)]} "
-            f"{node.schema.simpleString()} {_text(node, session)}"
+            f"{node.schema.simpleString()} {_text(node)}"
             for node in graph.nodes
         )
 
@@ -53,9 +53,9 @@ def first_change(graph: LoopGraph, program: Program, other: Program) -> SourceLo
     return changed[0].where if changed and isinstance(changed[0], Mapped) else None
 
 
-def step_outputs(graph: LoopGraph, session: SparkSession) -> list[DataFrame]:
-    """Return the output of each row-by-row step of a graph for an empty input."""
-    return [_made(node, session)[0] for node in graph.nodes if isinstance(node, Mapped)]
+def tried_steps(graph: LoopGraph) -> list[Tried]:
+    """Return the row-by-row steps of a graph on no rows."""
+    return [_tried(node) for node in graph.nodes if isinstance(node, Mapped)]
 
 
 @contextmanager
@@ -69,20 +69,19 @@ def _all_fields(session: SparkSession) -> Iterator[None]:
         session.conf.set(_FIELDS_TOLD, str(before))
 
 
-def _made(node: Mapped, session: SparkSession) -> tuple[DataFrame, DataFrame]:
-    """Return a node's output for an empty input, and that input."""
-    given = session.createDataFrame([], timed_schema(node.of.schema, node.scope.depth))
-    return node.how(given), given
+def _tried(node: Mapped) -> Tried:
+    assert node.tried is not None, "only a task has a graph without it"
+    return node.tried
 
 
-def _text(node: LoopNode, session: SparkSession) -> str:
+def _text(node: LoopNode) -> str:
     if isinstance(node, Left):
         return f"{node.loop.rounds} {node.loop.restarts}"
     if isinstance(node, Mapped):
-        rows, given = _made(node, session)
+        tried = _tried(node)
         # Spark's plan has only the name of a Python function.
-        digests = [_function(found, node) for found in functions(rows)]
-        return structure.digest([structure_of(rows, KnownLeaves.of({"rows": given})), digests])
+        digests = [_function(found, node) for found in functions(tried.made)]
+        return structure.digest([structure_of(tried.made, tried.leaves), digests])
     if isinstance(node, LoopVariable):
         return str(node.start is not None)
     return str(getattr(node, "operator", "")) + str(getattr(node, "name", ""))

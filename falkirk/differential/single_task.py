@@ -36,6 +36,7 @@ from falkirk.differential.rows import LoopTime, concat_rows
 from falkirk.differential.runs import UNREADABLE_STATE
 from falkirk.differential.schedule import Rounds, Schedule, WaitingKey
 from falkirk.differential.schemas import arrow_of, port_schema, timed_schema
+from falkirk.frames.casts import cast
 from falkirk.frames.empty import no_rows
 from falkirk.system.durable import damaged
 
@@ -82,7 +83,7 @@ def given_by(graph: LoopGraph, inputs: Mapping[str, DataFrame]) -> DataFrame | N
         columns = []
         for number, source in enumerate(graph.sources()):
             schema = timed_schema(source.schema, 0)
-            row = F.struct(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema])
+            row = F.struct(*[cast(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in schema])
             columns.append((row if number == own else F.lit(None).cast(schema)).alias(f"source{number}"))
         frame = frames[own]
         assert frame is not None

@@ -13,3 +13,8 @@ VIEWS = "__falkirk_views"
 OUR_COLUMNS = (STAMP, BAD, LEAST, ARRIVED, TIME, GREATEST, VIEWS)
 #: The prefix of the names of all these columns.
 PREFIX = "__falkirk"
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL reads it."""
+    return "`" + name.replace("`", "``") + "`"

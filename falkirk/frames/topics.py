@@ -13,7 +13,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.frames import COLUMN_TWICE_METADATA, SCHEMA_INVALID_TOPIC
 from falkirk.errors.spark import first_line
 from falkirk.frames import avro, wire
-from falkirk.frames.names import ARRIVED, BAD, STAMP
+from falkirk.frames.names import ARRIVED, BAD, STAMP, quoted
 from falkirk.frames.stamped import Frame, check_names
 
 #: The columns of Spark's Kafka source with headers, for analysis without a broker.
@@ -55,7 +55,7 @@ def parsing(topic: Kafka, *, planned: bool = False) -> Parsing:
     """
     prefixed = topic if topic.schemas is not None and not planned else None
     content = F.col("value") if prefixed is None else F.col(wire.CONTENT).getField("value")
-    stamp = F.struct(F.lit(0).alias("source"), "partition", "offset").alias(STAMP)
+    stamp = F.expr(f"struct(0 AS source, `partition`, `offset`) AS {STAMP}")
     if topic.format == "binary":
         fields, names = F.struct("value"), ["value"]
         reason = F.when(F.col("value").isNull(), F.lit("the value is null"))
@@ -68,10 +68,12 @@ def parsing(topic: Kafka, *, planned: bool = False) -> Parsing:
     else:
         fields, names, reason = _parse_json(topic, content)
     reason = reason if prefixed is None else wire.reason(reason)
-    fits = F.col("__falkirk_reason").isNull()
-    bad = F.when(~fits, F.struct(F.col("__falkirk_reason").alias("reason"), "key", "value")).alias(BAD)
-    kept = [F.when(fits, F.col("__falkirk_parsed").getField(name)).alias(name) for name in names]
-    kept += [F.when(fits, _part(part)).alias(column) for part, column in _record_columns(topic, names).items()]
+    fits = "__falkirk_reason IS NULL"
+    bad = F.expr(f"CASE WHEN NOT ({fits}) THEN struct(__falkirk_reason AS reason, `key`, `value`) END AS {BAD}")
+    values = {name: f"__falkirk_parsed.{quoted(name)}" for name in names}
+    values |= {column: _part(part) for part, column in _record_columns(topic, names).items()}
+    # As text, a column is one call to the JVM instead of one for each part.
+    kept = [F.expr(f"CASE WHEN {fits} THEN {value} END AS {quoted(name)}") for name, value in values.items()]
     return Parsing(fields=fields, reason=reason, kept=[*kept, stamp, bad], prefixed=prefixed)
 
 
@@ -85,10 +87,10 @@ def _record_columns(topic: Kafka, names: list[str]) -> dict[str, str]:
     return found
 
 
-def _part(part: str) -> Column:
+def _part(part: str) -> str:
     if part != "timestamp":
-        return F.col(part)
-    return F.when(F.col("timestamp") != F.timestamp_millis(F.lit(_NO_TIMESTAMP)), F.col("timestamp"))
+        return quoted(part)
+    return f"CASE WHEN NOT (`timestamp` = timestamp_millis({_NO_TIMESTAMP})) THEN `timestamp` END"
 
 
 def parse_records(raw: DataFrame, how: Parsing, *, timed: bool = False) -> Frame:

@@ -24,6 +24,7 @@ from falkirk.local.held_views import VIEWS_PLUGIN
 from falkirk.local.jars import s3_jars
 from falkirk.local.java import find_java
 from falkirk.local.jvm import remember_names, unseen
+from falkirk.local.lists import make_lists_in_one_call
 from falkirk.local.module import application_jars, jar_key, module_jar
 from falkirk.local.submitted import PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.system import private
@@ -181,6 +182,7 @@ def session(
             active.sparkContext.addPyFile(path)
         remember_names(active)
         collect_in_batches(active)
+        make_lists_in_one_call(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
+from falkirk.analysis.determinism import InBatch
 from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
 from falkirk.operators.loop_files import LoopFiles
@@ -85,8 +86,8 @@ class Call(ABC):
     def files(self, slot: str) -> LoopFiles | None:
         """Return the files that a slot's notes name. None: Falkirk is planning and computes nothing."""
 
-    def determined_by(self, steps: Iterable[DataFrame]) -> None:  # noqa: B027
-        """Record DataFrames that determine the result, though this call does not compute them."""
+    def determined_by(self, steps: Iterable[InBatch]) -> None:  # noqa: B027
+        """Record plans that determine the result, though this call does not compute them."""
 
     @abstractmethod
     def once(self, rows: DataFrame) -> DataFrame:

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from falkirk.frames.casts import cast
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.call import Call, EpochContext
 from falkirk.operators.loop_files import LoopFiles, LoopFolders
@@ -91,4 +92,4 @@ class InEpoch(Call):
 def empty(session: SparkSession, schema: StructType) -> DataFrame:
     """Return a DataFrame without rows, which needs no tasks."""
     nothing = session.range(0, 0, 1, 1)
-    return nothing.select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in schema.fields])
+    return nothing.select(*[cast(F.lit(None), f.dataType).alias(f.name) for f in schema.fields])

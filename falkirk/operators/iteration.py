@@ -20,7 +20,7 @@ from falkirk.differential.collection import Collection, LoopLimits, limits
 from falkirk.differential.flow import Flow
 from falkirk.differential.graph import LoopGraph, Reduced, Scope, Source
 from falkirk.differential.operators import Group
-from falkirk.differential.program import Program, first_change, program_digest, program_of, step_outputs
+from falkirk.differential.program import Program, first_change, program_digest, program_of, tried_steps
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import LoopState
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
@@ -63,7 +63,7 @@ class Iterating:
         slot = call.slot("iterate")
         files, noted = call.files(slot), call.noted(slot)
         if files is None:
-            call.determined_by(step_outputs(graph, session))
+            call.determined_by([tried.content for tried in tried_steps(graph)])
             program = self._program(graph, given, session)
             call.note(slot, f"{graph.shape()}; program {program_digest(program, session)}")
             return session.createDataFrame([], self._returned(graph))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from falkirk.analysis.determinism import InBatch
 from falkirk.operators.call import Call, EpochContext
 from falkirk.operators.loop_files import LoopFiles
 
@@ -12,13 +13,15 @@ from falkirk.operators.loop_files import LoopFiles
 class Rehearsal(Call):
     """A call on empty DataFrames.
 
-    Attributes: computed: the DataFrames that are computed once, or that determine them.
+    Attributes: computed: the DataFrames that are computed once, or that determine them. steps: plans that determine the
+        result, and that no call computes.
     """
 
     def __init__(self, session: SparkSession, epoch: EpochContext) -> None:
         super().__init__(epoch)
         self._session = session
         self.computed: list[DataFrame] = []
+        self.steps: list[InBatch] = []
 
     def before(self, slot: str, schema: StructType) -> DataFrame:
         """See Call."""
@@ -36,9 +39,9 @@ class Rehearsal(Call):
         """See Call."""
         return rows
 
-    def determined_by(self, steps: Iterable[DataFrame]) -> None:
+    def determined_by(self, steps: Iterable[InBatch]) -> None:
         """See Call."""
-        self.computed += steps
+        self.steps += steps
 
     def split(
         self, rows: DataFrame, kinds: Mapping[str, StructType], *, determined_by: DataFrame | None = None

@@ -18,6 +18,7 @@ from falkirk.declare.parts import DeclaredSink, Iteration
 from falkirk.declare.policy import FullHistory, Lazy, Policy
 from falkirk.declare.stream import Body
 from falkirk.errors.location import SourceLocation
+from falkirk.frames.casts import cast
 from falkirk.frames.names import STAMP
 from falkirk.plan.reasons import (
     Reason,
@@ -327,7 +328,7 @@ def by_parameter(inputs: Sequence[BatchInput], rows: Mapping[str, DataFrame]) ->
 def stamp_column(given: BatchInput, partition: Column, offset: Column, row: Column) -> Column:
     """Return the stamps of an input's rows, as `STAMP_TYPE`."""
     parts = (F.lit(given.name), partition, offset, row)
-    named = [part.cast(f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
+    named = [cast(part, f.dataType).alias(f.name) for part, f in zip(parts, STAMP_TYPE.fields, strict=True)]
     return F.struct(*named).alias(given.stamped or STAMP)
 
 

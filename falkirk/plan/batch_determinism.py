@@ -45,7 +45,7 @@ class Called:
     @property
     def computed(self) -> list[InBatch]:
         """The DataFrames that are computed before, and on which `apart` depends."""
-        return [*map(self.seen, self.rehearsal.computed), *self.escaped]
+        return [*map(self.seen, self.rehearsal.computed), *self.rehearsal.steps, *self.escaped]
 
     def plans(self) -> list[Any]:
         """Return the structures of all plans in `apart` and `computed`, without an inference for each."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import KnownLeaves, structure_of
+from falkirk.frames.casts import cast
 from falkirk.frames.stamped import plan_text
 from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime.epochs.inputs import Bad
@@ -62,6 +63,9 @@ class Computed:
         return structure_of(self.result, KnownLeaves.of(self.given))
 
 
-def cast_to(frame: DataFrame, schema: StructType) -> DataFrame:
-    """Return the columns of a schema, in its order and with its types. Other columns are left out."""
-    return frame.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in schema.fields])
+def cast_to(schema: StructType) -> list[Column]:
+    """Return the columns of a schema, in its order and with its types. Other columns are left out.
+
+    Each costs calls to the JVM, so a batch keeps them for all epochs.
+    """
+    return [cast(F.col(f"`{f.name}`"), f.dataType).alias(f.name) for f in schema.fields]

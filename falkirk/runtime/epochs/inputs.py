@@ -53,6 +53,17 @@ class Bad:
     length: int | None
 
 
+class Fit:
+    """Columns that tell the records that fit from those that do not. A batch keeps them for all epochs.
+
+    Attributes: is_good: the record fits. counts: observed while records are read, see `Bad`.
+    """
+
+    def __init__(self) -> None:
+        self.is_good = frames.is_good()
+        self.counts = F.count("*").alias("read"), F.count_if(F.col(BAD).isNotNull()).alias("bad"), job()
+
+
 class Inputs:
     """The inputs of one epoch, as DataFrames by parameter.
 
@@ -63,12 +74,12 @@ class Inputs:
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], *,
+        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], fit: Fit, *,
         few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self.refused = refused or {}
-        self._cut, self._parsings, self._few, self._name = batch.cut, parsings, few, batch.name
+        self._cut, self._parsings, self._fit, self._few, self._name = batch.cut, parsings, fit, few, batch.name
         self.bad: list[Bad] = []
         self.frames = {i.name: self._frame(i) for i in batch.inputs}
         self._held: list[DataFrame] = []
@@ -163,13 +174,12 @@ class Inputs:
         data = frame.data
         if may_fail:
             counted = Observation()
-            bad = F.count_if(F.col(BAD).isNotNull()).alias("bad")
-            data = data.observe(counted, F.count("*").alias("read"), bad, job())
+            data = data.observe(counted, *self._fit.counts)
             self.bad.append(Bad(topic=given.log, records=frame.data, counted=counted, length=length))
         stamp = (
             [stamp_column(given, F.col(f"{STAMP}.partition"), F.col(f"{STAMP}.offset"), row)] if given.stamped else []
         )
-        return data.where(frames.is_good()).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
+        return data.where(self._fit.is_good).select(*[F.col(f"`{c}`") for c in frame.columns], *stamp)
 
 
 def refuse_damaged(batch: Batch, epoch: Epoch, logs: Mapping[LogId, EpochLog]) -> None:

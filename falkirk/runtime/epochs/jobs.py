@@ -27,7 +27,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut, cast_to
 from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.inputs import Inputs, read_folders
+from falkirk.runtime.epochs.inputs import Fit, Inputs, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
@@ -79,6 +79,9 @@ class EpochJobs:
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
         self._loops = LoopFolders(epochs.files(), copy, self._store.require_charge) if loops is None else loops
+        kept = batch.slots if batch.state is None else {**batch.slots, OWN_STATE: batch.state}
+        self._columns, self._casts = cast_to(batch.schema), {slot: cast_to(schema) for slot, schema in kept.items()}
+        self._fit = Fit()
         self.states = self.states_of(epochs)
         self._results = Results(batch, epochs)
         self.reads = BatchFiles(self.session, batch, self.files)
@@ -210,8 +213,8 @@ class EpochJobs:
     def _inputs(self, epoch: Epoch) -> Inputs:
         few, refused = self.direct.is_small(epoch), self.reads.refused(epoch)
         return Inputs(
-            self.session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, few=few,
-            refused=refused,
+            self.session, self._context, self.batch, epoch, self.all_logs, self.files, self._parsings, self._fit,
+            few=few, refused=refused,
         )  # fmt: skip
 
     def compute(self, epoch: Epoch, state: BatchState, group: str, taken: Inputs | None = None) -> Computed:
@@ -244,12 +247,12 @@ class EpochJobs:
         except BaseException:
             call.clean()
             raise
-        after: dict[str, DataFrame | str] = {s: cast_to(frame, batch.slots[s]) for s, frame in call.kept.items()}
+        after: dict[str, DataFrame | str] = {s: frame.select(*self._casts[s]) for s, frame in call.kept.items()}
         after |= call.notes
         if kept is not None and kept is not result and batch.state is not None:
-            after[OWN_STATE] = cast_to(kept, batch.state)
+            after[OWN_STATE] = kept.select(*self._casts[OWN_STATE])
         return Computed(
-            given=given, result=cast_to(result, batch.schema), kept=after, bad=inputs.bad,
+            given=given, result=result.select(*self._columns), kept=after, bad=inputs.bad,
             letters=[*self.reads.letters(inputs.refused), *call.letters], ran=call.ran, marks=marks,
             reported=call.reported, clean=call.clean,
             refused={log: sorted(files) for log, files in inputs.refused.items() if files},

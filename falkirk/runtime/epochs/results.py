@@ -45,13 +45,15 @@ class Results:
 
     def __init__(self, batch: Batch, epochs: EpochLog) -> None:
         self._batch, self._epochs = batch, epochs
+        #: Columns that all epochs use: the place of a row, and the counts to observe.
+        self._place, self._counts = F.monotonically_increasing_id(), (F.count("*").alias("rows"), job())
 
     def write(self, name: str, computed: Computed, partitions: Iterable[int] = ()) -> Written:
         """Write the results of an epoch into a folder. Args: partitions: those of the topics that the epoch reads."""
         folder, counted = self._epochs.path(name), Observation()
-        placed = computed.result.withColumn(ROW, F.monotonically_increasing_id())
+        placed = computed.result.withColumn(ROW, self._place)
         times = self._newest(partitions)
-        writer = placed.observe(counted, F.count("*").alias("rows"), job(), *times.values()).write
+        writer = placed.observe(counted, *self._counts, *times.values()).write
         folder.write(writer.partitionBy(SLICE) if self._batch.sorts is not None else writer)
         seen = observed(counted)
         newest = None if seen is None else {p: int(seen[p]) for p in times if seen[p] is not None}
@@ -71,7 +73,7 @@ class Results:
         Args: deliver: returns the results that are too large.
         """
         counted = Observation()
-        too_large = deliver(computed.result.observe(counted, F.count("*").alias("rows"), job()))
+        too_large = deliver(computed.result.observe(counted, *self._counts))
         rows = observed(counted)
         refused = self._refused(computed, rows)
         dead = self._write_dead(name, refused if too_large is None else [*refused, too_large.drop(ROW)])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from falkirk.analysis import structure
+from falkirk.analysis import python, structure
 from falkirk.analysis.python import _replaced, expressions, replaced
 from falkirk.analysis.structure import KnownLeaves, by_spark, digest, output_of, plan_tree, structure_of
 from tests.integration.corpus_batches import PIPELINES
@@ -104,3 +104,33 @@ def test_a_session_without_the_module_gives_equal_structures(
     with_module = made()
     monkeypatch.setattr(structure, "_writer", lambda data: None)
     assert made() == with_module
+
+
+def test_a_session_without_the_module_finds_the_same_parts(
+    spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("AGGREGATE", "WINDOW", "PLAN_EXPRESSION", "CURRENT_LIKE")
+    texts = (
+        "SELECT id, count(*) AS n FROM range(3) GROUP BY id", "SELECT id, now() AS t FROM range(3)",
+        "SELECT id, rand() AS x FROM range(3) WHERE id IN (SELECT DISTINCT id FROM range(2))",
+        "SELECT sum(id) OVER (ORDER BY id) AS s FROM range(3)", "SELECT id FROM range(3)",
+    )  # fmt: skip
+    queries = [spark.sql(text) for text in texts]
+
+    def told() -> list[tuple[list[str], list[str]]]:
+        kinds = ("Aggregate", "Distinct", "Project")
+        return [
+            (
+                sorted(python.patterns(rows, names)),
+                sorted(str(node.nodeName()) for node in python.nodes_of(rows, kinds)),
+            )
+            for rows in queries
+        ]
+
+    with_module = told()
+    found = [patterns for patterns, _ in with_module]
+    assert found[:2] == [["AGGREGATE"], ["CURRENT_LIKE"]]
+    assert found[2:] == [["NON_DETERMINISTIC_PLAN", "PLAN_EXPRESSION"], ["WINDOW"], []]
+    assert any("Distinct" in nodes for _, nodes in with_module), "a subquery has it"
+    monkeypatch.setattr(python, "JavaClass", type("NoClass", (), {}))
+    assert told() == with_module

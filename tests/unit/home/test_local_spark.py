@@ -164,6 +164,7 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {})
     monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
     monkeypatch.setattr(local_spark, "collect_in_batches", lambda session: None)
+    monkeypatch.setattr(local_spark, "make_lists_in_one_call", lambda session: None)
     session("application", master=master, **options)
     return built
 

@@ -189,8 +189,8 @@ def test_these_tests_can_fail() -> None:
     assert cycles(found) == [["x", "y"]]
 
 
-#: Methods that the standard library calls.
-HOOKS = {"handle_error", "log_message", "redirect_request", "version_string"}
+#: Methods that the standard library and py4j call.
+HOOKS = {"can_convert", "handle_error", "log_message", "redirect_request", "version_string"}
 
 
 def used_names(paths: Iterable[Path]) -> set[str]:

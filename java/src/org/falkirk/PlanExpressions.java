@@ -7,13 +7,15 @@ import java.util.Deque;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
+import java.util.StringJoiner;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.classic.Dataset;
 import scala.collection.Iterator;
 
-/** Finds expressions in an analysed plan. In Python, a walk costs five calls to the JVM for each expression. */
+/** Finds nodes and expressions in an analysed plan. In Python, a walk costs five calls to the JVM for each expression. */
 public final class PlanExpressions {
     private PlanExpressions() {}
 
@@ -27,9 +29,7 @@ public final class PlanExpressions {
         Set<String> wanted = Set.of(kinds.split(","));
         List<Expression> found = new ArrayList<>();
         Set<Expression> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        Deque<LogicalPlan> plans = new ArrayDeque<>(List.of(data.queryExecution().analyzed()));
-        while (!plans.isEmpty()) {
-            LogicalPlan plan = plans.pop();
+        for (LogicalPlan plan : nodes(data)) {
             Deque<Expression> waiting = new ArrayDeque<>();
             push(waiting, plan.expressions());
             while (!waiting.isEmpty()) {
@@ -44,10 +44,47 @@ public final class PlanExpressions {
                     found.add(each);
                 }
             }
+        }
+        return found;
+    }
+
+    /**
+     * Return the nodes of some classes in a plan and in its subqueries.
+     *
+     * @param kinds the simple names of the classes, separated by commas
+     */
+    public static List<LogicalPlan> nodes(Dataset<?> data, String kinds) {
+        Set<String> wanted = Set.of(kinds.split(","));
+        return nodes(data).stream().filter(each -> wanted.contains(each.getClass().getSimpleName())).toList();
+    }
+
+    private static List<LogicalPlan> nodes(Dataset<?> data) {
+        List<LogicalPlan> found = new ArrayList<>();
+        Deque<LogicalPlan> plans = new ArrayDeque<>(List.of(data.queryExecution().analyzed()));
+        while (!plans.isEmpty()) {
+            LogicalPlan plan = plans.pop();
+            found.add(plan);
             push(plans, plan.children());
             push(plans, plan.subqueries());
         }
         return found;
+    }
+
+    /**
+     * Return those of some tree patterns that a plan contains, separated by commas, and {@code NON_DETERMINISTIC_PLAN} if
+     * it is not deterministic.
+     *
+     * @param names the names of the patterns, separated by commas
+     */
+    public static String patterns(Dataset<?> data, String names) {
+        LogicalPlan plan = data.queryExecution().analyzed();
+        StringJoiner found = new StringJoiner(",");
+        for (String name : names.split(",")) {
+            if (plan.containsPattern(TreePattern.withName(name))) {
+                found.add(name);
+            }
+        }
+        return (plan.deterministic() ? found : found.add("NON_DETERMINISTIC_PLAN")).toString();
     }
 
     @SuppressWarnings("unchecked")

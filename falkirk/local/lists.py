@@ -1,0 +1,38 @@
+"""Lists: sends the JVM a list of its objects in one call.
+
+PySpark gives the JVM a list of columns for each `select`, `groupBy` and `struct`. py4j makes an empty list there and
+adds each column in a separate call: a tenth of all calls while Falkirk builds a plan, and a fifth while it builds an
+epoch.
+"""
+
+from typing import Any, cast
+
+from py4j.java_gateway import JavaClass, JavaObject
+from pyspark.sql import SparkSession
+
+
+class ObjectLists:
+    """A converter of py4j, for lists that have only objects of one JVM.
+
+    Args: gateway: in that JVM. of: the method of the Java module.
+    """
+
+    def __init__(self, gateway: Any, of: Any) -> None:
+        self._gateway, self._of = gateway, of
+
+    def can_convert(self, value: Any) -> bool:
+        """Return whether a value that Python passes to the JVM is such a list."""
+        return isinstance(value, list) and bool(value) and all(isinstance(each, JavaObject) for each in value)
+
+    def convert(self, value: list[Any], client: Any) -> Any:
+        """Return the list in the JVM: an `ArrayList`, as py4j's own converter makes."""
+        return self._of(self._gateway, " ".join(each._target_id for each in value))
+
+
+def make_lists_in_one_call(session: SparkSession) -> None:
+    """Let this process make a list in the JVM in one call, if the session has the Java module."""
+    gateway = cast(Any, session.sparkContext)._gateway
+    client, module = gateway._gateway_client, cast(Any, session)._jvm.org.falkirk.ObjectList
+    if isinstance(module, JavaClass):
+        lists = ObjectLists(gateway.java_gateway_server.getGateway(), module.of)
+        client.converters = [lists, *client.converters]  # a list of this client alone: the former one is py4j's
