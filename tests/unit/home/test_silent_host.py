@@ -1,8 +1,6 @@
 """A host that hangs is distinguished from one whose coordinator had to wait for the store."""
 
 import json
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,23 +10,22 @@ import pytest
 import falkirk as fk
 from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator
+from falkirk.host.coordinator import SILENT_S, Coordinator
 from falkirk.host.settings import RunSettings
-
-SILENT_S = 0.4
+from tests.clock import MovedClock
 
 
 class Host:
     """A host, and its store: `status` is written now and then, as long as it does not hang."""
 
-    def __init__(self, status_file: Path, *, hangs: bool) -> None:
-        self._status, self._hangs, self.killed, self.asked = status_file, hangs, False, 0
+    def __init__(self, status_file: Path, clock: MovedClock, *, hangs: bool) -> None:
+        self._status, self._clock, self._hangs, self.killed, self.asked = status_file, clock, hangs, False, 0
         self.stdin = SimpleNamespace(write=lambda line: None, flush=lambda: None)
         self.write()
 
     def write(self) -> None:
         regions = [{"name": "counts", "state": "running", "last_commit": 1}]
-        status = {"at_s": time.time(), "regions": regions, "push": [], "error": None}
+        status = {"at_s": self._clock.time(), "regions": regions, "push": [], "error": None}
         self._status.write_text(json.dumps(status))
 
     def poll(self) -> int | None:
@@ -41,7 +38,7 @@ class Host:
         """The store answers the coordinator late. Meanwhile the host continues."""
         self.asked += 1
         for _ in range(4):
-            threading.Event().wait(SILENT_S / 2)  # the test is about this time
+            self._clock.advance(SILENT_S / 2)
             if not self._hangs:
                 self.write()
         return False
@@ -50,9 +47,9 @@ class Host:
 @pytest.mark.parametrize("hangs", [True, False])
 def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
-    host = Host(tmp_path / "status.json", hangs=hangs)
-    monkeypatch.setattr(supervise, "SILENT_S", SILENT_S)
+    clock = MovedClock()
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None, clock=clock)
+    host = Host(tmp_path / "status.json", clock, hangs=hangs)
     monkeypatch.setattr(supervise, "stop_asked_if_reachable", host.is_stop_asked)
     with open_home(app.home, app.name) as home:
         coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
