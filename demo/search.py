@@ -223,7 +223,7 @@ class SearchDemo:
         with contextlib.closing(Store(self._folder / "home" / "decisions.db")) as store:
             found = []
             for name in store.region_names():
-                complete = {c.point for c in store.checkpoints(name)}
+                complete = {c.number for c in store.checkpoints(name)}
                 found += [
                     f"epoch {d.number} of {name}" for d in store.decisions("epoch", name) if d.number not in complete
                 ]

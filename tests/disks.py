@@ -126,14 +126,14 @@ class SyncedBefore:
         self.seen, self.early = Counter[str](), list[str]()
         add, replace, rename, note = Store.add_checkpoint, Store.replace_checkpoint, os.replace, FolderTarget._note
 
-        def added(store: Store, processor: str, point: EpochNumber, metadata: Any) -> None:
+        def added(store: Store, processor: str, number: EpochNumber, metadata: Any) -> None:
             self._look("epochs", processor, metadata["folder"])
             self._look_at_state(processor, metadata)
-            add(store, processor, point, metadata)
+            add(store, processor, number, metadata)
 
-        def replaced(store: Store, processor: str, point: EpochNumber, known: Any, metadata: Any) -> None:
+        def replaced(store: Store, processor: str, number: EpochNumber, known: Any, metadata: Any) -> None:
             self._look_at_state(processor, metadata)
-            replace(store, processor, point, known, metadata)
+            replace(store, processor, number, known, metadata)
 
         def renamed(before: Any, after: Any) -> None:
             if Path(after).name.startswith("epoch="):

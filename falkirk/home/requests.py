@@ -142,7 +142,7 @@ def is_rolled_back(store: Store, asked: Mapping[str, CheckpointNumber], *, force
 
 
 def _rollback(asked: Mapping[str, CheckpointNumber], *, force: bool, to: str | None) -> Mapping[str, object]:
-    text = ", ".join(f"{name}@{point}" for name, point in sorted(asked.items())) if to is None else to
+    text = ", ".join(f"{name}@{number}" for name, number in sorted(asked.items())) if to is None else to
     return {"asked": dict(asked), "force": force, "to": text}
 
 

@@ -29,6 +29,7 @@ from falkirk.host.standby import STANDBY_SILENT_S, Standby
 from falkirk.host.starting import start_process
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.silence import Silence
 from falkirk.system.stored import parse_json
 
@@ -55,7 +56,8 @@ class Coordinator:
 
     Args: app: as declared. settings: see `RunSettings`. say: takes one line for the user at each event. on_status:
         takes the host's status, a dictionary as written by `falkirk.host.process.write_status`. on_end: takes the last
-        status of a host that has ended. start: starts a process of a host; see `start_process`.
+        status of a host that has ended. start: starts a process of a host; see `start_process`. clock: of this
+        machine.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Coordinator:
         on_status: Callable[[dict[str, Any]], None] = lambda status: None,
         on_end: Callable[[dict[str, Any]], None] = lambda status: None,
         start: "Callable[[Path], subprocess.Popen[str]]" = start_process,
+        clock: MachineTime = time,
     ) -> None:
         self._connection = broker_of(app, settings.kafka)
         if settings.once and app.pushed:
@@ -77,9 +80,11 @@ class Coordinator:
         self._lease_s = LASTS_S if app.data is not None and settings.lease_s is None else settings.lease_s
         self._gateway: Gateway | None = None
         self._stopping = threading.Event()
-        self._path, self._start = settings.home or app.home, start
+        self._path, self._start, self._clock = settings.home or app.home, start, clock
         wanted = False if settings.once and settings.standby is None else settings.standby
-        self.standby = Standby(self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master)
+        self.standby = Standby(
+            self._begin_standby, self._brief_standby, say, wanted=wanted, master=settings.master, clock=clock
+        )
         #: Reset once regions run, so that a later loss is reported too.
         self._force = settings.force
         self._commits: dict[str, int] = {}
@@ -260,15 +265,15 @@ class Coordinator:
         silent_at_start_s: float = SILENT_AT_START_S,
     ) -> None:  # fmt: skip
         _send(process, self._host_settings(home))
-        seen_at_s, last, limit_s = time.monotonic(), 0.0, silent_at_start_s
-        silence = Silence(time.monotonic)
+        seen_at_s, last, limit_s = self._clock.monotonic(), 0.0, silent_at_start_s
+        silence = Silence(self._clock.monotonic)
         while process.poll() is None and not self._stopping.wait(0.2):
             self.pulse.turn()
-            self._alive_at_s = time.time()
+            self._alive_at_s = self._clock.time()
             status = read_status(status_file)
             if status is not None and status["at_s"] != last:
                 limit_s = SILENT_AT_START_S if last == 0.0 else limit_s
-                last, seen_at_s = status["at_s"], time.monotonic()
+                last, seen_at_s = status["at_s"], self._clock.monotonic()
                 if any(r["state"] == "running" for r in status["regions"]):
                     limit_s, self._force = SILENT_S, False
                 self.pulse.note_report(limit_s)

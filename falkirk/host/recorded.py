@@ -36,7 +36,7 @@ class RecordedRecovery(RecoveryProtocol):
             decision = super().recover(failed, reason, asked=asked, force=force)
             span.note(
                 processors=", ".join(sorted(decision.goes)),
-                checkpoints=", ".join(f"{name} {point}" for name, point in sorted(decision.goes.items())),
+                checkpoints=", ".join(f"{name} {number}" for name, number in sorted(decision.goes.items())),
             )
             if self.down.errors:
                 span.note(down=", ".join(f"{n} {e.condition}" for n, e in sorted(self.down.errors.items())))

@@ -27,6 +27,7 @@ from falkirk.home.folder import SCRATCH, Home, ProcessRecord
 from falkirk.host.settings import PLAN, STATE, WARM
 from falkirk.local.exposure import is_local
 from falkirk.system import priority
+from falkirk.system.machine_time import MachineTime
 from falkirk.system.memory import available_bytes, idle_s
 from falkirk.system.processes import kill_tree
 
@@ -56,14 +57,15 @@ class Standby:
 
     Args: start: starts a process that waits for settings. send: sends it those of a standby that has this scratch
         folder. say: receives a line for the user. wanted: True, False, or None: if the machine has memory for it.
-        master: of Spark.
+        master: of Spark. clock: of this machine.
     """
 
     def __init__(
         self, start: "Callable[[], subprocess.Popen[str]]",
         send: "Callable[[subprocess.Popen[str], Home | None, Path], None]", say: Callable[[str], None], *,
-        wanted: bool | None, master: str | None,
+        wanted: bool | None, master: str | None, clock: MachineTime = time,
     ) -> None:  # fmt: skip
+        self._clock = clock
         self._start, self._send, self._say, self._master = start, send, say, master
         setting = os.environ.get(VARIABLE, "")
         self._wanted = wanted if wanted is not None or setting not in ("0", "1") else setting == "1"
@@ -126,7 +128,7 @@ class Standby:
         limit_s = READY_AT_LOWEST_S if self._is_lowered else READY_S
         if self._process.poll() is not None:
             self._fail(f"ended with exit code {self._process.returncode}")
-        elif not self._is_ready() and time.monotonic() - self._began_s > limit_s:
+        elif not self._is_ready() and self._clock.monotonic() - self._began_s > limit_s:
             self._fail(f"was not ready after {limit_s:.0f} s")
         elif not self.is_warm and self._folder is not None and _state(self._folder) == WARM:
             self.is_warm = True
@@ -180,7 +182,7 @@ class Standby:
             self._former = None
 
     def _may_start(self) -> bool:
-        waits = time.monotonic() < self._next_s or self._tries >= TRIES_MAX
+        waits = self._clock.monotonic() < self._next_s or self._tries >= TRIES_MAX
         return self._is_possible and self._wanted is not False and not waits
 
     def _is_steady(self, status: dict[str, Any]) -> bool:
@@ -190,9 +192,9 @@ class Standby:
             return False
         commits = {r["name"]: int(r["last_commit"]) for r in regions}
         if self._first is None:
-            self._first, self._running_since_s = commits, time.monotonic()
+            self._first, self._running_since_s = commits, self._clock.monotonic()
         flow = all(commits.get(name) != first for name, first in self._first.items())
-        return flow or time.monotonic() - self._running_since_s > STEADY_S
+        return flow or self._clock.monotonic() - self._running_since_s > STEADY_S
 
     def _has_room(self) -> bool:
         """Return whether the machine has memory and idle CPU cores for a standby, or the user wants one anyway."""
@@ -200,7 +202,7 @@ class Standby:
             return True
         if priority.can_be_lowered() and available_bytes() >= NEEDED_BYTES:
             return True
-        now_s, before, self._idle = time.monotonic(), self._idle, (time.monotonic(), idle_s())
+        now_s, before, self._idle = self._clock.monotonic(), self._idle, (self._clock.monotonic(), idle_s())
         if before is None:
             self._next_s = now_s + MEASURED_S
             return False
@@ -214,7 +216,7 @@ class Standby:
         return self._folder is not None and (self._folder / STATE).exists()
 
     def _begin(self, home: Home | None) -> None:
-        self._began_s, self._home = time.monotonic(), home
+        self._began_s, self._home = self._clock.monotonic(), home
         try:
             self._folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
             self._process = self._start()
@@ -230,7 +232,7 @@ class Standby:
     def _fail(self, reason: str) -> None:
         self._kill()
         self._tries += 1
-        self._next_s = time.monotonic() + FAILED_PAUSE_S * self._tries
+        self._next_s = self._clock.monotonic() + FAILED_PAUSE_S * self._tries
         if self._tries == 1:
             self._say(f"the standby {reason}; host.log has more. The application continues")
 

@@ -101,40 +101,40 @@ class DecisionStore(Part):
 
         return self._rows(("decisions", *question), query, _decision)
 
-    def add_checkpoint(self, processor: str, point: EpochNumber, metadata: object) -> None:
+    def add_checkpoint(self, processor: str, number: EpochNumber, metadata: object) -> None:
         """Record that a checkpoint is durable, with its Ξ. Only then may anything depend on it.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the checkpoint is recorded with another Ξ.
         """
         text = dump(metadata)
-        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.number == number)
         with self._writing() as db:
             known = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
             if known is None:
-                made = {"processor": processor, "point": point, "made_at_s": self._clock(), "metadata": text}
+                made = {"processor": processor, "number": number, "made_at_s": self._clock(), "metadata": text}
                 db.execute(checkpoints.insert().values(**made))
             elif known != text:
-                raise self._contradicted(f"checkpoint {processor}@{point}", known, text)
+                raise self._contradicted(f"checkpoint {processor}@{number}", known, text)
 
-    def replace_checkpoint(self, processor: str, point: EpochNumber, known: object, metadata: object) -> None:
+    def replace_checkpoint(self, processor: str, number: EpochNumber, known: object, metadata: object) -> None:
         """Record a Ξ that adds facts to the `known` one of a checkpoint.
 
         Raises: StoreError: `DECISION_CONTRADICTED`: the recorded one is not `known`, or there is none.
         """
         before, text = dump(known), dump(metadata)
-        same = (checkpoints.c.processor == processor) & (checkpoints.c.point == point)
+        same = (checkpoints.c.processor == processor) & (checkpoints.c.number == number)
         with self._writing() as db:
             found = db.execute(sql.select(checkpoints.c.metadata).where(same)).scalar()
             if found not in (before, text):
-                raise self._contradicted(f"checkpoint {processor}@{point}", found or dump(None), text)
+                raise self._contradicted(f"checkpoint {processor}@{number}", found or dump(None), text)
             db.execute(checkpoints.update().where(same).values(metadata=text))
 
     def checkpoints(self, processor: str, first: int = ANY) -> tuple[CheckpointRecord, ...]:
         """Return the checkpoints of a processor, oldest checkpoint first, from `first` on."""
 
         def query() -> sql.Select[Any]:
-            mine = (checkpoints.c.processor == processor) & (checkpoints.c.point >= first)
-            return sql.select(checkpoints).where(mine).order_by(checkpoints.c.point)
+            mine = (checkpoints.c.processor == processor) & (checkpoints.c.number >= first)
+            return sql.select(checkpoints).where(mine).order_by(checkpoints.c.number)
 
         return self._rows(("checkpoints", processor, first), query, _checkpoint)
 
@@ -148,23 +148,23 @@ class DecisionStore(Part):
             db.execute(
                 decisions.delete().where(decisions.c.kind == kind, decisions.c.name == name, decisions.c.number < below)
             )
-            db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.point < below))
+            db.execute(checkpoints.delete().where(checkpoints.c.processor == name, checkpoints.c.number < below))
 
     def forgotten_epochs(self, name: str) -> ForgottenEpochs | None:
         """Return the sum of the epochs of a batch that were forgotten; None if there are none with a checkpoint."""
         known = self.decision(_FORGOTTEN, name, 0)
         return None if known is None else ForgottenEpochs(**known.content)
 
-    def retain_from(self, processor: str, point: CheckpointNumber) -> None:
+    def retain_from(self, processor: str, number: CheckpointNumber) -> None:
         """Record the oldest checkpoint of a processor that is kept, in place of the former record."""
         with self._writing() as db:
             db.execute(retained.delete().where(retained.c.processor == processor))
-            db.execute(retained.insert().values(processor=processor, point=point))
+            db.execute(retained.insert().values(processor=processor, number=number))
 
     def retained_from(self, processor: str) -> CheckpointNumber | None:
         """Return what `retain_from` has recorded; None: nothing was collected yet."""
         with self._reading() as db:
-            found = db.execute(sql.select(retained.c.point).where(retained.c.processor == processor)).scalar()
+            found = db.execute(sql.select(retained.c.number).where(retained.c.processor == processor)).scalar()
         return None if found is None else CheckpointNumber(found)
 
     def _contradicted(self, what: str, known: str, asked: str) -> StoreError:
@@ -182,13 +182,13 @@ def _add_forgotten(db: sql.Connection, kind: str, name: str, below: int, now_s: 
     """Add the checkpoints of a batch below a number to the sum of forgotten epochs, in an open transaction."""
     mine = (decisions.c.kind == kind) & (decisions.c.name == name) & (decisions.c.number < below)
     first = db.execute(sql.select(sql.func.min(decisions.c.number)).where(mine)).scalar()
-    gone = sql.select(checkpoints.c.point, checkpoints.c.metadata)
-    made = db.execute(gone.where(checkpoints.c.processor == name, checkpoints.c.point < below)).all()
+    gone = sql.select(checkpoints.c.number, checkpoints.c.metadata)
+    made = db.execute(gone.where(checkpoints.c.processor == name, checkpoints.c.number < below)).all()
     if first is None or not made:
         return
     log = LogId.of_epochs(name)
     ranges = db.execute(sql.select(voids.c.first, voids.c.last_exclusive).where(voids.c.topic == log)).all()
-    rows = [load(m) for point, m in made if not any(f <= point < e for f, e in ranges)]
+    rows = [load(m) for number, m in made if not any(f <= number < e for f, e in ranges)]
     same = (decisions.c.kind == _FORGOTTEN) & (decisions.c.name == name)
     text = db.execute(sql.select(decisions.c.content).where(same)).scalar()
     before = ForgottenEpochs(first=first, below=first) if text is None else ForgottenEpochs(**load(text))
@@ -210,5 +210,5 @@ def _decision(row: sql.Row[Any]) -> Decision:
 
 def _checkpoint(row: sql.Row[Any]) -> CheckpointRecord:
     metadata = load(row.metadata)
-    point = EpochNumber(row.point)
-    return CheckpointRecord(processor=row.processor, point=point, made_at_s=row.made_at_s, metadata=metadata)
+    number = EpochNumber(row.number)
+    return CheckpointRecord(processor=row.processor, number=number, made_at_s=row.made_at_s, metadata=metadata)

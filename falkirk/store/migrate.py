@@ -77,8 +77,13 @@ _VERSION_4 = (
     "ALTER TABLE voided_ranges DROP COLUMN recovery",
     "UPDATE meta SET value = '4' WHERE name = 'schema'",
 )
+_VERSION_5 = (
+    "ALTER TABLE checkpoints RENAME COLUMN point TO number",
+    "ALTER TABLE retained RENAME COLUMN point TO number",
+    "UPDATE meta SET value = '5' WHERE name = 'schema'",
+)
 #: The statements that turn version n into version n + 1, for n = 0 (no tables), 1, …
-MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def open_store(database: Database, *, must_exist: bool) -> None:

@@ -115,7 +115,7 @@ class RequestStore(Part):
             for (number,) in db.execute(sql.select(requests.c.request).where(*taken)).all():
                 found = db.execute(sql.select(recoveries.c.decided).where(recoveries.c.reason == asked_by(number)))
                 if (decided := found.scalars().first()) is not None:
-                    goes = dump({"goes": {name: point for name, point in load(decided).items() if point is not None}})
+                    goes = dump({"goes": {name: to for name, to in load(decided).items() if to is not None}})
                     db.execute(requests.update().where(requests.c.request == number).values(state="done", answer=goes))
             db.execute(requests.update().where(*mine).values(state="failed", answer=answer))
 

@@ -7,7 +7,7 @@ Kafka's offsets do. A PostgreSQL store has these tables in a schema of the appli
 import sqlalchemy as sql
 
 #: Version of the tables below. An older store is migrated, a newer one refused.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 metadata = sql.MetaData()
 
@@ -73,7 +73,7 @@ checkpoints = sql.Table(
     "checkpoints",
     metadata,
     _text("processor", key=True),
-    _number("point", key=True),
+    _number("number", key=True),
     _time("made_at_s"),
     _text("metadata"),
 )
@@ -100,7 +100,7 @@ retained = sql.Table(
     "retained",
     metadata,
     _text("processor", key=True),
-    _number("point"),
+    _number("number"),
 )
 releases = sql.Table(
     "releases",

@@ -108,11 +108,11 @@ class TailRecord:
 class CheckpointRecord:
     """Ξ(p, f) of a processor whose checkpoints Spark does not record: everything about it but its state.
 
-    Args: point: the checkpoint's number, growing. metadata: N̄, M̄, φ, D̄ and the other data that the processor needs.
+    Args: number: of the checkpoint, growing. metadata: N̄, M̄, φ, D̄ and the other data that the processor needs.
     """
 
     processor: str
-    point: EpochNumber
+    number: EpochNumber
     made_at_s: float
     metadata: Any
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.site import DashboardSite
+from falkirk.commands.dashboard.visits import HomeVisits
 from falkirk.commands.dashboard.watch import DashboardWatch
 from falkirk.declare.address import as_dashboard_address
 from falkirk.declare.application import Application
@@ -41,7 +42,7 @@ def serve_dashboard(
     """
     where = as_dashboard_address(address or _DEFAULT)
     board = Board()
-    watch = DashboardWatch(app, home, connection, board)
+    watch = DashboardWatch(HomeVisits(app, home, connection), home, board)
     site = DashboardSite(watch, board, "")
     server, taken = _bound([site, *sites], where, is_default=not address)
     site.open_with(new_token(), is_open=server.is_open)

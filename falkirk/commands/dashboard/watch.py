@@ -5,12 +5,11 @@ running application and on a stopped one, and the page can't disturb the applica
 only while a page is open.
 """
 
-import contextlib
 import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,17 @@ from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.latency import Latencies
 from falkirk.commands.dashboard.letters import newest_letters
 from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers, take_snapshot
-from falkirk.commands.offline.application import OfflineApplication, PastCut
-from falkirk.commands.offline.targets import RollbackTarget, rollback_target
+from falkirk.commands.dashboard.visits import Visits
+from falkirk.commands.offline.application import PastCut
+from falkirk.commands.offline.targets import rollback_target
 from falkirk.commands.offline.values import cut_json, preview_json
-from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
-from falkirk.errors.conditions.commands import NEVER_RAN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
-from falkirk.home.folder import Home, attach_home
-from falkirk.home.identity import identity_of
+from falkirk.errors.conditions.commands import PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.home.requests import PATIENCE_S, ask_for_rollback
 from falkirk.host.coordinator import SILENT_S, read_status
-from falkirk.kafka.connection import Connection
 from falkirk.plan.shape import read_shape
 from falkirk.protocol.consistent_cuts import consistent_cuts
 from falkirk.protocol.rollback import UnitCheckpoints, contradiction
-from falkirk.runtime.context import Storage
 from falkirk.system.machine_time import MachineTime
 from falkirk.system.stored import parse_json
 
@@ -47,26 +42,23 @@ STATUS_S = 0.5
 _POLL_S, _POLL_SHARE = 1.0, 5.0
 #: The number of cuts on the page.
 CUTS_MAX = 300
-#: At its end, a watch waits so long for a request that uses the home.
-_CLOSE_S = 5.0
+#: The default of `close_s` of a watch.
+CLOSE_S = 5.0
 
 
 class DashboardWatch:
     """Watches one application. A context manager that ends its thread.
 
-    Args: app: as declared. home: its folder. board: of the page. clock: of the looks and waits.
+    Args: visits: read its home and its logs. home: its folder. board: of the page. clock: of the looks and waits.
+        close_s: at its end, it waits so long for a request that uses the home.
     """
 
     def __init__(
-        self, app: Application, home: Path, connection: Connection, board: Board, clock: MachineTime = time
+        self, visits: Visits, home: Path, board: Board, clock: MachineTime = time, *, close_s: float = CLOSE_S
     ) -> None:
-        self._app, self._path, self._connection, self._board, self._clock = app, home, connection, board, clock
+        self._visits, self._path, self._board, self._clock, self._close_s = visits, home, board, clock, close_s
         self.events, self._latencies = Events(clock.time), Latencies()
         self._stopping, self._asking = threading.Event(), threading.Lock()
-        #: Held while the home is used: requests of pages come from other threads.
-        self._lock = threading.RLock()
-        self._home: Home | None = None
-        self._place: Storage | None = None
         self._status: Mapping[str, Any] = {}
         self._planned: tuple[float, ...] = ()
         self._graph: dict[str, Any] = {}
@@ -89,13 +81,8 @@ class DashboardWatch:
         self._stopping.set()
         self._board.close()
         self._thread.join(timeout=10)
-        if not self._lock.acquire(timeout=_CLOSE_S):
+        if not self._visits.close(self._close_s):
             log.warning("a request of the dashboard still reads %s", self._path)
-            return
-        try:
-            self._forget_home()
-        finally:
-            self._lock.release()
 
     def note(self, text: str) -> None:
         """Note a line of the coordinator."""
@@ -122,12 +109,13 @@ class DashboardWatch:
                 self._board.publish("latency", self._latencies.series(), quiet=True)
         self._publish_plan()
         self._board.publish("now", self._now())
-        if self._board.is_watched and time.monotonic() >= self._next_look_s:
-            began_s = time.monotonic()
+        if self._board.is_watched and self._clock.monotonic() >= self._next_look_s:
+            began_s = self._clock.monotonic()
             try:
                 self._publish_look()
             finally:  # a snapshot that fails must not be repeated sooner
-                self._next_look_s = time.monotonic() + max(_POLL_S, _POLL_SHARE * (time.monotonic() - began_s))
+                now_s = self._clock.monotonic()
+                self._next_look_s = now_s + max(_POLL_S, _POLL_SHARE * (now_s - began_s))
         self._board.publish("events", self.events.shown())
 
     # -- from the status ----------------------------------------------------------------------------------------------
@@ -190,9 +178,9 @@ class DashboardWatch:
 
     def _publish_look(self) -> None:
         try:
-            with self._visit() as visit:
+            with self._visits.visit() as visit:
                 snapshot = self._look = take_snapshot(visit, self._lags())
-                recovery = self._home.store.newest_recovery() if self._home is not None else None
+                recovery = visit.place.home.store.newest_recovery()
         except FalkirkError as error:
             self._board.publish("look", {"error": f"{error.condition}: {error.message}"})
             return
@@ -238,38 +226,12 @@ class DashboardWatch:
             if isinstance(found, Mapping) and isinstance(found.get("lag"), int)
         }
 
-    @contextlib.contextmanager
-    def _visit(self) -> Iterator[OfflineApplication]:
-        """Yield a visit. It changes nothing, and needs no lock of the home. Raises: HomeError, StoreError, LogError."""
-        with self._lock:
-            if not (self._path / "shape.json").exists():
-                raise NEVER_RAN.error(where=self._path)
-            try:
-                identity = identity_of(self._path)
-            except (OSError, ValueError, KeyError) as error:
-                raise NEVER_RAN.error(where=self._path) from error
-            if self._home is not None and self._home.identity != identity:  # the home was deleted and created anew
-                self._forget_home()
-            if self._home is None:
-                self._home = attach_home(self._path, self._app.name, self._app.store, self._app.data)
-                self._place = Storage(home=self._home, connection=self._connection)
-            assert self._home is not None
-            yield OfflineApplication(
-                self._app, self._home, self._connection, runs=True, history=self._app.history, place=self._place
-            )
-
-    def _forget_home(self) -> None:
-        if self._home is not None:
-            self._home.close()
-        self._home = self._place = None
-
     # -- requests of the page -----------------------------------------------------------------------------------------
 
     def letters(self) -> list[dict[str, Any]]:
         """Return the newest dead letters. Raises: FalkirkError."""
-        with self._visit() as visit:
-            assert self._place is not None
-            return newest_letters(self._place, visit.shape)
+        with self._visits.visit() as visit:
+            return newest_letters(visit.place, visit.shape)
 
     def failure(self, unit: str) -> dict[str, Any] | None:
         """Return the cost of a failure of one unit now; None: nothing is known yet, or there is no such unit."""
@@ -280,12 +242,9 @@ class DashboardWatch:
 
     def preview(self, cut: str) -> dict[str, Any]:
         """Return the effect of a rollback to a cut, without performing it. Raises: FalkirkError."""
-        with self._visit() as visit:
-            target = self._target(visit, cut)
+        with self._visits.visit() as visit:
+            target = rollback_target(visit, cut, self._clock.time())
             return {**preview_json(target, visit.preview(target.asked)), "at_s": self._clock.time()}
-
-    def _target(self, visit: OfflineApplication, cut: str) -> RollbackTarget:
-        return rollback_target(visit, cut, self._clock.time())
 
     def roll_back(self, cut: str, *, force: bool, shown: Consented) -> dict[str, Any]:
         """Ask the running application to roll back to a cut, and wait until it has.
@@ -299,14 +258,13 @@ class DashboardWatch:
                 where=self._path, reason="another rollback is in progress" if self.runs else "it does not run", cut=cut
             )
         try:
-            with self._visit() as visit:
-                target = self._target(visit, cut)
+            with self._visits.visit() as visit:
+                target = rollback_target(visit, cut, self._clock.time())
                 preview = visit.preview(target.asked)
                 if preview.outside and not force:
                     raise contradiction(tuple(preview.outside))
                 shown.require_same(cut, preview, self._clock.time())
-                assert self._home is not None
-                store = self._home.store
+                store = visit.place.home.store
             self.events.note(f"the page asks to roll back to cut {cut}", "recovery")
             done = ask_for_rollback(
                 store,
@@ -314,7 +272,7 @@ class DashboardWatch:
                 force=force,
                 timeout_s=PATIENCE_S,
                 to=f"cut {cut}",
-                using=self._lock,
+                using=self._visits.lock,
                 clock=self._clock,
             )
             if done.is_earlier:

@@ -119,7 +119,7 @@ class OfflineApplication:
     ) -> None:
         self.shape = shape = recorded_shape(home.data)
         self._runs, self._store = runs, home.store
-        place = self._place = Storage(home=home, connection=connection) if place is None else place
+        place = self.place = Storage(home=home, connection=connection) if place is None else place
 
         def settle(sink: str) -> Offsets:
             return readable_ends(place, sink) if runs else settle_at_rest(place, sink)

@@ -13,6 +13,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import wrapped
+from falkirk.plan.shown.statement import quoted
 from falkirk.plan.shown.terms import terms_in
 
 #: Part of the names of internal topics instead of the home's identity, before the first run has chosen one.
@@ -25,9 +26,9 @@ def output_details(plan: Plan, promise: Promise, width: int | None) -> Renderabl
     """Return the details of one output. Args: width: see `wrapped`."""
     lines = [Text(line, style="bold") for line in wrapped(f"{promise.sink} → {promise.to}", width)]
     before = ""
-    facts = [*_facts(plan, promise)]
+    room = None if width is None else width - _INDENT - _LABEL
+    facts = [*_facts(plan, promise, room)]
     for label, text in [*facts, *(("terms", line) for line in terms_in(text for _, text in facts))]:
-        room = None if width is None else width - _INDENT - _LABEL
         for number, line in enumerate(wrapped(text, room)):
             shown = label if label != before and not number else ""
             lines.append(Text.assemble(" " * _INDENT, (shown.ljust(_LABEL), "dim"), line))
@@ -35,16 +36,12 @@ def output_details(plan: Plan, promise: Promise, width: int | None) -> Renderabl
     return Group(*lines)
 
 
-def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
+def _facts(plan: Plan, promise: Promise, width: int | None) -> Iterator[tuple[str, str]]:
     yield "promise", f"{promise.promise}: {promise.meaning}"
     yield "when", promise.waiting
     if promise.held is not None:
         yield "when", f"Until then it waits in {promise.held}, an internal topic (its held log)."
-    for reason in promise.reasons:
-        if reason.kind != "epoch":
-            yield "why", reason.text
-            if reason.where is not None:
-                yield "why", f"  {reason.where}"
+    yield from (("why", text) for text in _reasons(promise, width))
     yield from (("sooner", text) for text in promise.advice)
     yield from _path(plan, promise)
     live = {name for region in plan.regions for name in region.processors}
@@ -61,6 +58,19 @@ def _facts(plan: Plan, promise: Promise) -> Iterator[tuple[str, str]]:
         yield "durable", f"({IDENTITY_UNKNOWN} stands for the identity of the home, which the first run chooses.)"
     yield from (("failure", text) for text in _failures(plan, promise))
     yield from (("costs", text) for text in _merged(promise.costs))
+
+
+def _reasons(promise: Promise, width: int | None) -> Iterator[str]:
+    """Yield the reasons, each with the user's statement. Once a statement is quoted, its lines stand for it."""
+    statements = set[tuple[str, ...]]()
+    for reason in promise.reasons:
+        if reason.kind != "epoch":
+            yield reason.text
+            if reason.where is not None:
+                place, *statement = quoted(reason.where, None if width is None else width - _INDENT)
+                is_known = (reason.where.file, *statement) in statements
+                statements.add((reason.where.file, *statement))
+                yield from (f"  {line}" for line in ([str(reason.where)] if is_known else [place, *statement]))
 
 
 def _merged(texts: Iterable[str]) -> Iterator[str]:

@@ -137,7 +137,7 @@ class EpochLog:
 
         Reads the complete epochs before the decided ones, so that no epoch counts as complete too early.
         """
-        made = {c.point: c for c in self._store.checkpoints(self.region, first)}
+        made = {c.number: c for c in self._store.checkpoints(self.region, first)}
         decided = self._store.decisions(DECISION, self.region, first)
         return tuple(self._epoch(d, made.get(EpochNumber(d.number))) for d in decided)
 
@@ -261,7 +261,7 @@ class EpochLog:
 
     def record_state(self, number: EpochNumber, state: str) -> None:
         """Record that the state after a complete epoch was saved later. From now on the batch can go back to it."""
-        (known,) = (c.metadata for c in self._store.checkpoints(self.region) if c.point == number)
+        (known,) = (c.metadata for c in self._store.checkpoints(self.region) if c.number == number)
         assert isinstance(known, dict), "only this class records epochs"
         saved = {"state": state, "saved": True}
         if state != known["folder"]:

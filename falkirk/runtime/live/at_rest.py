@@ -88,8 +88,8 @@ class RegionAtRest:
 
     def _has_start(self, oldest: BatchId) -> bool:
         """Return whether the initial state is kept. In a home of an earlier version, its oldest checkpoint shows it."""
-        point = self._store.retained_from(self.logs.name)
-        return oldest == 0 if point is None else point < 0
+        retained = self._store.retained_from(self.logs.name)
+        return oldest == 0 if retained is None else retained < 0
 
     def _points_of(self, read: dict[BatchId, Positions]) -> tuple[Checkpoint, ...]:
         """Return these checkpoints as the protocol sees them. `read` has the end of the input of each one."""

@@ -16,7 +16,6 @@ the sent results reach into the input.
 import json
 import logging
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -59,7 +58,7 @@ class Twin:
 
     def __init__(self, start: Callable[[Path], StreamingQuery], first: Path, region: Region, context: Context) -> None:
         self._start, self._first, self._folder = start, first, first / FOLDER
-        self._region, self._context = region, context
+        self._region, self._context, self._clock = region, context, context.clock
         self.query: StreamingQuery | None = None
         #: How often it was begun, and how often it failed in a row.
         self.begun, self._failed = 0, 0
@@ -84,9 +83,9 @@ class Twin:
             self._note_failure(self.query.exception())
         if last < 0:
             return
-        since_s = time.time() - checkpoint.committed_at_s(self._first, last)
+        since_s = self._clock.time() - checkpoint.committed_at_s(self._first, last)
         if self.query is None:
-            if self._is_time(since_s) and time.monotonic() >= self._not_before_s:
+            if self._is_time(since_s) and self._clock.monotonic() >= self._not_before_s:
                 self._begin(last)
         elif self._is_close(since_s):
             log.info("%s: the twin is begun again, apart from the first query", self._region.name)
@@ -103,7 +102,7 @@ class Twin:
         if mine <= self._copied:
             return False
         self._failed = 0
-        later_s = (since_s - time.time() + checkpoint.committed_at_s(self._folder, mine)) % interval_s
+        later_s = (since_s - self._clock.time() + checkpoint.committed_at_s(self._folder, mine)) % interval_s
         if not self._is_placed:  # its first checkpoint shows how long its start took
             self._is_placed = True
             self._lead_s = min(interval_s / 2, max(0.0, self._lead_s + later_s - interval_s / 2))
@@ -127,7 +126,7 @@ class Twin:
         self._failed += 1
         # Never at once: results do not depend on a twin, and each start of one takes time from the first query.
         pause_s = retry.pause_s(1 + self._failed) if self._failed < retry.FAILURES_MAX else retry.RARE_S
-        self._not_before_s = time.monotonic() + pause_s
+        self._not_before_s = self._clock.monotonic() + pause_s
         reason = "it ended" if error is None else first_line(error)
         log.warning("%s: the twin has failed, the next one begins in %.0f s: %s", self._region.name, pause_s, reason)
 

@@ -241,7 +241,7 @@ def test_an_epoch_is_taken_back_and_done_again(
     def kept(opened: Home) -> tuple[dict[int, CheckpointRecord], list[str]]:
         """Return the records of the epochs of `degrees`, and the existing files."""
         path = opened.checkpoint("degrees")
-        records = {record.point: record for record in opened.store.checkpoints("degrees")}
+        records = {record.number: record for record in opened.store.checkpoints("degrees")}
         return records, sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
     sent = 4 * EDGES

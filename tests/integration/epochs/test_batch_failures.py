@@ -188,7 +188,7 @@ def test_what_waits_for_a_saved_state_does_not_wait_for_input(
         for sent in range(1, 4):
             wire.send(events, [{"word": "ash", "n": n} for n in range(ROWS)])
             wait_until(
-                lambda sent=sent: [c for c in made.checkpoints("walk") if c.point == sent - 1], 60, f"epoch {sent}"
+                lambda sent=sent: [c for c in made.checkpoints("walk") if c.number == sent - 1], 60, f"epoch {sent}"
             )
         last = made.checkpoints("walk")[-1]
         wait_until(lambda: not waiting() or time.time() > last.made_at_s + 3, 60, "three intervals")

@@ -151,12 +151,12 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
         with pytest.raises(GuaranteeError) as refused:
             visit.roll_back(asked, force=False)
         assert refused.value.condition == "CONTRADICTS_RELEASED"
-        walked = {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")}
+        walked = {c.number: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")}
         visit.roll_back(asked, force=True)
         void = opened.store.voided_ranges("epochs:weights")
         assert [(v.partition, v.first) for v in void] == [(0, checkpoints[-2] + 1)]
         assert visit.garbage().checkpoints.keys() == {"weights", "totals", "walk", "answers"}
-        assert {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")} == walked
+        assert {c.number: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk")} == walked
     run(2, void=1)
     assert search.counted() == dict(search.sent), "an epoch was lost, or counted twice"
     for topic, rows in before.items():
@@ -166,7 +166,7 @@ def test_a_batch_goes_back_and_those_that_have_read_it_with_it(
     assert search.answered.rows()[: len(answered)] == answered
     with open_home(home, app.name) as opened:
         search.assert_counting(opened, asked=3)
-        still = {c.point: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk") if c.point in walked}
+        still = {c.number: (c.metadata, c.made_at_s) for c in opened.store.checkpoints("walk") if c.number in walked}
         assert still, "some of them are kept"
         assert all(walked[checkpoint] == found for checkpoint, found in still.items()), "a step was drawn again"
         voided = {
@@ -256,7 +256,7 @@ def test_a_live_region_beside_batches_that_go_back_goes_on(
             search.work(query, 0)
             wait_until(lambda: live().last_commit >= 0 and search.wire.count(counts) > 0, 120, f"{query.status}")
             before, was = incarnations(), (live().incarnation, live().restarts, live().suppressed)
-            asked = {"weights": store.checkpoints("weights")[-2].point}
+            asked = {"weights": store.checkpoints("weights")[-2].number}
             with pytest.raises(HomeError) as refused:
                 ask_for_rollback(store, asked, force=False, timeout_s=60)
             assert refused.value.condition == "REQUEST_REFUSED"

@@ -78,3 +78,18 @@ def test_a_result_that_waits_names_its_line_the_value_and_what_follows() -> None
     assert "counts: live, reads hop counts-by-link, writes the held log, from which Falkirk copies to topic" in told
     for term in ("home", "region", "live", "hop X", "replay", "deterministic"):
         assert f" {term}: " in told
+
+
+def test_the_statement_of_a_reason_is_quoted_whole_and_once(tmp_path: Path) -> None:
+    file = tmp_path / "links.py"
+    file.write_text('rows = (\n    pages.withColumn(\n        "link",\n        F.expr("uuid()"),\n    )\n)\n')
+    where = SourceLocation(file=str(file), line=2, text="pages.withColumn(")
+    first, last = regions()
+    causes = [Undetermined(operations=(name,), processor="links", where=where, why=IN_KEY) for name in ("Uuid", "Rand")]
+    first = replace(first, deterministic=False, undetermined=causes[0])
+    held = Kafka("falkirk.links.HOME.counts-held")
+    last = replace(last, released_to=last.output, output=held, deterministic=False, undetermined=causes[1])
+    why = text_of(planned(first, last).why("counts", 100))
+    assert why.count('4          F.expr("uuid()"),') == 1
+    assert "links.py:2:\n" in why
+    assert "links.py:2: pages.withColumn(\n" in why

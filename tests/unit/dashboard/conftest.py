@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,24 +10,49 @@ from typing import Any
 
 import pytest
 
-import falkirk as fk
 from falkirk.commands.dashboard import watch as module
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.watch import DashboardWatch
-from falkirk.declare.load import broker_of
+from falkirk.errors.conditions.commands import NEVER_RAN
 from tests.clock import MovedClock
 from tests.unit.dashboard.recorded import shop
 from tests.unit.metrics.statuses import status
 
 
+class FoundVisits:
+    """Visits that find what a test says. See `Visits`.
+
+    Attributes: found: what a visit yields, except its place; None: no application has run. store: of the home.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.found: dict[str, Any] | None = None
+        self.store: Any = SimpleNamespace(newest_recovery=lambda: None)
+
+    @contextlib.contextmanager
+    def visit(self) -> Iterator[Any]:
+        """See `Visits`."""
+        with self.lock:
+            if self.found is None:
+                raise NEVER_RAN.error(where="here")
+            yield SimpleNamespace(place=SimpleNamespace(home=SimpleNamespace(store=self.store)), **self.found)
+
+    def close(self, timeout_s: float) -> bool:
+        """See `Visits`."""
+        is_free = self.lock.acquire(timeout=timeout_s)
+        if is_free:
+            self.lock.release()
+        return is_free
+
+
 class Stage:
-    """A watch on a home in a folder, which the test writes. Attributes: clock: of the watch."""
+    """A watch on a home in a folder, which the test writes. Attributes: visits, clock: of the watch."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.clock, self.board = home, MovedClock(), Board()
+        self.home, self.visits, self.clock, self.board = home, FoundVisits(), MovedClock(), Board()
         self.home.mkdir()
-        app = fk.App("shop", kafka="127.0.0.1:1", home=home)
-        self.watch = DashboardWatch(app, home, broker_of(app, None), self.board, self.clock)
+        self.watch = DashboardWatch(self.visits, home, self.board, self.clock, close_s=0.05)
 
     def write(self, *, passed_s: float = 1.0, **more: Any) -> None:
         """Publish a status, as a host does, and look at it."""
@@ -63,14 +89,7 @@ def looked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
     """A watch whose looks find the recorded shop, while a page is open."""
     stage.plan()
     monkeypatch.setattr(module, "take_snapshot", lambda visit, lags: shop()[1])
-    asked = SimpleNamespace(newest_recovery=lambda: None)
-
-    @contextlib.contextmanager
-    def visit() -> Iterator[Any]:
-        yield SimpleNamespace()
-
-    monkeypatch.setattr(stage.watch, "_visit", visit)
-    monkeypatch.setattr(stage.watch, "_home", SimpleNamespace(store=asked, close=lambda: None))
+    stage.visits.found = {}
     stream = stage.board.stream("", beat_s=0.01)
     next(stream)
     yield stage

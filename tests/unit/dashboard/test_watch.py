@@ -195,21 +195,14 @@ def test_frontiers_failure_and_history_are_of_one_look(looked: Stage) -> None:
     assert cuts[-1]["made_at_s"] is None
 
 
-def test_nobody_looks_at_the_logs_while_no_page_is_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> Any:
-        raise AssertionError("nobody watches")
-
-    monkeypatch.setattr(stage.watch, "_visit", refuse)
+def test_nobody_looks_at_the_logs_while_no_page_is_open(stage: Stage) -> None:
     stage.plan()
     stage.write()
     assert stage.board.part("look") is None
 
 
-def test_a_broker_that_is_away_is_shown(looked: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(visit: object, lags: object) -> Any:
-        raise module.NEVER_RAN.error(where="here")
-
-    monkeypatch.setattr(module, "take_snapshot", away)
+def test_an_error_of_a_visit_is_shown(looked: Stage) -> None:
+    looked.visits.found = None
     looked.write()
     assert looked.board.part("look") == {"error": "NEVER_RAN: no application has run in this home yet."}
 
@@ -232,12 +225,11 @@ def test_a_look_that_fails_is_not_repeated_at_once(looked: Stage, monkeypatch: p
     looked.watch.turn()
 
 
-def test_a_request_that_hangs_does_not_delay_the_end(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CLOSE_S", 0.05)
+def test_a_request_that_hangs_does_not_delay_the_end(stage: Stage) -> None:
     holds, ended = threading.Event(), threading.Event()
 
     def hang() -> None:
-        with stage.watch._lock:
+        with stage.visits.lock:
             holds.set()
             ended.wait(10)
 

@@ -1,8 +1,6 @@
 """Rollbacks that the page asks for: consent, one at a time, and the lock of the home. No Spark, and no broker."""
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +9,10 @@ import pytest
 from falkirk.commands.dashboard import watch as module
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.errors import FalkirkError
+from falkirk.protocol.consistent_cuts import ConsistentCut
+from falkirk.protocol.ports import Checkpoint
 from tests.unit.dashboard.conftest import Stage
+from tests.unit.protocol.test_rollback_example import upto
 
 
 def test_a_rollback_needs_a_running_application(looked: Stage) -> None:
@@ -26,19 +27,16 @@ def agreed(**outside: int) -> Consented:
 
 
 @pytest.fixture
-def outside(looked: Stage, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The results that a rollback to any cut contradicts; `sales` goes to point 1. The home is used under the lock."""
+def outside(looked: Stage) -> dict[str, int]:
+    """The results that a rollback to cut 1 contradicts; `sales` goes to checkpoint 1."""
     found: dict[str, int] = {}
     looked.write()
-    monkeypatch.setattr(looked.watch, "_target", lambda visit, cut: SimpleNamespace(asked={"sales": 1}))
     moves = [SimpleNamespace(region="sales", to=SimpleNamespace(number=1))]
-
-    @contextlib.contextmanager
-    def visit() -> Iterator[Any]:
-        with looked.watch._lock:
-            yield SimpleNamespace(preview=lambda asked: SimpleNamespace(outside=found, moves=moves))
-
-    monkeypatch.setattr(looked.watch, "_visit", visit)
+    sales = Checkpoint(number=1, read=upto("in", 2), sent=upto("out", 2), made_at_s=1000.0)
+    cut = ConsistentCut(checkpoints={"sales": sales}, at_s=1000.0, first_number=1, first_at_s=1000.0)
+    looked.visits.found = {
+        "cuts": lambda: (cut,), "preview": lambda asked: SimpleNamespace(outside=found, moves=moves),
+    }  # fmt: skip
     return found
 
 
@@ -122,14 +120,12 @@ class LockedStore:
         self.uses.append(self.is_held())
 
 
-def test_the_home_is_only_used_under_the_lock_and_waits_do_not_hold_it(
-    looked: Stage, outside: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, waits = LockedStore(looked.watch._lock), list[bool]()
-    monkeypatch.setattr(looked.watch, "_home", SimpleNamespace(store=store, close=lambda: None))
+def test_the_home_is_only_used_under_the_lock_and_waits_do_not_hold_it(looked: Stage, outside: dict[str, int]) -> None:
+    store, waits = LockedStore(looked.visits.lock), list[bool]()
+    looked.visits.store = store
     looked.clock.meanwhile = lambda: waits.append(store.is_held())
     assert looked.watch.roll_back("1", force=False, shown=agreed()) == {"goes": {"sales": 1}}
-    looked.watch._next_look_s = 0.0
+    looked.clock.advance(10.0)
     looked.watch.turn()
     assert store.uses == [True] * 5
     assert waits == [False]

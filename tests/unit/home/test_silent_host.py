@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,28 +11,27 @@ import pytest
 import falkirk as fk
 from falkirk.home.folder import open_home
 from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator
+from falkirk.host.coordinator import SILENT_S, Coordinator
 from falkirk.host.settings import RunSettings
-from falkirk.system import silence
-
-SILENT_S = 0.4
+from falkirk.system.silence import LOOK_MAX_S
+from tests.clock import MovedClock
 
 
 class Host:
     """A host, and its store: `status` is written now and then, as long as it does not hang."""
 
-    def __init__(self, status_file: Path, *, hangs: bool) -> None:
-        self._status, self._hangs, self.killed, self.asked = status_file, hangs, False, 0
+    def __init__(self, status_file: Path, clock: MovedClock, *, hangs: bool) -> None:
+        self._status, self._clock, self._hangs, self.killed, self.asked = status_file, clock, hangs, False, 0
         self.stdin = SimpleNamespace(write=lambda line: None, flush=lambda: None)
         self.write()
 
     def write(self) -> None:
         regions = [{"name": "counts", "state": "running", "last_commit": 1}]
-        status = {"at_s": time.time(), "regions": regions, "push": [], "error": None}
+        status = {"at_s": self._clock.time(), "regions": regions, "push": [], "error": None}
         self._status.write_text(json.dumps(status))
 
     def poll(self) -> int | None:
-        return 1 if self.killed or self.asked > 3 else None
+        return 1 if self.killed or self.asked > 3 * SILENT_S / LOOK_MAX_S else None
 
     def kill(self) -> None:
         self.killed = True
@@ -42,7 +40,7 @@ class Host:
         """The store answers the coordinator late. Meanwhile the host continues."""
         self.asked += 1
         for _ in range(4):
-            threading.Event().wait(SILENT_S / 2)  # the test is about this time
+            self._clock.advance(SILENT_S / 2)
             if not self._hangs:
                 self.write()
         return False
@@ -51,9 +49,9 @@ class Host:
 @pytest.mark.parametrize("hangs", [True, False])
 def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hangs: bool) -> None:
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
-    host = Host(tmp_path / "status.json", hangs=hangs)
-    monkeypatch.setattr(supervise, "SILENT_S", SILENT_S)
+    clock = MovedClock()
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None, clock=clock)
+    host = Host(tmp_path / "status.json", clock, hangs=hangs)
     monkeypatch.setattr(supervise, "stop_asked_if_reachable", host.is_stop_asked)
     with open_home(app.home, app.name) as home:
         coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
@@ -63,13 +61,15 @@ def test_only_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
 class Paused(threading.Event):
     """The coordinator and its host stand still in the third wait of the coordinator, which then runs first."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: MovedClock) -> None:
         super().__init__()
-        self.waits = 0
+        self._clock, self.waits = clock, 0
 
     def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
         self.waits += 1
-        return super().wait(4 * SILENT_S if self.waits == 3 else 0.01)
+        self._clock.advance(4 * SILENT_S if self.waits == 3 else timeout)
+        return self.is_set()
 
 
 class Working(Host):
@@ -87,11 +87,10 @@ def test_a_host_that_stood_still_with_its_coordinator_is_not_replaced(
 ) -> None:
     """As after `docker pause` for a minute."""
     app = fk.App("shop", kafka="127.0.0.1:1", home=tmp_path / "home")
-    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None)
-    host, stopping = Working(tmp_path / "status.json", hangs=False), Paused()
+    clock = MovedClock()
+    coordinator = Coordinator(app, RunSettings(file=Path(__file__)), say=lambda _text: None, clock=clock)
+    host, stopping = Working(tmp_path / "status.json", clock, hangs=False), Paused(clock)
     monkeypatch.setattr(coordinator, "_stopping", stopping)
-    monkeypatch.setattr(supervise, "SILENT_S", SILENT_S)
-    monkeypatch.setattr(silence, "LOOK_MAX_S", SILENT_S / 2)
     with open_home(app.home, app.name) as home:
         coordinator._watch(cast(Any, host), tmp_path / "status.json", home)
     assert stopping.waits > 3

@@ -1,6 +1,5 @@
 """The coordinator's standby, with stub processes: it takes over from the host, and no failure of it ends anything."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -15,14 +14,13 @@ import pytest
 
 import falkirk as fk
 from falkirk.home import folder as homes
-from falkirk.home.folder import STANDBY, Home, ProcessRecord, open_home
+from falkirk.home.folder import STANDBY, ProcessRecord, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host import standby as standbys
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import PLAN, RunSettings
-from falkirk.host.standby import TRIES_MAX, VARIABLE, Standby
+from falkirk.host.standby import TRIES_MAX
 from falkirk.system import priority
-from falkirk.system.memory import available_bytes
 from tests.support import wait_until
 
 #: Stands for a host. `argv`: its folder, in which `standby` names what a standby does.
@@ -224,96 +222,6 @@ def test_one_that_fails_is_tried_a_few_times_and_ends_nothing(
     run.await_hosts(2)
 
 
-def waiting() -> "subprocess.Popen[str]":
-    """Start a process that does nothing."""
-    return subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-
-
-def ignored(process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
-    """Send no settings."""
-
-
-def status(commit: int, state: str = "running") -> dict[str, Any]:
-    return {"regions": [{"name": "counts", "state": state, "last_commit": commit}]}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "variable", "master", "available", "starts"),
-    [
-        (None, None, None, 3e9, True),
-        (None, None, "local[4]", 3e9, True),
-        (None, None, None, 2e9, False),
-        (True, None, None, 2e9, True),
-        (False, None, None, 3e9, False),
-        (None, "0", None, 3e9, False),
-        (True, "0", None, 2e9, True),
-        (None, "1", None, 2e9, True),
-        (None, None, "spark://host:7077", 3e9, False),
-        (True, None, "local-cluster[2,1,512]", 3e9, False),
-    ],
-)
-def test_when_there_is_one(
-    wanted: bool | None, variable: str | None, master: str | None, available: float, *, starts: bool,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(standbys, "available_bytes", lambda: available)
-    monkeypatch.setattr(standbys, "MEASURED_S", 0.0)
-    monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, 1000.0).__next__)
-    monkeypatch.delenv(VARIABLE, raising=False)
-    if variable is not None:
-        monkeypatch.setenv(VARIABLE, variable)
-    said: list[str] = []
-
-    with (
-        open_home(tmp_path / "home", "shop") as home,
-        Standby(waiting, ignored, said.append, wanted=wanted, master=master) as standby,
-    ):
-        for commit in (1, 1, 2):
-            assert standby.pid is None, "results do not flow yet"
-            standby.watch(home, status(commit))
-        standby.watch(home, status(2))  # the first look at the processors only begins the measurement
-        assert (standby.pid is not None) == starts
-    assert len(said) == bool(wanted and master)
-
-
-@pytest.mark.parametrize(("idle", "starts"), [(0.0, False), (1000.0, True)])
-def test_it_needs_an_idle_processor(
-    idle: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
-) -> None:
-    """On two busy processors, a standby with the usual priority made the demo's answers take four times as long."""
-    monkeypatch.setattr(standbys, "available_bytes", lambda: 3e9)
-    monkeypatch.setattr(priority, "can_be_lowered", lambda: False)
-    monkeypatch.setattr(standbys, "MEASURED_S", 0.0)
-    monkeypatch.setattr(standbys, "idle_s", itertools.count(0.0, idle).__next__)
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-    with (
-        open_home(tmp_path / "home", "shop") as home,
-        Standby(waiting, ignored, print, wanted=None, master=None) as standby,
-    ):
-        for commit in (1, 2, 2):
-            standby.watch(home, status(commit))
-        assert (standby.pid is not None) == starts
-
-
-@pytest.mark.parametrize(("available", "starts"), [(2e9, False), (3e9, True)])
-def test_one_with_the_lowest_priority_needs_only_memory(
-    available: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, starts: bool
-) -> None:
-    monkeypatch.setattr(standbys, "available_bytes", lambda: available)
-    monkeypatch.setattr(priority, "can_be_lowered", lambda: True)
-    monkeypatch.setattr(priority, "lower", lambda pid: None)
-    monkeypatch.delenv(VARIABLE, raising=False)
-
-    with (
-        open_home(tmp_path / "home", "shop") as home,
-        Standby(waiting, ignored, print, wanted=None, master=None) as standby,
-    ):
-        for commit in (1, 2):
-            standby.watch(home, status(commit))
-        assert (standby.pid is not None) == starts
-
-
 @pytest.mark.skipif(not priority.can_be_lowered(), reason="this machine lets nobody set a lowered priority back")
 @pytest.mark.parametrize("does", ["waits", "is cold"])
 def test_it_warms_up_with_the_lowest_priority_and_works_with_the_usual_one(
@@ -334,28 +242,6 @@ def test_it_warms_up_with_the_lowest_priority_and_works_with_the_usual_one(
     assert run.pids("host")[-1] == standby
     assert seen[:2] == [("lower", standby), ("restore", standby)]
     assert os.getpriority(os.PRIO_PROCESS, standby) == os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def test_results_must_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standbys, "STEADY_S", 0.0)
-    started: list[Path] = []
-
-    def brief(process: "subprocess.Popen[str]", home: Home, folder: Path) -> None:
-        """Note what a next coordinator would find if this one died now."""
-        started.append(folder)
-        assert json.loads((home.path / STANDBY).read_text())["folder"] == str(folder)
-
-    with (
-        open_home(tmp_path / "home", "shop") as home,
-        Standby(waiting, brief, print, wanted=True, master=None) as standby,
-    ):
-        standby.watch(home, None)
-        standby.watch(home, {"regions": []})
-        standby.watch(home, status(1, "starting"))
-        standby.watch(home, status(2, "restarting"))
-        assert started == []
-        standby.watch(home, status(-1))
-        assert len(started) == 1, "all run for a while, although no checkpoint is due yet"
 
 
 def test_the_next_owner_kills_the_standby_of_a_former_run(tmp_path: Path) -> None:
@@ -379,17 +265,3 @@ def test_the_next_owner_kills_the_standby_of_a_former_run(tmp_path: Path) -> Non
         assert home.kill_leftovers() == ()
         assert not (home.path / STANDBY).exists()
     process.wait()
-
-
-def test_memory_is_that_of_the_container(tmp_path: Path) -> None:
-    free = available_bytes(tmp_path / "none")
-    assert 0 < free <= psutil.virtual_memory().total
-    for name, text in (
-        ("memory.max", "900"),
-        ("memory.current", "500"),
-        ("memory.stat", "anon 400\ninactive_file 50\n"),
-    ):
-        (tmp_path / name).write_text(text)
-    assert available_bytes(tmp_path) == 450
-    (tmp_path / "memory.max").write_text("max")
-    assert available_bytes(tmp_path) > 450

@@ -1,7 +1,6 @@
 """The moments of a twin's checkpoints: when it is begun, and when it is begun again for being too close."""
 
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +10,7 @@ import pytest
 from falkirk.runtime.live import twin as twins
 from falkirk.runtime.live.twin import FOLDER, Twin
 from falkirk.theory.ids import BatchId
+from tests.clock import MovedClock
 
 #: In seconds. The checkpoints of the two queries must be at least 1 s apart.
 INTERVAL_S = 6.0
@@ -31,12 +31,15 @@ class Query:
         self.stops += 1
 
 
+CLOCK = MovedClock()
+
+
 def commit(checkpoint: Path, batch: int, ago_s: float) -> None:
     """Write a checkpoint as of some seconds ago."""
     file = checkpoint / "commits" / str(batch)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    os.utime(file, (time.time() - ago_s,) * 2)
+    os.utime(file, (CLOCK.time() - ago_s,) * 2)
 
 
 @pytest.fixture
@@ -58,12 +61,12 @@ def twin(tmp_path: Path, begun: list[Query]) -> Twin:
         return begun[-1]
 
     region = SimpleNamespace(name="counts", interval_s=INTERVAL_S, reads=())
-    return Twin(start, tmp_path, cast(Any, region), cast(Any, None))
+    return Twin(start, tmp_path, cast(Any, region), cast(Any, SimpleNamespace(clock=CLOCK)))
 
 
 def test_it_is_begun_in_the_middle_of_an_interval(twin: Twin, tmp_path: Path, begun: list[Query]) -> None:
     """Its start takes `LEAD_S` at first, so it begins 1.5 s after a checkpoint, or up to a second later."""
-    for ago_s, starts in ((0.5, 0), (2.7, 0), (5.0, 0), (2.0, 1)):
+    for ago_s, starts in ((0.5, 0), (1.4, 0), (2.6, 0), (5.0, 0), (2.5, 1)):
         commit(tmp_path, 3, ago_s)
         twin.update(BatchId(3))
         assert len(begun) == starts, f"{ago_s} s after a checkpoint"
@@ -98,3 +101,17 @@ def test_no_moment_is_too_close_if_nothing_is_compared(
     commit(tmp_path / FOLDER, 4, 0.2)
     twin.update(BatchId(4))
     assert twin.query is not None
+
+
+def test_one_that_has_failed_is_begun_after_a_pause(twin: Twin, tmp_path: Path, begun: list[Query]) -> None:
+    """Its moment is one of the first query's interval, so it waits for the next one."""
+    commit(tmp_path, 3, 2.0)
+    twin.update(BatchId(3))
+    begun[0].isActive = False
+    twin.update(BatchId(3))
+    assert twin.query is None
+    for pause_s, starts in ((0.99, 1), (0.01, 2)):
+        CLOCK.advance(pause_s)
+        commit(tmp_path, 3, 2.0)
+        twin.update(BatchId(3))
+        assert len(begun) == starts

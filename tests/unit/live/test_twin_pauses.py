@@ -9,11 +9,12 @@ import pytest
 
 from falkirk.runtime.live.twin import Twin
 from falkirk.theory.ids import BatchId
+from tests.clock import MovedClock
 
 
 def test_the_pauses_are_those_of_other_parts_and_then_rare(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    nothing = cast(Any, None)
-    twin = Twin(nothing, tmp_path, cast(Any, SimpleNamespace(name="counts")), nothing)
+    context = SimpleNamespace(clock=MovedClock())
+    twin = Twin(cast(Any, None), tmp_path, cast(Any, SimpleNamespace(name="counts")), cast(Any, context))
     caplog.set_level(logging.WARNING, logger="falkirk")
     for _ in range(6):
         twin.query = cast(Any, SimpleNamespace(isActive=False, exception=lambda: ValueError("no")))

@@ -207,7 +207,7 @@ def test_numbers_as_large_as_kafkas_fit(store: Store) -> None:
     assert store.tails("a")[0].positions["counts"][0] == last
     assert store.releases("s")[0].released_exclusive == last
     assert [(d.number, d.content) for d in store.decisions("epoch", "w")] == [(last, {"offset": last})]
-    assert [(c.point, c.metadata) for c in store.checkpoints("p")] == [(last, last)]
+    assert [(c.number, c.metadata) for c in store.checkpoints("p")] == [(last, last)]
 
 
 def test_somebodys_error_text_is_kept_whatever_is_in_it(store: Store) -> None:

@@ -108,14 +108,14 @@ def test_what_is_no_json_is_not_written(store: Store, content: object) -> None:
 
 
 def test_checkpoints_come_oldest_first_from_any_on_and_are_recorded_once(store: Store) -> None:
-    for point in (3, 1, 7, 5, -1):
-        store.add_checkpoint("rank", point, {"delivered": {"links": [point, 50]}})
-        store.add_checkpoint("other", point, None)
+    for number in (3, 1, 7, 5, -1):
+        store.add_checkpoint("rank", number, {"delivered": {"links": [number, 50]}})
+        store.add_checkpoint("other", number, None)
     store.add_checkpoint("rank", 3, {"delivered": {"links": [3, 50]}})
-    assert [c.point for c in store.checkpoints("rank")] == [-1, 1, 3, 5, 7]
-    assert [c.point for c in store.checkpoints("rank", 3)] == [3, 5, 7]
+    assert [c.number for c in store.checkpoints("rank")] == [-1, 1, 3, 5, 7]
+    assert [c.number for c in store.checkpoints("rank", 3)] == [3, 5, 7]
     assert store.checkpoints("rank")[2] == CheckpointRecord(
-        processor="rank", point=3, made_at_s=1.5, metadata={"delivered": {"links": [3, 50]}}
+        processor="rank", number=3, made_at_s=1.5, metadata={"delivered": {"links": [3, 50]}}
     )
     with pytest.raises(StoreError) as caught:
         store.add_checkpoint("rank", 3, {"delivered": {"links": [4, 50]}})
@@ -131,7 +131,7 @@ def test_epochs_are_forgotten_below_a_number_with_their_checkpoints(store: Store
     store.record_decision("view", "rank", 0, None)
     store.forget_epochs("epoch", "rank", 2)
     assert [d.number for d in store.decisions("epoch", "rank")] == [2, 3]
-    assert [c.point for c in store.checkpoints("rank")] == [2, 3]
+    assert [c.number for c in store.checkpoints("rank")] == [2, 3]
     assert len(store.decisions("epoch", "other")) == len(store.checkpoints("other")) == 4
     assert len(store.decisions("view", "rank")) == 1
 
@@ -163,11 +163,11 @@ def test_more_may_become_known_of_a_checkpoint(store: Store) -> None:
     store.add_checkpoint("rank", 3, {"state": None})
     store.replace_checkpoint("rank", 3, {"state": None}, {"state": "3-s"})
     store.replace_checkpoint("rank", 3, {"state": None}, {"state": "3-s"})
-    for point, known in ((3, {"state": None}), (4, {"state": None}), (3, {"state": "other"})):
+    for number, known in ((3, {"state": None}), (4, {"state": None}), (3, {"state": "other"})):
         with pytest.raises(StoreError) as caught:
-            store.replace_checkpoint("rank", point, known, {"state": "late"})
+            store.replace_checkpoint("rank", number, known, {"state": "late"})
         assert caught.value.condition == "DECISION_CONTRADICTED"
-    assert [(c.point, c.made_at_s, c.metadata) for c in store.checkpoints("rank")] == [(3, 1.5, {"state": "3-s"})]
+    assert [(c.number, c.made_at_s, c.metadata) for c in store.checkpoints("rank")] == [(3, 1.5, {"state": "3-s"})]
 
 
 def test_the_oldest_retained_checkpoint_replaces_the_last(store: Store) -> None:

@@ -16,6 +16,7 @@ from falkirk.errors import StoreError
 from falkirk.store import SCHEMA_VERSION, Request, Store
 from falkirk.store.migrate import MIGRATIONS
 from falkirk.store.tables import metadata
+from falkirk.theory.ids import EpochNumber
 from falkirk.theory.offsets import PartitionRange
 from tests.store_crash import GONE, count_steps
 from tests.stores import RECORD, Place, contents, fill, read
@@ -87,6 +88,21 @@ def test_version_2_keeps_what_is_retained_and_its_requests(place: Place) -> None
     assert (store.retained_from("counts"), store.retained_from("rank")) == (9_000_000_000, None)
     assert store.request(1) == Request(request=1, kind="stop", arguments={"now": True}, state="done", answer="yes")
     assert store.take_request("stop") == Request(request=2, kind="stop", arguments={}, state="taken", answer=None)
+    store.close()
+
+
+def test_version_4_keeps_the_numbers_of_its_checkpoints(place: Place) -> None:
+    place.make_version_1()
+    place.execute(";".join(statement for version in MIGRATIONS[1:4] for statement in version))
+    place.execute("INSERT INTO checkpoints VALUES ('rank', 9000000000, 1.5, '{\"rows\": 3}'), ('rank', 2, 0.5, '{}')")
+    place.execute("INSERT INTO retained VALUES ('rank', 9000000000)")
+    store = place.open()
+    assert [(c.number, c.made_at_s, c.metadata) for c in store.checkpoints("rank", 3)] == [
+        (9_000_000_000, 1.5, {"rows": 3})
+    ]
+    assert store.retained_from("rank") == 9_000_000_000
+    store.add_checkpoint("rank", EpochNumber(3), {})
+    assert [c.number for c in store.checkpoints("rank")] == [2, 3, 9_000_000_000]
     store.close()
 
 

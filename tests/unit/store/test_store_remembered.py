@@ -38,7 +38,7 @@ def seen(store: Store) -> tuple[object, ...]:
     return (
         [d.number for d in store.decisions("cut", "b")], store.newest_decision("cut", "b"),
         store.decision("cut", "b", 0), store.decisions_of("cut"),
-        [(c.point, c.metadata) for c in store.checkpoints("b")], store.voided_ranges("t"),
+        [(c.number, c.metadata) for c in store.checkpoints("b")], store.voided_ranges("t"),
     )  # fmt: skip
 
 
