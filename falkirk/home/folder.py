@@ -117,10 +117,10 @@ class Home:
         is_former = seen is not None and is_over and locks.said(self._lock) == str(seen.pid)
         if not locks.take_soon(self._lock) and not is_former:
             return False  # for example, a command that changes the home holds it
-        if seen is not None and is_over and self.store.lease() == seen:
-            self._end_former(seen)
         pid, began_s = os.getpid(), None
         try:
+            if seen is not None and is_over and self.store.lease() == seen:
+                self._end_former(seen)
             began_s = self.store.take_lease(
                 this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid),
                 key=key, clock=seconds_since_boot,

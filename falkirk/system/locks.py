@@ -32,9 +32,10 @@ def hold(home: Path, name: str, says: str, *, clock: MachineTime = time, looks: 
         lock = open_lock(home, name)
         try:
             if not take_soon(lock, clock, looks):
-                if said(lock) == str(os.getpid()):
-                    raise HOME_IN_USE_HERE.error(where=home, pid=os.getpid())
-                holder = said(lock).removesuffix(_VISITS)
+                holder = said(lock)
+                if holder == str(os.getpid()):
+                    raise HOME_IN_USE_HERE.error(where=home, pid=holder)
+                holder = holder.removesuffix(_VISITS)
                 raise HOME_IN_USE.error(where=home, pid=holder, holder=f" (pid {holder})" if holder.isdigit() else "")
             if is_present(lock, home, name):
                 write_holder(lock, says)
