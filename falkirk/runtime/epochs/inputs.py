@@ -53,7 +53,7 @@ class Bad:
     length: int | None
 
 
-class Fit:
+class FitColumns:
     """Columns that tell the records that fit from those that do not. A batch keeps them for all epochs.
 
     Attributes: is_good: the record fits. counts: observed while records are read, see `Bad`.
@@ -74,7 +74,7 @@ class Inputs:
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], fit: Fit, *,
+        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], fit: FitColumns, *,
         few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
