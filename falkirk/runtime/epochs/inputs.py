@@ -74,8 +74,8 @@ class Inputs:
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], fit: FitColumns, *,
-        few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
+        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing],
+        fit: FitColumns, *, few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self.refused = refused or {}
