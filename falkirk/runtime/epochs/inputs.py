@@ -68,7 +68,7 @@ class Inputs:
     """The inputs of one epoch, as DataFrames by parameter.
 
     Args: logs: the logs of all batches, by name. files: of all folder sources, by log. parsings: of topics, by log.
-        few: the topics give so few records that one task should process all of them, without a shuffle.
+        fit: kept by the batch. few: the topics give so few records that one task should process all, without a shuffle.
         refused: files that the epoch leaves out, by log and number.
     """
 
