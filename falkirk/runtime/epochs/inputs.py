@@ -53,7 +53,7 @@ class Bad:
     length: int | None
 
 
-class Fit:
+class FitColumns:
     """Columns that tell the records that fit from those that do not. A batch keeps them for all epochs.
 
     Attributes: is_good: the record fits. counts: observed while records are read, see `Bad`.
@@ -68,14 +68,14 @@ class Inputs:
     """The inputs of one epoch, as DataFrames by parameter.
 
     Args: logs: the logs of all batches, by name. files: of all folder sources, by log. parsings: of topics, by log.
-        few: the topics give so few records that one task should process all of them, without a shuffle.
+        fit: kept by the batch. few: the topics give so few records that one task should process all, without a shuffle.
         refused: files that the epoch leaves out, by log and number.
     """
 
     def __init__(
         self, session: SparkSession, context: Context, batch: Batch, epoch: Epoch,
-        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing], fit: Fit, *,
-        few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
+        logs: Mapping[LogId, EpochLog], files: Mapping[LogId, FileLog], parsings: Mapping[LogId, Parsing],
+        fit: FitColumns, *, few: bool = False, refused: Mapping[LogId, Mapping[Offset, RefusedFile]] | None = None,
     ) -> None:  # fmt: skip
         self._session, self._context, self._epoch, self._logs, self._files = session, context, epoch, logs, files
         self.refused = refused or {}

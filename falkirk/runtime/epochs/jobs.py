@@ -27,7 +27,7 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut, cast_to
 from falkirk.runtime.epochs.direct import Direct
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.inputs import Fit, Inputs, read_folders
+from falkirk.runtime.epochs.inputs import FitColumns, Inputs, read_folders
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
@@ -81,7 +81,7 @@ class EpochJobs:
         self._loops = LoopFolders(epochs.files(), copy, self._store.require_charge) if loops is None else loops
         kept = batch.slots if batch.state is None else {**batch.slots, OWN_STATE: batch.state}
         self._columns, self._casts = cast_to(batch.schema), {slot: cast_to(schema) for slot, schema in kept.items()}
-        self._fit = Fit()
+        self._fit = FitColumns()
         self.states = self.states_of(epochs)
         self._results = Results(batch, epochs)
         self.reads = BatchFiles(self.session, batch, self.files)
