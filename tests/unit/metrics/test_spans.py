@@ -19,7 +19,6 @@ from falkirk.host import spans as sending
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
 from falkirk.host.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
-from falkirk.system.terminal import Terminal
 from falkirk.system.traced import Recorder, step
 from tests.collector import Collector, attributes, collecting
 from tests.support import wait_until
@@ -251,7 +250,6 @@ def test_an_application_runs_without_spans_and_says_so(
         monkeypatch.setenv(variable, value)
     else:
         monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    monkeypatch.setattr(run, "_console", Terminal(stderr=True))
     with ExitStack() as stack:
         assert exported("shop", stack, run._say) is None
     assert reason in capsys.readouterr().err
