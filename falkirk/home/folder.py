@@ -81,7 +81,7 @@ class Home:
         # If this process took over from an owner whose lease was over, that one may still hold locks.
         #: The machine and the generation of that one.
         self.replaced: tuple[str, int] | None = None
-        #: When this process asked the store for the lease, as of `seconds_since_boot`; None: it has none.
+        #: When the lease of this process began, as of `seconds_since_boot`; None: it has none.
         self.leased_s: float | None = None
         # Regions that have run depend on recorded decisions. With an empty store, they would start from the beginning.
         #: The place of the data. Shared: it is in an object store, so all machines of the application see it.
@@ -116,16 +116,16 @@ class Home:
         is_former = seen is not None and is_over and locks.said(self._lock) == str(seen.pid)
         if not locks.take_soon(self._lock) and not is_former:
             return False  # for example, a command that changes the home holds it
-        pid, taken, began_s = os.getpid(), False, seconds_since_boot()
+        pid, began_s = os.getpid(), None
         try:
-            taken = self.store.take_lease(
+            began_s = self.store.take_lease(
                 this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid),
-                key=key,
+                key=key, clock=seconds_since_boot,
             )  # fmt: skip
         finally:
-            if not taken:  # another process that waits may take over
+            if began_s is None:  # another process that waits may take over
                 locks.free(self._lock)
-        if not taken:
+        if began_s is None:
             return False
         self.leased_s = began_s
         self.replaced = None if seen is None or not is_over else (seen.machine, seen.generation)

@@ -150,8 +150,9 @@ class LeaseKeeper:
     """Renews the lease of this process, and ends the process if it can't. A context manager that releases the lease.
 
     One thread renews, and may wait for the store. Another one checks the time, so a store that does not answer can't
-    delay it. The time counts from the beginning of the last renewal that succeeded, or of the takeover. A waiting
-    process saw that later, so this process ends `MARGIN_S` before the other one may start.
+    delay it. The time counts from the last renewal that succeeded, or from the takeover: from the moment at which no
+    other writer was before it. A waiting process saw it later, so this process ends `MARGIN_S` before the other one may
+    start.
 
     Args: end: ends this process and all that it started, at once.
     """
@@ -167,16 +168,15 @@ class LeaseKeeper:
 
     def renew(self) -> None:
         """Renew the lease once. End the process if the home has another owner, or an older store."""
-        began_s = self._clock()
         try:
-            self._home.store.renew_lease()
+            renewed_s = self._home.store.renew_lease(self._clock)
         except FalkirkError as error:
             # An older store may let another process take over, which sees no renewal.
             is_lost = guard.is_replaced(error) or error.condition in ("STORE_FELL_BACK", "STORE_REPLACED")
             if is_lost and not self._over.is_set():
                 self._end_with(error)
             return
-        self._renewed_s = began_s
+        self._renewed_s = renewed_s
 
     def check(self) -> None:
         """End the process if its lease may soon be over."""

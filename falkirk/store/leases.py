@@ -6,6 +6,7 @@ and only if the number is still the one that it has watched. So of several waiti
 owner. The times in the store are for people who ask for the status.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import sqlalchemy as sql
@@ -14,6 +15,7 @@ from falkirk.store import generation
 from falkirk.store.part import Part
 from falkirk.store.tables import meta
 from falkirk.store.values import dump, load
+from falkirk.system.times import seconds_since_boot
 
 _ROW = meta.c.name == "lease"
 #: The first part of the names of rows for waiting processes.
@@ -64,16 +66,19 @@ class LeaseStore(Part):
 
     def take_lease(
         self, holder: str, seen: Lease | None, lasts_s: float, *, machine: str = "", pid: int = 0, began: str = "",
-        key: str = "",
-    ) -> bool:  # fmt: skip
-        """Become the owner, as `take_charge`, unless the lease has changed; return whether this process is the owner.
+        key: str = "", clock: Callable[[], float] = seconds_since_boot,
+    ) -> float | None:  # fmt: skip
+        """Become the owner, as `take_charge`, unless the lease has changed.
 
         Args: seen: the lease that has stood still. machine, pid, began: as of `Lease`. key: as of `note_waiting`; this
-            process waits no longer.
+            process waits no longer. clock: returns seconds.
+        Returns: when the lease began, by the clock: nobody has seen it before. The wait for other writers came earlier.
+            None: the lease has changed.
         """
         with self._writing() as db:
+            began_s = clock()
             if _present(db) != seen:
-                return False
+                return None
             number = generation.take_next(db, holder)
             mine = Lease(
                 generation=number, holder=holder, beat=0, lasts_s=lasts_s, machine=machine, pid=pid, began=began,
@@ -82,14 +87,19 @@ class LeaseStore(Part):
             _record(db, mine)
             db.execute(meta.delete().where(meta.c.name == _WAITING + key))
         self._own_from(number)
-        return True
+        return began_s
 
-    def renew_lease(self) -> None:
-        """Increase the number of the lease. Raises: StoreError: `HOME_TAKEN_OVER`."""
+    def renew_lease(self, clock: Callable[[], float] = seconds_since_boot) -> float:
+        """Increase the number of the lease; return when it began anew, as `take_lease`.
+
+        Raises: StoreError: `HOME_TAKEN_OVER`.
+        """
         with self._writing() as db:
+            began_s = clock()
             lease = _present(db)
             assert lease is not None, "the owner took a lease"
             _record(db, replace(lease, beat=lease.beat + 1, at_s=self._clock()))
+        return began_s
 
     def release_lease(self) -> None:
         """Let a waiting process take over at once. Raises: StoreError: `HOME_TAKEN_OVER`."""

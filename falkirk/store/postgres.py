@@ -23,6 +23,9 @@ INSTALL = "pip install 'falkirk[postgres]'"
 #: The time that a server may take to accept a connection, or to receive the data that was sent. A call waits for both
 #: at worst. It must end before a host counts as silent (host/coordinator.py).
 SERVER_S = 10.0
+#: A writer may stand still for this time within its transaction: a process that is suspended there keeps all others
+#: from writing. Each transaction takes milliseconds, and one that the server ends is repeated.
+WRITER_S = 5.0
 #: Classes and codes of SQLSTATE that say that the server is away, full, busy, or does not let this user in.
 _AWAY = ("08", "25006", "25P03", "28", "3D", "40", "53", "55P03", "57")
 
@@ -114,7 +117,7 @@ class PostgresDatabase(Database):
         # stopped process) loses its turn.
         connection.exec_driver_sql(
             f"SET LOCAL lock_timeout = {self._timeout_ms};"
-            f"SET LOCAL idle_in_transaction_session_timeout = {self._timeout_ms * 2};"
+            f"SET LOCAL idle_in_transaction_session_timeout = {min(self._timeout_ms * 2, round(WRITER_S * 1000))};"
             "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';"
             f"SELECT pg_advisory_xact_lock({self._lock})"
         )

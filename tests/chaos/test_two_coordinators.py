@@ -112,11 +112,12 @@ class Pair:
         self.other.wait(lambda: self.other.suppressed().total() > 0, 30, "results that no checkpoint had covered")
 
     def close(self) -> None:
-        """Stop both."""
+        """Stop both, the second one even if the first one does not stop."""
         self._reader.close()
-        for application in (self.one, self.other):
-            if application.runs():
-                application.stop()
+        with ExitStack() as stack:
+            for application in (self.one, self.other):
+                if application.runs():
+                    stack.callback(application.stop)
 
 
 @contextlib.contextmanager
@@ -219,9 +220,11 @@ def suspended_and_resumed(both: Pair) -> None:
     suspended_s, stopped = time.monotonic(), both.one.processes()
     for process in stopped:
         suspend(process)
-    both.await_warm_takeover(suspended_s)
-    for process in stopped:
-        process.resume()
+    try:
+        both.await_warm_takeover(suspended_s)
+    finally:
+        for process in stopped:
+            process.resume()
     _assert_ended(both.one, stopped)
     both.await_suppressed()
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -16,10 +17,11 @@ import falkirk as fk
 from falkirk.declare.load import load_application
 from falkirk.errors import DefinitionError, HomeError, StoreError
 from falkirk.home.folder import Home, ProcessRecord, waiting_home
-from falkirk.home.lease import MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
+from falkirk.home.lease import LASTS_MIN_S, MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
-from falkirk.store import Lease
+from falkirk.store import Lease, Store
+from falkirk.store.postgres import WRITER_S
 from tests.postgres import Postgres
 from tests.stores import Place
 from tests.support import wait_until
@@ -166,6 +168,31 @@ def test_the_time_of_a_takeover_counts_for_the_lease(tmp_path: Path, monkeypatch
         keeper = LeaseKeeper(home, LASTS_S, print, end=lambda code, last: ends.append(code), clock=clock)
         keeper.check()
     assert ends
+
+
+def test_an_owner_that_was_suspended_while_it_wrote_is_replaced_soon(postgres: Postgres, tmp_path: Path) -> None:
+    """The server ends the transaction that keeps others from writing. The wait for this is no part of the new lease.
+
+    Seen in CI: the owner was suspended within a write. Nobody could take over for a minute, and the process that did
+    then ended at once, because its lease seemed to be over.
+    """
+    ends = list[int]()
+    with waiting_home(tmp_path, "shop", postgres.url()) as home, ThreadPoolExecutor(1) as pool:
+        suspended = Store(postgres.url(), identity=home.identity)
+        assert suspended.take_lease("the former owner", None, LASTS_MIN_S)
+
+        def write() -> None:
+            with suspended._writing() as db:
+                taking = pool.submit(home.take_lease, home.store.lease(), LASTS_MIN_S)
+                assert taking.result(3 * WRITER_S)
+                LeaseKeeper(home, LASTS_MIN_S, print, end=lambda code, last: ends.append(code)).check()
+                db.exec_driver_sql("SELECT 1")  # it resumes
+
+        with pytest.raises(StoreError) as refused:
+            write()
+        suspended.close()
+    assert not ends
+    assert (refused.value.condition, refused.value.certainty) == ("STORE_AWAY", "definitely")
 
 
 def test_a_waiting_process_that_stands_still_does_not_stop_renewals(postgres: Postgres, tag: str) -> None:

@@ -51,7 +51,7 @@ class Process:
         """Return the time of this process."""
         return self.world.now_s + 1_000.0 * self.number
 
-    def renew_lease(self) -> None:
+    def renew_lease(self, clock: Callable[[], float]) -> float:
         """Stand for the store's method."""
         if self.cut:
             raise StoreError("STORE_AWAY", "the store is away")
@@ -59,6 +59,7 @@ class Process:
         if self.world.lease.generation != self.generation:
             raise StoreError("HOME_TAKEN_OVER", "another owner")
         self.world.lease = replace(self.world.lease, beat=self.world.lease.beat + 1)
+        return clock()
 
     def turn(self) -> None:
         """Do what a process does in half a second."""
