@@ -19,8 +19,6 @@ from falkirk.check.topics import OffsetBounds, bounds_of
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import TOPIC_UNREADABLE, TOPIC_UNSEEN
 
-_ADMIN_TIMEOUT_S = 5.0
-
 
 def refuse_unseen(
     config: Mapping[str, Any], topic: str, bounds: OffsetBounds, records: int, *, allowed: bool = False
@@ -65,13 +63,13 @@ def open_partitions(config: Mapping[str, Any], topic: str, bounds: OffsetBounds)
     return {partition: end for partition, (_, end) in bounds.items() if end < all_records[partition][1]}
 
 
-def is_compacted(config: Mapping[str, Any], topic: str) -> bool | None:
-    """Return whether compaction removes records from the topic; None if the broker does not say."""
+def is_compacted(config: Mapping[str, Any], topic: str, timeout_s: float = 5.0) -> bool | None:
+    """Return whether compaction removes records from the topic; None if the broker does not say in this time."""
     wanted = ConfigResource(ResourceType.TOPIC, str(topic))  # the client accepts no subclass of str here
     client = AdminClient(dict(config))  # must live until the answer
     try:
-        asked = client.describe_configs([wanted], request_timeout=_ADMIN_TIMEOUT_S)
-        settings = asked[wanted].result(_ADMIN_TIMEOUT_S + 1)
+        asked = client.describe_configs([wanted], request_timeout=timeout_s)
+        settings = asked[wanted].result(timeout_s + 1)
     except (KafkaException, TimeoutError):
         return None
     return "compact" in settings["cleanup.policy"].value

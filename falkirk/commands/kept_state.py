@@ -1,15 +1,13 @@
 """Kept states: reads the state that a region or a batch has saved last: from a checkpoint, or from Parquet files."""
 
-import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -30,18 +28,17 @@ from falkirk.system.durable import damaged
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 #: Spark's name of the operator whose state is that of `groupBy().agg()` in a live region.
 _AGGREGATE = "StatefulStreamlineAggregate"
-#: Spark's name of a grouping expression that is no column.
-_EXPRESSION = "_groupingexpression"
-#: The last buffers of each state are Falkirk's: the values of the newest record, its stamp, and a partition.
-_OURS = ("__newest", "__at", "__least")
-_LANE, _STAMP_FIELDS = "__lane", 2
 #: Spark's conditions for a checkpoint that does not exist any more, and how often another one is tried.
 _DELETED, READ_TRIES = re.compile(r"STDS_\w+_UNAVAILABLE"), 10
+
+
+#: The columns of a state, how many of them are keys, the number of rows, and the first rows.
+StateRows = tuple[tuple[str, ...], int, int, tuple[dict[str, Any], ...]]
+#: Reads the state of an aggregation: the folder of a checkpoint, its number, the texts of the first columns of the key,
+#: and how many rows to return at most.
+StateReader = Callable[[Path, BatchId, Sequence[str], int], StateRows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +125,13 @@ def _folder_of(region: RegionLogs, home: Home, number: BatchId) -> Iterator[Path
         yield folder
 
 
-def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Sequence[str], limit: int) -> KeptState:
-    """Return the state of a live aggregation at its newest checkpoint, read by Spark's state data source.
+def live_state(region: RegionLogs, home: Home, read: StateReader, key: Sequence[str], limit: int) -> KeptState:
+    """Return the state of a live aggregation at its newest checkpoint.
 
     A running region without input deletes each checkpoint that equals the next one. Then Spark does not find it any
     more, and reads the next one.
 
-    Args: key: the texts of the first columns of the key.
+    Args: read: reads it; see spark_state.py. key: the texts of the first columns of the key.
     Raises: HomeError: `STATE_MISSING`, `STATE_DAMAGED`. DefinitionError: `STATE_UNREADABLE`: it is that of another
         step, or its checkpoints are deleted faster than Spark reads one.
     """
@@ -142,7 +139,7 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
         number = newest_checkpoint(region, home)
         try:
             with _folder_of(region, home, number) as folder:
-                return _live_state(region, folder, number, session, key, limit)
+                return _live_state(region, folder, number, read, key, limit)
         except (FileNotFoundError, SparkError):
             continue
         except SPARK_ERRORS as error:
@@ -154,7 +151,7 @@ def live_state(region: RegionLogs, home: Home, session: "SparkSession", key: Seq
 
 
 def _live_state(
-    region: RegionLogs, folder: Path, number: BatchId, session: "SparkSession", key: Sequence[str], limit: int
+    region: RegionLogs, folder: Path, number: BatchId, read: StateReader, key: Sequence[str], limit: int
 ) -> KeptState:
     operator = _operator(folder)
     if operator != _AGGREGATE:
@@ -163,7 +160,7 @@ def _live_state(
     covers: dict[str, dict[int, int]] = {
         str(t): dict[int, int](checkpoint.end_offsets(folder, number, t)) for t in region.sources
     }
-    columns, keys, count, rows = _aggregates(session, folder, number, key, limit)
+    columns, keys, count, rows = read(folder, number, key, limit)
     return KeptState(
         unit=region.name, checkpoint=number, made_at_s=made_at_s, columns=columns, keys=keys, rows=rows,
         count=count, covers=covers,
@@ -177,49 +174,6 @@ def _operator(folder: Path) -> str:
         return str(parse_json(content)["operatorInfo"]["operatorName"])
     except (OSError, ValueError, KeyError, TypeError):
         return "another kind of step"
-
-
-def _aggregates(
-    session: "SparkSession", folder: Path, number: BatchId, key: Sequence[str], limit: int
-) -> tuple[tuple[str, ...], int, int, tuple[dict[str, Any], ...]]:
-    """Return the columns, how many of them are keys, the number of rows, and the first rows."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    from falkirk.runtime.rows import JSON_OPTIONS
-
-    found = session.read.format("statestore").option("batchId", number).load(str(folder))
-    key_type, value_type = found.schema["key"].dataType, found.schema["value"].dataType
-    assert isinstance(key_type, StructType)
-    assert isinstance(value_type, StructType)
-    keys = [name.replace(_EXPRESSION, "key") for name in key_type.names[:-1]]
-    names = _numbered([*keys, *value_type.names[: -len(_OURS)]])
-    # By place: buffers of several sums have one name.
-    data = found.select("key.*", "value.*").toDF(*names[: len(keys)], _LANE, *names[len(keys) :], *_OURS)
-    data = data.where(F.col(_LANE) == -1)  # the others are lanes of records that did not fit
-    for name, text in zip(names[: len(keys)], key, strict=False):
-        data = data.where(F.col(f"`{name}`").cast("string") == text)
-    newest = data.schema[_OURS[0]].dataType
-    assert isinstance(newest, StructType)
-    latest = [F.col(f"{_OURS[0]}.{name}").alias(name) for name in newest.names[_STAMP_FIELDS:]]
-    last = F.col(_OURS[1]).alias("last input")
-    shown = data.select(*[F.col(f"`{name}`") for name in names], *latest, last)
-    rows = shown.select(F.to_json(F.struct(*[F.col(f"`{c}`") for c in shown.columns]), JSON_OPTIONS).alias("row"))
-    rows = rows.persist()  # the checkpoint is read once
-    try:
-        count, first = rows.count(), rows.orderBy("row").limit(limit).collect()
-    finally:
-        rows.unpersist()
-    return tuple(shown.columns), len(keys), count, tuple(json.loads(each["row"]) for each in first)
-
-
-def _numbered(names: Sequence[str]) -> list[str]:
-    """Return names, with a number at those that are there again."""
-    seen, found = Counter[str](), list[str]()
-    for name in names:
-        seen[name.casefold()] += 1
-        found.append(name if seen[name.casefold()] == 1 else f"{name}_{seen[name.casefold()]}")
-    return found
 
 
 def batch_states(batch: BatchLogs, home: Home, key: Sequence[str], limit: int) -> tuple[KeptState, ...]:

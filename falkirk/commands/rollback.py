@@ -1,7 +1,6 @@
 """The commands history and rollback: the consistent cuts to which an application can roll back, and the rollback."""
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -63,7 +62,7 @@ def rollback(
         if as_json:
             click.echo(json.dumps(preview_json(target, preview), indent=1))
         else:
-            _show(target, preview)
+            _show(target, preview, visit.place.clock.time())
         if dry_run:
             return
         if preview.outside and not force:
@@ -105,18 +104,18 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             if as_json:
                 click.echo(json.dumps([_past_json(visit, p) for p in past], indent=1))
             else:
-                _out.print(_checkpoints(past))
+                _out.print(_checkpoints(past, visit.place.clock.time()))
             return
         cuts = visit.past_cuts()
         if as_json:
             click.echo(json.dumps([cut_json(c) for c in cuts], indent=1))
         else:
-            _out.print(_cuts(tuple(visit.shape.layout.stages), cuts))
+            _out.print(_cuts(tuple(visit.shape.layout.stages), cuts, visit.place.clock.time()))
 
 
 def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview]:
     """Return the state that a text names, and the effect of a rollback to it."""
-    target = rollback_target(visit, to, time.time())
+    target = rollback_target(visit, to, visit.place.clock.time())
     return target, visit.preview(target.asked)
 
 
@@ -135,7 +134,7 @@ def _require_same(visit: OfflineApplication, preview: Preview, target: RollbackT
         raise PREVIEW_OUTDATED_COMMAND.error(names=", ".join(changed))
 
 
-def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
+def _cuts(units: Sequence[str], cuts: Sequence[PastCut], now_s: float) -> Table:
     columns = units if len(units) <= _COLUMNS_MAX else ("checkpoints",)
     table = _table(("cut", "made", "ago", *columns, "published results after it", "records read again"), "made")
     above: PastCut | None = None
@@ -154,7 +153,7 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
         table.add_row(
             str(cut.number),
             _between(since_s, made_at_s) if made_at_s is not None and since_s is not None else "at the start",
-            "" if made_at_s is None else _ago(time.time() - made_at_s),
+            "" if made_at_s is None else _ago(now_s - made_at_s),
             *cells,
             f"{sum(past.outside.values()):,}",
             f"{past.again:,}",
@@ -163,7 +162,7 @@ def _cuts(units: Sequence[str], cuts: Sequence[PastCut]) -> Table:
     return table
 
 
-def _checkpoints(past: Iterable[Past]) -> Table:
+def _checkpoints(past: Iterable[Past], now_s: float) -> Table:
     past = tuple(past)
     remarked = any(p.checkpoint.detail for p in past)
     headings = ("unit", "checkpoint", "made", "ago", "input records read", "results after it")
@@ -174,7 +173,7 @@ def _checkpoints(past: Iterable[Past]) -> Table:
             p.region,
             _checkpoint(p.checkpoint.number),
             "" if made_at_s is None else _between(p.first.made_at_s or made_at_s, made_at_s),
-            "" if made_at_s is None else _ago(time.time() - made_at_s),
+            "" if made_at_s is None else _ago(now_s - made_at_s),
             f"{sum(int(n) for _, n in p.checkpoint.read.prefixes):,}",
             f"{p.since:,}" + (", published" if p.outside and p.since else ""),
             *([p.checkpoint.detail] if remarked else []),
@@ -196,13 +195,13 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
     }
 
 
-def _show(target: RollbackTarget, preview: Preview) -> None:
+def _show(target: RollbackTarget, preview: Preview, now_s: float) -> None:
     if target.cut is not None:
         _out.print(f"Back to cut {cut_text(target.cut)}.")
     texts = ("unit", "from", "to", "made", "why")
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:
-        made = "" if m.to.made_at_s is None else _ago(time.time() - m.to.made_at_s) + " ago"
+        made = "" if m.to.made_at_s is None else _ago(now_s - m.to.made_at_s) + " ago"
         where = _checkpoint(m.newest.number), _checkpoint(m.to.number)
         table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
     _out.print(table)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from falkirk.commands.kept_state import KeptState, batch_states, live_state, newest_checkpoint
+from falkirk.commands.kept_state import KeptState, StateReader, batch_states, live_state, newest_checkpoint
 from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.offline.unchanged import read_unchanged
 from falkirk.commands.options import file_argument, home_option, json_option
@@ -54,7 +54,11 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
         unit = shape.require_region(processor)
         region = next((r for r in shape.regions if r.name == unit), None)
         if region is not None:
-            found = [_live(region, held, app.name, key, limit)]
+            newest_checkpoint(region, held)  # without one, Spark need not start
+            from falkirk.commands.spark_state import spark_reader
+
+            with spark_reader(app.name) as read:
+                found = [live_state_unchanged(region, held, read, key, limit)]
         else:
             found = list(batch_states(next(b for b in shape.batches if b.name == unit), held, key, limit))
     if as_json_:
@@ -65,15 +69,11 @@ def state(file: Path, processor: str, home: Path | None, key: tuple[str, ...], l
         _print(out, each, region)
 
 
-def _live(region: RegionLogs, home: Home, application: str, key: tuple[str, ...], limit: int) -> KeptState:
-    newest_checkpoint(region, home)  # without one, Spark need not start
-    from falkirk.local.spark import session
-
-    spark = session(application, master="local[2]", brief=True, shows_log=False)
-    try:
-        return read_unchanged(home.store, lambda: live_state(region, home, spark, key, limit))
-    finally:
-        spark.stop()
+def live_state_unchanged(
+    region: RegionLogs, home: Home, read: StateReader, key: tuple[str, ...], limit: int
+) -> KeptState:
+    """Return the state of a region, as of a moment in which no recovery is under way. See `live_state`."""
+    return read_unchanged(home.store, lambda: live_state(region, home, read, key, limit))
 
 
 def _print(out: Terminal, found: KeptState, region: RegionLogs | None) -> None:

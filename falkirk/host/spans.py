@@ -2,7 +2,7 @@
 
 A host records spans and publishes them in its status (`falkirk/system/traced.py`), and the coordinator sends them. It
 outlives Spark, so it sends the spans of a host that has died, and knows how long its processors were away. A collector
-never delays a host or Spark, and the end of an application only for `_CLOSE_S`.
+never delays a host or Spark, and the end of an application only for three seconds.
 """
 
 import contextlib
@@ -30,8 +30,6 @@ _EXPORTERS = {
     "grpc": ("opentelemetry.exporter.otlp.proto.grpc", "falkirk[traces-grpc]"),
 }
 _DEFAULT = "http/protobuf"
-#: At the end, spans that are left have this long to reach the collector.
-_CLOSE_S = 3.0
 #: How many epochs are remembered, because their releases belong to their traces.
 _EPOCHS_MAX = 500
 _TEXT_MAX = 500
@@ -71,8 +69,8 @@ def is_recorded() -> bool:
 
 
 @contextlib.contextmanager
-def exporting(application: str) -> "Iterator[Tracer]":
-    """Send spans to the collector that the environment names; at the end, send those that are left, within `_CLOSE_S`.
+def exporting(application: str, close_s: float = 3.0) -> "Iterator[Tracer]":
+    """Send spans to the collector that the environment names; at the end, send those that are left, within `close_s`.
 
     Raises: ImportError: the extra of the protocol is not installed. ValueError: OpenTelemetry does not accept its
         variables.
@@ -93,7 +91,7 @@ def exporting(application: str) -> "Iterator[Tracer]":
     finally:
         closing = threading.Thread(target=provider.shutdown, name="falkirk-spans", daemon=True)
         closing.start()
-        closing.join(_CLOSE_S)
+        closing.join(close_s)
         if closing.is_alive():
             # Otherwise its thread would send the spans again until OTEL_EXPORTER_OTLP_TIMEOUT.
             exporter.shutdown()

@@ -23,9 +23,6 @@ from falkirk.runtime.context import Context
 from falkirk.theory.delivery import SourcePartition
 from falkirk.theory.ids import Offset, Offsets
 
-#: Positions of a held log are kept at most this often, so that a release that waits for hours costs no memory.
-_HELD_KEPT = 1000
-
 
 class Histogram:
     """Counts of values in buckets. Args: bounds: their upper bounds, in order; a last bucket has larger values."""
@@ -47,17 +44,19 @@ class HeldAge:
     """The age of the oldest held result of a live region, to the interval between two polls.
 
     No time of a result is known, only where the log ended at each poll. A new host begins at 0.
+
+    Args: kept: so many ends of the log are kept at most, so that a release that waits for hours costs no memory.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic, kept: int = 1000) -> None:
+        self._clock, self._kept = clock, kept
         #: When a poll saw new results first, and where the log ended then.
         self._seen: deque[tuple[float, Offsets]] = deque()
 
     def age_s(self, ends: Offsets, released: Mapping[int, float]) -> float:
         """Return the age of the oldest result between the released ones and the ends of the log; 0: there is none."""
         if not self._seen or self._seen[-1][1] != ends:
-            if len(self._seen) >= _HELD_KEPT:  # the oldest one stays, and of the others every second one
+            if len(self._seen) >= self._kept:  # the oldest one stays, and of the others every second one
                 kept = list(self._seen)
                 self._seen = deque([kept[0], *kept[2::2]])
             self._seen.append((self._clock(), dict(ends)))

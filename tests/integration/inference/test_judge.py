@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from falkirk.commands.kept_state import live_state
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.running import home_to_read
+from falkirk.commands.spark_state import read_aggregates
 from falkirk.commands.why import origin_tree
 from falkirk.home.folder import Home
 from falkirk.host.query import run_here
@@ -86,7 +88,8 @@ def test_a_hop_with_two_source_partitions(spark: "SparkSession", broker: Broker,
 
 def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark: "SparkSession") -> None:
     """Compare the answer of `falkirk state` with the input that the last checkpoint covers."""
-    state = live_state(region, home, spark, (), limit=100)
+    read = partial(read_aggregates, spark)
+    state = live_state(region, home, read, (), limit=100)
     assert state.columns == ("word", "count", "sum", "latest0", "last input")
     ends = {p: Offset(end) for p, end in state.covers[region.source].items()}
     rows = [r.content for r in records.forward(region.source, {}, ends)]
@@ -95,7 +98,7 @@ def _see_the_state(region: RegionLogs, home: Home, records: TopicRecords, spark:
     assert {row["word"]: (row["count"], row["sum"]) for row in state.rows} == {
         word: (len(each), sum(each)) for word, each in by_word.items()
     }
-    (only,) = live_state(region, home, spark, ("a",), limit=100).rows
+    (only,) = live_state(region, home, read, ("a",), limit=100).rows
     assert (only["word"], only["latest0"]) == ("a", by_word["a"][-1])
     at = RecordPlace(
         topic=region.source, partition=only["last input"]["partition"], offset=only["last input"]["offset"]

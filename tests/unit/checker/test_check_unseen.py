@@ -349,7 +349,6 @@ def test_a_sink_that_the_application_does_not_have_is_not_judged(sinks: list[str
     assert "SINK_UNKNOWN" in refusal.output
 
 
-def test_the_broker_is_asked_about_a_log_of_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_is_asked_about_a_log_of_an_application() -> None:
     """Its id is a subclass of `str`, which the client refuses. A topic with transactions has holes, so it is asked."""
-    monkeypatch.setattr(unseen, "_ADMIN_TIMEOUT_S", 0.1)
-    assert unseen.is_compacted({"bootstrap.servers": "127.0.0.1:1"}, LogId("counts")) is None
+    assert unseen.is_compacted({"bootstrap.servers": "127.0.0.1:1"}, LogId("counts"), 0.1) is None

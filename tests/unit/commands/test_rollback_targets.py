@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -21,6 +20,7 @@ from falkirk.commands.offline.targets import RollbackTarget, rollback_target
 from falkirk.errors import FalkirkError
 from falkirk.protocol.consistent_cuts import ConsistentCut
 from falkirk.protocol.ports import Checkpoint
+from tests.clock import MovedClock
 from tests.unit.protocol.test_rollback_example import upto
 
 NOON_S = datetime(2026, 11, 24, 12).timestamp()
@@ -50,6 +50,7 @@ class Visit:
         self.found, self.previewed, self.went = cuts, dict[str, int](), dict[str, int]()
         #: The checkpoint 2 of sales, and later another one with this number.
         self.newest_two = [checkpoint(2, NOON_S)]
+        self.place = SimpleNamespace(clock=MovedClock(NOON_S + 30))
         self.shape = SimpleNamespace(layout=SimpleNamespace(stages=dict.fromkeys(units)))
 
     def unchanged(self, read: Callable[[], object]) -> object:
@@ -151,13 +152,10 @@ def run(monkeypatch: pytest.MonkeyPatch, visit: Visit, *words: str) -> Result:
         yield visit, SimpleNamespace(take_charge=lambda: None, store=store), False
 
     monkeypatch.setattr(command, "offline", offline)
-    monkeypatch.setattr(command, "_out", command.Terminal(width=200))
-    return CliRunner().invoke(main, [words[0], str(Path("shop.py")), *words[1:]])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, [words[0], str(Path("shop.py")), *words[1:]])
 
 
 def test_history_shows_cuts_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: NOON_S + 30)
-    monkeypatch.setattr("falkirk.commands.rollback._out", command.Terminal(width=200))
     shared = {**CUTS[1].checkpoints, "audit": NEWEST.checkpoints["audit"]}  # audit made no point in between
     middle = ConsistentCut(checkpoints=shared, at_s=NOON_S - 60, first_number=7, first_at_s=NOON_S - 60)
     result = run(monkeypatch, Visit((NEWEST, middle, CUTS[2], START)), "history")

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.commands import kept_state
 from falkirk.commands import state as command
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.commands.offline.unchanged import TRIES, read_unchanged
@@ -123,21 +122,18 @@ def test_why_names_the_checkpoint_that_covers_the_result_now(shop: Shop, monkeyp
     assert found["origin"]["checkpoint"]["number"] == 1
 
 
-def test_the_state_and_what_it_covers_are_of_one_checkpoint(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    sales = stateful(shop)
+def test_the_state_and_what_it_covers_are_of_one_checkpoint(shop: Shop) -> None:
+    sales, tries = stateful(shop), list[BatchId]()
     commit(shop, "sales", 1, {HOP: {0: FORMER}})
 
-    def read(session: object, folder: Path, number: BatchId, key: object, limit: int) -> object:
+    def read(folder: Path, number: BatchId, key: object, limit: int) -> Any:
+        if not tries:
+            roll_back(shop)
+        tries.append(number)
         return ("item", "n"), 1, 1, ({"item": "tea", "n": checkpoint.end_offsets(folder, number, LogId(HOP))[0]},)
 
-    class Session:
-        def stop(self) -> None:
-            pass
-
-    monkeypatch.setattr(kept_state, "_aggregates", read)
-    monkeypatch.setattr("falkirk.local.spark.session", lambda *arguments, **options: Session())
-    once_before(monkeypatch, kept_state, "_aggregates", lambda: roll_back(shop))
-    found = command._live(sales, shop.home, "shop", (), 5)
+    found = command.live_state_unchanged(sales, shop.home, read, (), 5)
+    assert len(tries) == 2
     assert (found.covers, found.rows) == ({HOP: {0: PRESENT}}, ({"item": "tea", "n": PRESENT},))
 
 

@@ -139,13 +139,11 @@ def stateful(shop: Shop, operator: str = "StatefulStreamlineAggregate") -> Regio
     return sales
 
 
-def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_one(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_one(shop: Shop) -> None:
     """A running region without input deletes each checkpoint that equals the next one."""
     sales, folder, tried = stateful(shop), shop.home.checkpoint("sales"), list[int]()
 
-    def read(session: object, folder: Path, number: int, key: object, limit: int) -> object:
+    def read(folder: Path, number: BatchId, key: object, limit: int) -> Any:
         tried.append(number)
         if number < last:
             commit(shop, "sales", number + 1, {HOP: {0: 2}})
@@ -154,30 +152,26 @@ def test_a_checkpoint_that_is_deleted_while_spark_reads_it_is_read_as_the_next_o
         return ("item", "count"), 1, 1, ({"item": "tea", "count": 2},)
 
     last = 3
-    monkeypatch.setattr(kept_state, "_aggregates", read)
-    found = live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]  # it goes to `read`
+    found = live_state(sales, shop.home, read, (), 5)
     assert (tried, found.checkpoint, found.count, found.covers) == ([1, 2, 3], 3, 1, {HOP: {0: 2}})
     last = 99
     with pytest.raises(FalkirkError) as caught:
-        live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]
+        live_state(sales, shop.home, read, (), 5)
     assert caught.value.condition == "STATE_UNREADABLE"
     assert len(tried) == 3 + READ_TRIES
     assert folder.exists()
 
 
-def test_the_state_of_other_steps_and_what_spark_can_not_read_is_refused(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(*arguments: object) -> object:
+def test_the_state_of_other_steps_and_what_spark_can_not_read_is_refused(shop: Shop) -> None:
+    def read(*arguments: object) -> Any:
         raise AnalysisException("[SOMETHING_ELSE] torn")
 
-    monkeypatch.setattr(kept_state, "_aggregates", read)
     sales = stateful(shop)
     for operator, condition in (("StatefulStreamlineAggregate", "STATE_DAMAGED"), ("transform", "STATE_UNREADABLE")):
         metadata = shop.home.checkpoint("sales") / "state/0/_metadata/metadata"
         metadata.write_text("v1\n" + json.dumps({"operatorInfo": {"operatorName": operator}}))
         with pytest.raises(FalkirkError) as caught:
-            live_state(sales, shop.home, None, (), 5)  # type: ignore[arg-type]
+            live_state(sales, shop.home, read, (), 5)
         assert caught.value.condition == condition
 
 

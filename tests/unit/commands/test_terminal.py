@@ -18,7 +18,7 @@ from rich.text import Text
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.commands import group, run
+from falkirk.commands import run
 from falkirk.errors import SparkError
 from falkirk.host.settings import RunSettings
 from falkirk.runtime.sinks.console import ConsoleTarget
@@ -84,28 +84,24 @@ class _HostileRun:
 
 
 def test_an_error_that_quotes_a_record_does_not_end_the_coordinator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run, "Coordinator", _HostileRun)
     monkeypatch.setattr(run, "stop_on_signals", lambda stop: None)
-    out = io.StringIO()
-    monkeypatch.setattr(run, "_console", Terminal(file=out, width=200))
     with pytest.raises(SparkError):
         run.run_in_terminal(fk.App("shop"), RunSettings(file=tmp_path))
-    assert f"({SHOWN})" in out.getvalue()
+    assert f"({SHOWN})" in capsys.readouterr().err
 
 
 def test_the_error_that_ends_a_command_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(file: Path) -> fk.App:
         raise SparkError("QUERY_ENDED", HOSTILE, certainty="maybe")
 
-    out = io.StringIO()
-    monkeypatch.setattr(group, "_console", Terminal(file=out, width=200))
     monkeypatch.setattr("falkirk.commands.status.load_application", fail)
     done = CliRunner().invoke(cli.main, ["status", "shop.py"])
     assert done.exit_code == 1
     assert done.exception is None or isinstance(done.exception, SystemExit)
-    assert f"QUERY_ENDED {SHOWN}" in out.getvalue()
+    assert f"QUERY_ENDED {SHOWN}" in done.stderr
 
 
 def test_a_host_logs_hostile_text_as_text() -> None:

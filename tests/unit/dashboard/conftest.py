@@ -22,7 +22,7 @@ from tests.unit.metrics.statuses import status
 class FoundVisits:
     """Visits that find what a test says. See `Visits`.
 
-    Attributes: found: what a visit yields, except its place; None: no application has run. store: of the home.
+    Attributes: found: the attributes of each visit, except its place; None: no application has run. store: of the home.
     """
 
     def __init__(self) -> None:

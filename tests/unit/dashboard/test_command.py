@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.commands import run as running
 from falkirk.commands.dashboard import serve as module
 from falkirk.declare.address import as_dashboard_address
 from falkirk.errors import DefinitionError, HomeError
@@ -20,13 +19,23 @@ from falkirk.system.terminal import stderr_is_terminal
 from tests.unit.metrics.test_coordinator import APP
 
 
+class Commands:
+    """Runs commands. Attributes: said: the lines of `falkirk run`, without the one that tells its end."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, *arguments: object) -> tuple[int, str]:
+        found = CliRunner().invoke(main, [str(a) for a in arguments])
+        self.said += [line for line in found.stderr.splitlines() if not line.startswith("shop: stopped;")]
+        return found.exit_code, found.output
+
+
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The lines of `falkirk run`, with a coordinator that ends at once."""
-    found: list[str] = []
-    monkeypatch.setattr(running, "_say", found.append)
+def ended(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Commands, with a coordinator that ends at once."""
     monkeypatch.setattr(Coordinator, "run", lambda coordinator: None)
-    return found
+    return Commands()
 
 
 @pytest.fixture
@@ -36,41 +45,36 @@ def shop(tmp_path: Path) -> Path:
     return file
 
 
-def ended(*arguments: object) -> tuple[int, str]:
-    found = CliRunner().invoke(main, [str(a) for a in arguments])
-    return found.exit_code, found.output
-
-
-def test_it_is_served_only_if_asked_for(shop: Path, said: list[str]) -> None:
+def test_it_is_served_only_if_asked_for(shop: Path, ended: Commands) -> None:
     assert ended("run", shop)[0] == 0
-    assert said == []
+    assert ended.said == []
     assert not (shop.parent / "home" / "dashboard.token").exists()
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_the_address_may_be_left_out_on_either_side_of_the_file(
-    shop: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, first: bool
+    shop: Path, ended: Commands, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     monkeypatch.setattr(module, "_DEFAULT", "127.0.0.1:0")
     words = ["--dashboard", shop] if first else [shop, "--dashboard"]
     assert ended("run", *words, "--no-standby")[0] == 0
-    assert [text.startswith("the dashboard is at http://127.0.0.1:") for text in said] == [True]
+    assert [text.startswith("the dashboard is at http://127.0.0.1:") for text in ended.said] == [True]
 
 
 @pytest.mark.parametrize("option", [["--dashboard", "0"], ["--dashboard=0"], ["--dashboard", "localhost:0"]])
-def test_the_address_may_be_named(shop: Path, said: list[str], option: list[str]) -> None:
+def test_the_address_may_be_named(shop: Path, ended: Commands, option: list[str]) -> None:
     assert ended("run", *option, shop)[0] == 0
-    assert [text.startswith("the dashboard is at http://") for text in said] == [True]
+    assert [text.startswith("the dashboard is at http://") for text in ended.said] == [True]
 
 
-def test_an_open_address_says_what_that_means(shop: Path, said: list[str]) -> None:
+def test_an_open_address_says_what_that_means(shop: Path, ended: Commands) -> None:
     assert ended("run", shop, "--dashboard", "0.0.0.0:0")[0] == 0
-    assert len(said) == 2
-    assert "roll shop back" in said[1]
+    assert len(ended.said) == 2
+    assert "roll shop back" in ended.said[1]
 
 
 def test_a_port_in_use_ends_the_run_unless_it_is_the_usual_one(
-    shop: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+    shop: Path, ended: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -79,11 +83,12 @@ def test_a_port_in_use_ends_the_run_unless_it_is_the_usual_one(
         assert not (shop.parent / "home").exists()
         monkeypatch.setattr(module, "_DEFAULT", f"127.0.0.1:{port}")
         assert ended("run", shop, "--dashboard")[0] == 0
-    assert said[0] == f"port {port} can't be used (it is in use), so the dashboard has another port"
-    assert f":{port}" not in said[1]
+    _, other_port, address = ended.said
+    assert other_port == f"port {port} can't be used (it is in use), so the dashboard has another port"
+    assert f":{port}" not in address
 
 
-def test_another_address_is_refused(shop: Path, said: list[str]) -> None:
+def test_another_address_is_refused(shop: Path, ended: Commands) -> None:
     assert ended("run", shop, "--dashboard=all")[0] == 1
     assert as_dashboard_address("8350") == ("127.0.0.1", 8350)
     with pytest.raises(DefinitionError) as refused:
@@ -91,42 +96,42 @@ def test_another_address_is_refused(shop: Path, said: list[str]) -> None:
     assert refused.value.condition == "ADDRESS_INVALID"
 
 
-def test_metrics_and_dashboard_may_share_an_address(shop: Path, said: list[str]) -> None:
+def test_metrics_and_dashboard_may_share_an_address(shop: Path, ended: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert ended("run", shop, "--metrics", port, "--dashboard", port)[0] == 0
-    assert said[0] == "metrics are served beside the dashboard, at /metrics"
-    assert said[1].startswith(f"the dashboard is at http://127.0.0.1:{port}; its token is in ")
-    assert len(said) == 2
+    assert ended.said[0] == "metrics are served beside the dashboard, at /metrics"
+    assert ended.said[1].startswith(f"the dashboard is at http://127.0.0.1:{port}; its token is in ")
+    assert len(ended.said) == 2
 
 
-def test_an_open_address_that_metrics_share_says_what_everybody_can_read(shop: Path, said: list[str]) -> None:
+def test_an_open_address_that_metrics_share_says_what_everybody_can_read(shop: Path, ended: Commands) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     assert ended("run", shop, "--metrics", f"0.0.0.0:{port}", "--dashboard", f"0.0.0.0:{port}")[0] == 0
-    assert [text for text in said if text.startswith("everybody who can reach")] == [
+    assert [text for text in ended.said if text.startswith("everybody who can reach")] == [
         f"everybody who can reach http://0.0.0.0:{port} can read the names of topics and processors, and their counts"
     ]
 
 
-def test_each_start_has_another_token(shop: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_start_has_another_token(shop: Path, ended: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "stderr_is_terminal", lambda: True)
     for _ in range(3):
         assert ended("run", shop, "--dashboard", "0")[0] == 0
-    tokens = {text.partition("/#token=")[2] for text in said}
+    tokens = {text.partition("/#token=")[2] for text in ended.said}
     assert len(tokens) == 3
     assert min(map(len, tokens)) > 40
     assert not (shop.parent / "home" / "dashboard.token").exists(), "a later process must not find it"
 
 
-def test_without_a_terminal_the_token_is_only_in_a_file(shop: Path, said: list[str]) -> None:
+def test_without_a_terminal_the_token_is_only_in_a_file(shop: Path, ended: Commands) -> None:
     home = shop.parent / "home"
     file, found = home / "dashboard.token", set[str]()
     for _ in range(2):
         assert ended("run", shop, "--dashboard", "0")[0] == 0
         found.add(file.read_text())
-        assert said[-1].endswith(f"; its token is in {file}")
-        assert not any(file.read_text() in text for text in said)
+        assert ended.said[-1].endswith(f"; its token is in {file}")
+        assert not any(file.read_text() in text for text in ended.said)
     assert len(found) == 2, "a start must not use the token of a former one"
     for path, mode in ((home, 0o700), (file, 0o600)):
         assert stat.S_IMODE(path.stat().st_mode) == mode
@@ -146,6 +151,6 @@ def test_variables_that_ask_for_colours_make_no_terminal(monkeypatch: pytest.Mon
     assert not stderr_is_terminal()
 
 
-def test_help_names_the_page() -> None:
+def test_help_names_the_page(ended: Commands) -> None:
     assert "dashboard" in ended("--help")[1]
     assert "--at" in ended("dashboard", "--help")[1]

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.commands import run as running
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.metrics import Metrics
 from falkirk.host.settings import RunSettings
@@ -65,8 +64,8 @@ def test_another_address_ends_the_run(shop: Path) -> None:
 def test_metrics_are_served_only_if_asked_for(
     shop: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], served: bool
 ) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(running, "_say", said.append)
     monkeypatch.setattr(Coordinator, "run", lambda coordinator: None)
-    assert CliRunner().invoke(main, ["run", str(shop), *options]).exit_code == 0
+    ended = CliRunner().invoke(main, ["run", str(shop), *options])
+    *said, end = ended.stderr.splitlines()
+    assert (ended.exit_code, end) == (0, "shop: stopped; the next start resumes from here")
     assert [text.startswith("metrics are served at http://127.0.0.1:") for text in said] == [True] * served

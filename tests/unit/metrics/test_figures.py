@@ -7,7 +7,6 @@ import pytest
 
 from falkirk.host.figures import BatchFigures, LiveFigures
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime import figures as counting
 from falkirk.runtime.figures import HeldAge, Histogram
 from falkirk.runtime.status import EPOCH_BOUNDS_S, LATENCY_BOUNDS_S
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -50,10 +49,9 @@ def test_the_age_of_held_results() -> None:
     assert at(95, {0: 7, 1: 8}, {0: 6, 1: 8}) == 4
 
 
-def test_a_long_wait_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "_HELD_KEPT", 10)
+def test_a_long_wait_costs_no_memory() -> None:
     clock = Clock()
-    held = HeldAge(clock)
+    held = HeldAge(clock, kept=10)
     for n in range(1000):
         clock.now_s = 1000.0 + n
         assert held.age_s({0: Offset(n + 1)}, {0: 0}) == n

@@ -15,11 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import falkirk as fk
 from falkirk.commands import run
-from falkirk.host import spans as sending
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
 from falkirk.host.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
-from falkirk.system.terminal import Terminal
 from falkirk.system.traced import Recorder, step
 from tests.collector import Collector, attributes, collecting
 from tests.support import wait_until
@@ -196,11 +194,10 @@ def test_the_environment_names_the_service(
 def test_no_collector_delays_statuses_or_the_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a collector that hangs delayed the end by ten seconds, and longer with a longer timeout."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
-    monkeypatch.setattr(sending, "_CLOSE_S", 0.3)
     with collecting(hangs=kind == "hangs", code=503 if kind == "refuses" else 200) as server:
         monkeypatch.setenv(ENDPOINTS[0], "http://127.0.0.1:1/v1/traces" if kind == "is away" else server.endpoint)
         began_s = time.monotonic()
-        with exporting("shop") as tracer:
+        with exporting("shop", 0.3) as tracer:
             spans = Spans(tracer, "shop", pytest.fail)
             for number in range(1, 5001):  # more than the queue has places
                 spans.update(status(20 + number, spans=[recorded(number)]))
@@ -251,7 +248,6 @@ def test_an_application_runs_without_spans_and_says_so(
         monkeypatch.setenv(variable, value)
     else:
         monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
-    monkeypatch.setattr(run, "_console", Terminal(stderr=True))
     with ExitStack() as stack:
         assert exported("shop", stack, run._say) is None
     assert reason in capsys.readouterr().err
