@@ -242,7 +242,9 @@ def test_a_damaged_epoch_is_refused_by_all_who_read_it(
     reading = Epoch(number=0, first={}, last={"epochs:b": {0: 1}}, then={}, views={}, cut_at_s=0.0)
 
     def reads() -> None:
-        Inputs(cast(Any, None), cast(Any, None), cast(Any, batch), reading, {"epochs:b": fresh}, {}, {}, cast(Any, None))
+        Inputs(
+            cast(Any, None), cast(Any, None), cast(Any, batch), reading, {"epochs:b": fresh}, {}, {}, cast(Any, None)
+        )
 
     def releases() -> None:
         sink = Sink(fails=False)
