@@ -45,12 +45,12 @@ class Counting:
         self.runs += 1
         self.app.home = self.folder / f"machine-{self.runs}"
         query = run_here(self.app, Connection.of(broker.bootstrap))
-        return query, cast(SupervisedRegion, query._host._units["counts"]).live
+        return query, cast(SupervisedRegion, query._host._units[query.status[0].name]).live
 
     def sends_twice(self, region: LiveRegion) -> bool:
         """Send a record, and return whether one query has dropped a result that the other one had sent."""
         self.send()
-        return lanes.sent_ends(region._context, "counts")[0] > 0
+        return lanes.sent_ends(region._context, region.region.name)[0] > 0
 
     def await_covered(self, query: Query, region: LiveRegion) -> None:
         """Wait until a checkpoint in the object store covers everything that was sent."""
@@ -74,7 +74,7 @@ def test_another_machine_resumes_a_region_with_twins(
         query, region = counting.start(broker)
         await_one(query, lambda: counting.sends_twice(region), "a twin at work")  # noqa: B023
         counting.await_covered(query, region)
-        incarnations = query._home.store.incarnations("counts")
+        incarnations = query._home.store.incarnations(region.region.name)
         query.stop()
     assert [row.restored_batch >= 0 for row in incarnations] == [False, True]
     found = Counter((row["word"], row["version"]) for row in counting.wire.rows(counting.out))

@@ -1,6 +1,8 @@
 """`falkirk verify outputs` beside a running application, which deletes epochs meanwhile."""
 
+import json
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +14,7 @@ from pyspark.errors import AnalysisException
 from falkirk.commands import recomputed
 from falkirk.commands.recomputed import _Log, _Run, read_kept
 from falkirk.errors import HomeError
+from falkirk.operators.loop_files import LoopFolders
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
 from falkirk.system.data import DataPath
@@ -37,7 +40,8 @@ class Kept:
         context = SimpleNamespace(home=SimpleNamespace(store=store))
         self.log = _Log(self.real, cast(Any, batch), cast(Any, context), LocalData(path / "again"))
         found = SimpleNamespace(batch=batch, log=self.log)
-        states = SimpleNamespace(read=lambda folder, is_result: {"own": folder})
+        self.state = {"own": "0-state"}
+        states = SimpleNamespace(read=lambda folder, is_result: self.state)
         jobs = SimpleNamespace(session=None, states_of=lambda log: states)
         self.run = _Run(cast(Any, found), cast(Any, jobs), lambda topic: False, None)
 
@@ -76,6 +80,31 @@ def test_its_files_are_deleted_while_they_are_copied(kept: Kept, monkeypatch: py
 
     monkeypatch.setattr(recomputed, "copytree", copytree)
     assert kept.run._saved(kept.epoch) is None
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_the_files_of_a_loop_in_an_object_store_are_fetched(kept: Kept, tmp_path: Path, *, is_deleted: bool) -> None:
+    """The running application may delete the state meanwhile; else a missing file is damage."""
+    place = kept.real.files() / "loop" / "0-aa" / "x.arrow"
+    place.write_text("rows")
+    kept.state = {"loop": json.dumps({"files": {"0-aa/x.arrow": [4, zlib.crc32(b"rows")]}})}
+    kept.run._loops = LoopFolders(kept.real.files(), tmp_path / "copies", is_recomputed=True)
+    assert kept.run._saved(kept.epoch) == kept.state
+    copy = tmp_path / "copies/loop/0-aa/x.arrow"
+    assert copy.read_text() == "rows"
+    copy.unlink()
+    place.delete()
+    if is_deleted:
+
+        def read(folder: str, is_result: bool) -> Any:
+            kept.real.drop("0-state")
+            return kept.state
+
+        kept.run._jobs.states_of(kept.real).read = read  # type: ignore[method-assign]
+        assert kept.run._saved(kept.epoch) is None
+        return
+    with pytest.raises(HomeError, match=r"x\.arrow"):
+        kept.run._saved(kept.epoch)
 
 
 def test_a_damaged_state_is_refused(kept: Kept) -> None:
