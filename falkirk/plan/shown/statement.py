@@ -17,7 +17,7 @@ LINES_MAX = 10
 _CUT = "…"
 
 
-def quoted(where: SourceLocation, width: int | None = None) -> list[str]:
+def statement_at(where: SourceLocation, width: int | None = None) -> list[str]:
     """Return the place and the statement, as a line, or as several lines with their numbers.
 
     Of a function, a class or a block, the statement ends where its body begins. If the file can't be read or has

@@ -13,7 +13,7 @@ from falkirk.plan.plan import Plan
 from falkirk.plan.reasons import listed
 from falkirk.plan.region import Region
 from falkirk.plan.shown.columns import wrapped
-from falkirk.plan.shown.statement import quoted
+from falkirk.plan.shown.statement import statement_at
 from falkirk.plan.shown.terms import terms_in
 
 #: Part of the names of internal topics instead of the home's identity, before the first run has chosen one.
@@ -67,7 +67,7 @@ def _reasons(promise: Promise, width: int | None) -> Iterator[str]:
         if reason.kind != "epoch":
             yield reason.text
             if reason.where is not None:
-                place, *statement = quoted(reason.where, None if width is None else width - _INDENT)
+                place, *statement = statement_at(reason.where, None if width is None else width - _INDENT)
                 is_known = (reason.where.file, *statement) in statements
                 statements.add((reason.where.file, *statement))
                 yield from (f"  {line}" for line in ([str(reason.where)] if is_known else [place, *statement]))

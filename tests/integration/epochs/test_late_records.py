@@ -20,7 +20,7 @@ from falkirk.kafka.void import Void
 from falkirk.local.broker import Broker
 from falkirk.plan.batch import BatchInput
 from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.inputs import Inputs
+from falkirk.runtime.epochs.inputs import FitColumns, Inputs
 from falkirk.runtime.epochs.log import Epoch
 from falkirk.runtime.sinks import copying
 from falkirk.theory.ids import Incarnation, LogId, Offset
@@ -139,7 +139,7 @@ def _by_an_epoch(context: _Context, monkeypatch: pytest.MonkeyPatch) -> "DataFra
     batch = cast(Any, SimpleNamespace(cut=None, name="b", inputs=(given,)))
     last = {LOG: {0: Offset(9)}}
     epoch = cast(Any, Epoch)(number=0, first={LOG: {0: 5}}, last=last, then=last, views={}, cut_at_s=0.0)
-    read = Inputs(context.session, cast(Any, context), batch, epoch, {}, {}, {LOG: parsing(topic)})
+    read = Inputs(context.session, cast(Any, context), batch, epoch, {}, {}, {LOG: parsing(topic)}, FitColumns())
     return read.frames["a"]
 
 
