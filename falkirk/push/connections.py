@@ -110,14 +110,14 @@ class QuietLogger(logging.LoggerAdapter[logging.Logger]):
         self._count, self._told_s = 0, -TELL_EVERY_S
 
     def exception(self, msg: object, *args: object, **options: object) -> None:
-        """Count an error of HTTP parsing; log any other error as it is, since it is our own.
+        """Count an error of HTTP parsing, of a body, too; log any other error as it is, since it is our own.
 
         A client may leave at any time, also before it has its answer. That is no error.
         """
         error = options.get("exc_info")
         if isinstance(error, ConnectionError):
             return
-        if not isinstance(error, HttpProcessingError):
+        if not isinstance(error, HttpProcessingError | web.RequestPayloadError):
             self.logger.error(msg, *args, exc_info=error if isinstance(error, BaseException) else True)
             return
         self._count += 1

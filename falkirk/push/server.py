@@ -127,6 +127,8 @@ async def _body(request: web.Request) -> bytes:
             return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise _too_large() from error
+    except web.RequestPayloadError as error:
+        raise RequestError("BODY_INVALID", "the body is not what its headers say.", status=400) from error
     except TimeoutError as error:
         raise RequestError("BODY_SLOW", f"the body had not arrived after {BODY_S:g} s.", status=408) from error
 

@@ -222,6 +222,10 @@ def requests(draw: st.DrawFn) -> bytes:
 @quick
 @given(requests() | st.binary(max_size=80))
 @example(b"POST /queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 100000\r\n\r\n" + DEEP)
+@example(
+    b"POST /queries HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Length: 30\r\n"
+    b'Content-Encoding: gzip\r\n\r\n{"n": null, "id": "1"'
+)
 @example(b"POST /%00 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: \x93\r\n\r\n{}")
 def test_a_request_is_answered_by_a_refusal_or_not_at_all(
     port: int, caplog: pytest.LogCaptureFixture, request_: bytes
