@@ -72,7 +72,7 @@ def cause_of(error: Exception, *, was_lost: bool) -> Cause:
     return Cause.LOSS if was_lost else Cause.CONNECTION if is_lost_connection(error) else Cause.OWN
 
 
-def first_reason(error: Exception) -> str:
+def shown_reason(error: Exception) -> str:
     """Return the line about an error for the status: the registry's own, or else the first line of the error."""
     return (registry_away(error) or str(error).split("\n")[0])[:300]
 

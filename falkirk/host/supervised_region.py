@@ -8,7 +8,7 @@ from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
-from falkirk.host.failures import IDLE_S, Cause, cause_of, first_reason, has_progressed
+from falkirk.host.failures import IDLE_S, Cause, cause_of, has_progressed, shown_reason
 from falkirk.host.figures import LiveFigures, Published
 from falkirk.host.measurements import RegionMeasurements
 from falkirk.host.recorded import checkpoint_span
@@ -156,7 +156,7 @@ class SupervisedRegion(Supervised):
         live, status = self.live, self.status
         fatal = fatal_of(error, live, self._context)
         status.error = condition_of(error if fatal is None else fatal)
-        reason = first_reason(error)
+        reason = shown_reason(error)
         cause = cause_of(error, was_lost=self._was_lost())
         if (found := damage_of(error, self._context.home.checkpoint(self.name)) or self._damage(cause)) is not None:
             # Before the region ends: if the store is away, this raises, and the next poll repeats everything.

@@ -2,7 +2,7 @@
 
 from falkirk.errors import is_away
 from falkirk.errors.conditions.registry import REGISTRY_AWAY
-from falkirk.host.failures import REGISTRY_S, Cause, Failures, cause_of, first_reason
+from falkirk.host.failures import REGISTRY_S, Cause, Failures, cause_of, shown_reason
 from falkirk.runtime.causes import registry_away
 from falkirk.runtime.epochs.failures import passes, retry_text, waits_for
 from falkirk.runtime.retry import FAILURES_MAX
@@ -23,8 +23,8 @@ def test_a_region_waits_without_a_limit() -> None:
     failures = Failures()
     cause = cause_of(AWAY, was_lost=True)
     assert cause is Cause.REGISTRY
-    assert first_reason(AWAY) == SAID, "the status began with Spark's line about the job"
-    assert first_reason(ValueError("first\nsecond")) == "first"
+    assert shown_reason(AWAY) == SAID, "the status began with Spark's line about the job"
+    assert shown_reason(ValueError("first\nsecond")) == "first"
     for _ in range(FAILURES_MAX + 1):
         failures.add("region", SAID, cause)
         assert failures.pause_s("region", cause) == REGISTRY_S
