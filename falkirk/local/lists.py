@@ -35,4 +35,6 @@ def make_lists_in_one_call(session: SparkSession) -> None:
     client, module = gateway._gateway_client, cast(Any, session)._jvm.org.falkirk.ObjectList
     if isinstance(module, JavaClass):
         lists = ObjectLists(gateway.java_gateway_server.getGateway(), module.of)
-        client.converters = [lists, *client.converters]  # a list of this client alone: the former one is py4j's
+        # A list of this client alone: the former one is py4j's. A JVM may have had a session before.
+        others = [each for each in client.converters if not isinstance(each, ObjectLists)]
+        client.converters = [lists, *others]
