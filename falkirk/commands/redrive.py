@@ -22,8 +22,6 @@ from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind
 from falkirk.runtime.context import Storage
 from falkirk.system.terminal import Terminal
 
-_out = Terminal()
-
 
 @click.command()
 @of_application
@@ -131,6 +129,6 @@ def _show(report: dict[str, int], *, dry_run: bool) -> None:
     for name, number in report.items():
         if number or name in ("waiting", "sent"):
             table.add_row(f"{number:,}", _MEANING[name])
-    _out.print(table)
+    Terminal().print(table)
     if dry_run:
         click.echo("Nothing was sent.", err=True)

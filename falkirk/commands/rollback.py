@@ -19,7 +19,6 @@ from falkirk.protocol.rollback import contradiction
 from falkirk.system.terminal import Terminal
 from falkirk.system.times import when
 
-_out = Terminal()
 #: With more regions than this, a table of cuts has one column for all of them.
 _COLUMNS_MAX = 8
 _EARLIER = (
@@ -104,13 +103,13 @@ def history(file: Path, broker: str | None, local: bool, home: Path | None, unit
             if as_json:
                 click.echo(json.dumps([_past_json(visit, p) for p in past], indent=1))
             else:
-                _out.print(_checkpoints(past, visit.place.clock.time()))
+                Terminal().print(_checkpoints(past, visit.place.clock.time()))
             return
         cuts = visit.past_cuts()
         if as_json:
             click.echo(json.dumps([cut_json(c) for c in cuts], indent=1))
         else:
-            _out.print(_cuts(tuple(visit.shape.layout.stages), cuts, visit.place.clock.time()))
+            Terminal().print(_cuts(tuple(visit.shape.layout.stages), cuts, visit.place.clock.time()))
 
 
 def _effect(visit: OfflineApplication, to: str) -> tuple[RollbackTarget, Preview]:
@@ -197,18 +196,18 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
 
 def _show(target: RollbackTarget, preview: Preview, now_s: float) -> None:
     if target.cut is not None:
-        _out.print(f"Back to cut {cut_text(target.cut)}.")
+        Terminal().print(f"Back to cut {cut_text(target.cut)}.")
     texts = ("unit", "from", "to", "made", "why")
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:
         made = "" if m.to.made_at_s is None else _ago(now_s - m.to.made_at_s) + " ago"
         where = _checkpoint(m.newest.number), _checkpoint(m.to.number)
         table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
-    _out.print(table)
+    Terminal().print(table)
     if preview.stays:
-        _out.print(f"These keep their state: {', '.join(preview.stays)}.")
+        Terminal().print(f"These keep their state: {', '.join(preview.stays)}.")
     for topic, number in preview.outside.items():
-        _out.print(f"{number:,} results in topic {topic} are already published and stay there.")
+        Terminal().print(f"{number:,} results in topic {topic} are already published and stay there.")
 
 
 def _table(headings: Iterable[str], *left: str) -> Table:

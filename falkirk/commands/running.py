@@ -24,8 +24,6 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 
-_out = Terminal()
-
 _Command = Callable[..., None]
 
 
@@ -145,7 +143,7 @@ def gc(file: Path, broker: str | None, local: bool, home: Path | None, dry_run: 
                 table.add_row(f"checkpoints of {name}", f"{number:,}")
             for topic, number in garbage.records.items():
                 table.add_row(f"records of {topic}", f"{number:,}")
-            _out.print(table)
+            Terminal().print(table)
         if runs and not dry_run:
             click.echo("The application runs, and deletes these itself.", err=True)
         elif not dry_run:
