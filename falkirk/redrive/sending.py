@@ -223,13 +223,12 @@ class RedriveSender:
             "message.max.bytes": 1_000_000_000,  # each topic has its own limit
             "batch.num.messages": 1,  # the limit above is that of a batch
         }
-        self._producer = self._open()
+        self._open()
 
-    def _open(self) -> Producer:
-        """Return a producer that fences off the others of this home: their open transactions are aborted."""
-        producer = Producer(self._settings)
-        self._do(lambda: producer.init_transactions(_PATIENCE_S))
-        return producer
+    def _open(self) -> None:
+        """Make a producer that fences off the others of this home: their open transactions are aborted."""
+        self._producer = Producer(self._settings)
+        self._do(lambda: self._producer.init_transactions(_PATIENCE_S))
 
     def send(self, records: Sequence[Original]) -> int:
         """Send records and their note in one transaction; return the number of sent records.
@@ -250,7 +249,7 @@ class RedriveSender:
         if self._refused:
             # An abort would wait for the client's records in flight.
             self._producer.purge()
-            self._producer = self._open()
+            self._open()
             return False
         self._do(lambda: self._producer.commit_transaction(_PATIENCE_S))
         return True
@@ -280,12 +279,22 @@ class RedriveSender:
         try:
             call()
         except KafkaException as error:
-            reason = error.args[0]
+            reason = self._cause(error.args[0])
             if reason.code() in _TAKEN_OVER and time.monotonic() - self._began_s > TRANSACTION_S:
                 raise REDRIVE_TIMED_OUT.error(where=self._notes.topic, transaction_s=TRANSACTION_S) from error
             if reason.code() in _TAKEN_OVER:
                 raise REDRIVE_TAKEN_OVER.error(where=self._notes.topic) from error
             raise fault(reason, "sending dead letters again", self._connection, self._errors) from error
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Return the error that has ended the client, if a call says only that it has ended."""
+        if error.code() != KafkaError._FATAL:
+            return error
+        try:
+            self._producer.poll(0)
+        except KafkaException as told:
+            return cast(KafkaError, told.args[0])
+        return error
 
 
 def letters_to_send(letters: Iterable[Letter], sent: frozenset[Origin]) -> list[Letter]:

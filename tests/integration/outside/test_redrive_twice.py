@@ -7,12 +7,14 @@ one again. Then it continues without the records that the other one has sent, an
 import json
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
@@ -119,6 +121,27 @@ def test_one_that_another_has_overtaken_sends_nothing_more(
         stage.again()
     assert refused.value.condition == "REDRIVE_TAKEN_OVER"
     assert reports[0]["sent"] == LETTERS - (at - 1) * AT_ONCE
+    assert sent(stage) == Counter(range(LETTERS))
+
+
+def test_one_that_was_overtaken_knows_it_when_its_client_has_ended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client learns it between two records. The next one gets an error that says only that it was fatal."""
+    bury(stage)
+    pause = threading.Event()
+    reports = meanwhile(stage, monkeypatch, "send", at=1)
+
+    class Slow(Producer):
+        def produce(self, *given: Any, **options: Any) -> None:
+            super().produce(*given, **options)
+            while reports and not pause.wait(0.01):
+                super().produce(*given, **options)
+
+    monkeypatch.setattr("falkirk.redrive.sending.Producer", Slow)
+    with pytest.raises(LogError) as refused:
+        stage.again()
+    assert refused.value.condition == "REDRIVE_TAKEN_OVER"
     assert sent(stage) == Counter(range(LETTERS))
 
 

@@ -68,5 +68,5 @@ def test_rows_for_planning_know_their_schema_as_spark_does(spark: "SparkSession"
     assert isinstance(schema, StructType)
     rows = no_rows(spark, schema)
     assert rows.schema == StructType.fromJson(json.loads(str(rows._jdf.schema().json())))
-    rows.schema.add("more", "INT")  # as a user's function may
+    rows.schema.add("more", "integer")  # as a user's function may
     assert "more" not in schema.names

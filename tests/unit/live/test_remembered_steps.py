@@ -52,11 +52,11 @@ def test_changed_steps_are_reported_once_and_refused_only_where_they_decide_seve
     assert refused.value.parameters["changed"] == {DECIDED_BY: ("sum(n)", "sum(n + 1)")}
 
 
-def test_steps_before_a_join_can_not_change_although_results_are_repeated() -> None:
+def test_steps_before_records_that_wait_can_not_change_although_results_are_repeated() -> None:
     """Its state has rows that the former steps made."""
-    for joined, is_refused in ((None, False), ("clicks", True)):
+    for is_refused in (False, True):
         now = region(decided="sum(n + 1)")
-        now.repeats, now.undetermined, now.joined = True, None, joined
+        now.repeats, now.undetermined, now.reorders = True, None, is_refused
         now.may_change_steps = vars(Region)["may_change_steps"].fget(now)
         if is_refused:
             with pytest.raises(HomeError):
