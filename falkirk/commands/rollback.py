@@ -195,19 +195,20 @@ def _past_json(visit: OfflineApplication, past: Past) -> dict[str, Any]:
 
 
 def _show(target: RollbackTarget, preview: Preview, now_s: float) -> None:
+    out = Terminal()
     if target.cut is not None:
-        Terminal().print(f"Back to cut {cut_text(target.cut)}.")
+        out.print(f"Back to cut {cut_text(target.cut)}.")
     texts = ("unit", "from", "to", "made", "why")
     table = _table(("unit", "from", "to", "made", "input read again", "results made invalid", "why"), *texts)
     for m in preview.moves:
         made = "" if m.to.made_at_s is None else _ago(now_s - m.to.made_at_s) + " ago"
         where = _checkpoint(m.newest.number), _checkpoint(m.to.number)
         table.add_row(m.region, *where, made, f"{m.again:,}", f"{m.taken_back:,}", m.why)
-    Terminal().print(table)
+    out.print(table)
     if preview.stays:
-        Terminal().print(f"These keep their state: {', '.join(preview.stays)}.")
+        out.print(f"These keep their state: {', '.join(preview.stays)}.")
     for topic, number in preview.outside.items():
-        Terminal().print(f"{number:,} results in topic {topic} are already published and stay there.")
+        out.print(f"{number:,} results in topic {topic} are already published and stay there.")
 
 
 def _table(headings: Iterable[str], *left: str) -> Table:

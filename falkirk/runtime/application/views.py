@@ -58,8 +58,6 @@ class HeldViews:
         self._loading: dict[LogId, _Loading] = {}
         #: The last epoch of each view that could not be loaded, and when it is tried again.
         self._failed: dict[LogId, tuple[EpochNumber, float]] = {}
-        #: The views whose next epoch waits for the object store, as the log has said.
-        self._waits = set[LogId]()
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="falkirk-views") if self._views else None
 
     def missing(self, region: Region) -> tuple[str, ...]:
@@ -121,10 +119,13 @@ class HeldViews:
             self._loading[view.log] = _Loading(epoch=epoch, done=done)
             done.add_done_callback(lambda _: self._on_loaded(name))
 
+    def _has_failed(self, name: LogId, epoch: EpochNumber) -> bool:
+        """Return whether an epoch is the last one of its view that could not be loaded."""
+        return name in self._failed and self._failed[name][0] == epoch
+
     def _must_wait(self, name: LogId, epoch: EpochNumber) -> bool:
         """Return whether an epoch could not be loaded just now."""
-        failed, again_at_s = self._failed.get(name, (None, 0.0))
-        return epoch == failed and self._context.clock.monotonic() < again_at_s
+        return self._has_failed(name, epoch) and self._context.clock.monotonic() < self._failed[name][1]
 
     def _newest(self, name: LogId, settled: Natural) -> Epoch | None:
         """Return the newest epoch that may be read, unless it is held."""
@@ -143,9 +144,8 @@ class HeldViews:
             if not isinstance(error, StoreError) or error.condition != "DATA_AWAY":
                 del self._loading[view.log]
                 raise
-            self._note_away(view, epoch, error)
-        else:
-            self._waits.discard(view.log)
+            if not self._has_failed(view.log, epoch.number):
+                log.warning("epoch %d of %s waits for the object store: %s", epoch.number, view.name, error.message)
         if not is_there:
             self._failed[view.log] = epoch.number, self._context.clock.monotonic() + LOAD_AGAIN_S
         if is_there and epoch.number < settled and self._counts(view.log, epoch.number):
@@ -155,12 +155,6 @@ class HeldViews:
             publish(self._context.session, view, epoch.number)
             self._held[view.log] = epoch.number
         del self._loading[view.log]
-
-    def _note_away(self, view: PlannedView, epoch: Epoch, error: StoreError) -> None:
-        """Log once that an epoch waits for the object store."""
-        if view.log not in self._waits:
-            self._waits.add(view.log)
-            log.warning("epoch %d of %s waits for the object store: %s", epoch.number, view.name, error.message)
 
     def _load(self, view: PlannedView, epoch: Epoch) -> bool:
         folder = self._logs[view.log].results_if_there(epoch)

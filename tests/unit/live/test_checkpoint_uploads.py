@@ -17,16 +17,6 @@ from tests.support import wait_until
 from tests.unit.live.machines import Machine
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "decisions.db")
-
-
-@pytest.fixture
-def machine(tmp_path: Path, store: Store) -> Callable[[str], Machine]:
-    return lambda name: Machine(tmp_path, store, name)
-
-
 def test_an_upload_that_a_rollback_overtakes_is_not_recorded(
     machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,16 +24,6 @@ from tests.unit.live.test_checkpoint_files import write_batch
 NOTHING = BatchId(-1)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "decisions.db")
-
-
-@pytest.fixture
-def machine(tmp_path: Path, store: Store) -> Callable[[str], Machine]:
-    return lambda name: Machine(tmp_path, store, name)
-
-
 def test_another_machine_has_the_recorded_checkpoint_and_nothing_else(machine: Callable[[str], Machine]) -> None:
     first = machine("first")
     first.begin()

@@ -4,7 +4,8 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.sql.RowFactory;
 
 /**
- * The order of stamps, and those of joined rows: (source, partition, offset, other partition, other offset, sub-indexes of the left, of the right).
+ * The order of stamps, and those of joined rows: (source, partition, offset, other partition, other offset, sub-indexes of
+ * the left, of the right).
  *
  * <p>A pair has the place of its left record, and that of its right one as the other place, with its partition plus 1. A row
  * without a partner has its own place, and 0 as the other partition. So both records identify a pair, in whichever order

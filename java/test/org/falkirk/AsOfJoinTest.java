@@ -131,20 +131,10 @@ public final class AsOfJoinTest {
 
     private static List<String> batch(
             List<List<Sent>> all, int[] first, int[] ends, AsOfJoin join, Random random) {
-        List<String> found = new ArrayList<>();
-        int[] next = first.clone();
-        List<Integer> open = new ArrayList<>();
-        for (int i = 0; i < ends.length; i++) {
-            if (next[i] < ends[i]) open.add(i);
-        }
-        while (!open.isEmpty()) {
-            Integer task = open.get(random.nextInt(open.size()));
-            Sent each = all.get(task).get(next[task]++);
+        return Batches.interleaved(all, first, ends, random, (each, found) -> {
             InMemory.all(join.take(each.timeRow())).forEach(row -> found.add(shown(row)));
             InMemory.all(join.take(each.row())).forEach(row -> found.add(shown(row)));
-            if (next[task] == ends[task]) open.remove(task);
-        }
-        return found;
+        });
     }
 
     public void resultsAreThoseOfAPlainModelInWhateverOrderRecordsArrive() {

@@ -3,6 +3,7 @@ package org.falkirk;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
+import java.util.function.BiConsumer;
 
 /** Runs of an operator over source partitions, in batches of random sizes, with a checkpoint after each. */
 final class Batches {
@@ -34,6 +35,27 @@ final class Batches {
             if (restarts) batch.of(tables.stream().map(InMemory::copy).toList(), next, ends);
             found.addAll(batch.of(tables, next, ends));
             next = ends;
+        }
+        return found;
+    }
+
+    /**
+     * Process the records of a batch in one of the orders in which Spark's tasks may send them; return the results.
+     *
+     * @param take processes a record, and adds its results
+     */
+    static <T> List<String> interleaved(
+            List<List<T>> records, int[] first, int[] ends, Random random, BiConsumer<T, List<String>> take) {
+        List<String> found = new ArrayList<>();
+        int[] next = first.clone();
+        List<Integer> open = new ArrayList<>();
+        for (int i = 0; i < ends.length; i++) {
+            if (next[i] < ends[i]) open.add(i);
+        }
+        while (!open.isEmpty()) {
+            Integer task = open.get(random.nextInt(open.size()));
+            take.accept(records.get(task).get(next[task]++), found);
+            if (next[task] == ends[task]) open.remove(task);
         }
         return found;
     }

@@ -70,18 +70,7 @@ public final class TimeOrderTest {
     }
 
     private static List<String> batch(List<List<Row>> all, int[] first, int[] ends, TimeOrder order, Random random) {
-        List<String> found = new ArrayList<>();
-        int[] next = first.clone();
-        List<Integer> open = new ArrayList<>();
-        for (int i = 0; i < ends.length; i++) {
-            if (next[i] < ends[i]) open.add(i);
-        }
-        while (!open.isEmpty()) {
-            Integer task = open.get(random.nextInt(open.size()));
-            take(order, all.get(task).get(next[task]++), found);
-            if (next[task] == ends[task]) open.remove(task);
-        }
-        return found;
+        return Batches.interleaved(all, first, ends, random, (record, found) -> take(order, record, found));
     }
 
     /** Give a record with its time row, as Spark does. */
