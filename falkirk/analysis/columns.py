@@ -13,7 +13,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.analysis import KEY_INVALID_EXPRESSION, KEY_INVALID_TYPE, TYPE_UNSUITABLE_HOP
 from falkirk.errors.spark import first_line
 from falkirk.frames.quiet import quiet
-from falkirk.frames.stamped import Frame, key_column
+from falkirk.live_steps.stamped import Frame, key_column
 
 #: The size of a record's header.
 _STAMP_BYTES = 60

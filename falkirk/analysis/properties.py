@@ -24,7 +24,7 @@ from falkirk.declare.asserting import DeterminismAssertion, assertion_of
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import Step, functions_of
 from falkirk.frames.names import STAMP
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps.stamped import Frame
 
 #: An aggregate that counts rows. After n rows, its result does not depend on the rows.
 _COUNTS_ROWS = re.compile(r"count\((1|\*)\)( AS \w+)?", re.IGNORECASE)

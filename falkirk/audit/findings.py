@@ -15,9 +15,9 @@ from falkirk.audit import rerun, sample
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
 from falkirk.declare.endpoints import Kafka
-from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.patterns import with_topics
 from falkirk.plan.planner import plan_application

@@ -9,14 +9,14 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from falkirk.batch_steps.call import EpochContext
+from falkirk.batch_steps.in_epoch import InEpoch, empty
+from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.declare.nodes import Step
 from falkirk.declare.windows import split_windows
-from falkirk.frames import stamped as frames
 from falkirk.frames.names import OUR_COLUMNS, STAMP
-from falkirk.frames.stamped import Frame
-from falkirk.operators.call import EpochContext
-from falkirk.operators.in_epoch import InEpoch, empty
-from falkirk.operators.loop_files import LoopFolders
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.batch import Batch, BatchInput, by_parameter, stamp_column
 from falkirk.plan.batch_planning import returned
 from falkirk.system.local_data import LocalData

@@ -6,14 +6,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Files, Kafka
-from falkirk.frames import reads
-from falkirk.frames import stamped as frames
-from falkirk.frames.files import file_rows
 from falkirk.frames.names import OUR_COLUMNS, STAMP
-from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import parse_records, parsing
+from falkirk.inputs import reads
+from falkirk.inputs.files import file_rows
+from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.local.spark import kafka_options
 
 

@@ -19,12 +19,12 @@ from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.windows import split_windows, unchanged
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
-from falkirk.frames import reads
-from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import Frame, attempt
-from falkirk.frames.topics import parse_records, parsing
-from falkirk.frames.unions import number_source, union_frames
+from falkirk.inputs import reads
+from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.connection import Connection
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame, attempt
+from falkirk.live_steps.unions import number_source, union_frames
 from falkirk.local.spark import kafka_options
 from falkirk.plan.region import Region
 

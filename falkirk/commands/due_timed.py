@@ -3,8 +3,8 @@
 Lateness is a window function of Spark's SQL over each source partition. `falkirk.check.timed` decides which rows
 `dropDuplicates` keeps and which rows each window has. Spark's batch aggregation and PySpark's `join` compute the
 results. None of this runs the Java operators of live regions, which are under judgement. Shared with them are the parts
-that Falkirk plans with: plain steps, which times are unsuitable (`frames/event_time.py`), and by how much the times of
-a pair can differ (`frames/joins.py`).
+that Falkirk plans with: plain steps, which times are unsuitable (`live_steps/event_time.py`), and by how much the times
+of a pair can differ (`live_steps/joins.py`).
 """
 
 import heapq
@@ -24,11 +24,11 @@ from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Watermark
 from falkirk.declare.windows import Window, split_windows, window_of
 from falkirk.frames.empty import no_rows
-from falkirk.frames.event_time import LATE, as_key, bad, unfit
-from falkirk.frames.joins import Matching, join_sides, joined_columns, matching, ours_of, tagged
 from falkirk.frames.names import ARRIVED, BAD, GREATEST, STAMP, TIME
-from falkirk.frames.stamped import Frame, aggregates_of, is_good, key_column
-from falkirk.frames.windows import with_key
+from falkirk.live_steps.event_time import LATE, as_key, bad, unfit
+from falkirk.live_steps.joins import Matching, join_sides, joined_columns, matching, ours_of, tagged
+from falkirk.live_steps.stamped import Frame, aggregates_of, is_good, key_column
+from falkirk.live_steps.windows import with_key
 from falkirk.runtime.rows import JSON_OPTIONS
 
 _REASON, _PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"

@@ -68,10 +68,10 @@ from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE_KEY
-from falkirk.frames import stamped as frames
 from falkirk.frames.names import BAD, STAMP
-from falkirk.frames.stamped import Frame
 from falkirk.kafka.connection import Connection
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region

@@ -17,8 +17,8 @@ from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, Topic
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.application import Application
 from falkirk.errors.conditions.commands import RECORD_FOREIGN, TOPIC_NOT_OURS
-from falkirk.frames.joins import PLACES
 from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
+from falkirk.live_steps.joins import PLACES
 from falkirk.plan.fingerprint import IN_ORDER, WITH_TIMERS
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape

@@ -11,12 +11,12 @@ from pathlib import Path
 from shutil import copy2, copytree
 from typing import TypeVar
 
+from falkirk.batch_steps.in_epoch import BatchState
+from falkirk.batch_steps.iteration import fetch_files
+from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.check import is_compacted
 from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.operators.in_epoch import BatchState
-from falkirk.operators.iteration import fetch_files
-from falkirk.operators.loop_files import LoopFolders
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.runtime.context import Context

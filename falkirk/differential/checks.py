@@ -32,7 +32,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.names import PREFIX
 from falkirk.frames.quiet import quiet
-from falkirk.frames.stamped import check_names
+from falkirk.live_steps.stamped import check_names
 
 _UNSUITABLE = (
     ArrayType, MapType, StructType, VariantType, NullType, CalendarIntervalType, YearMonthIntervalType,

@@ -52,7 +52,7 @@ from falkirk.errors.conditions.differential import (
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.frames.empty import no_rows
 from falkirk.frames.names import PREFIX
-from falkirk.frames.stamped import check_names, is_star
+from falkirk.live_steps.stamped import check_names, is_star
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

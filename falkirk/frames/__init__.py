@@ -1,1 +1,1 @@
-"""DataFrames with a stamp for each row, made from topics and files."""
+"""Parts that all steps on DataFrames use: the names of Falkirk's own columns, frames without rows, types."""

@@ -1,7 +1,7 @@
 """User functions: the results that a Python function of rows may return, and the message about a row on which it fails.
 
-Batches call it in Spark's Python workers (falkirk/operators/python.py), live regions in workers of ours
-(falkirk/frames/row_worker.py). The rules are the same.
+Batches call it in Spark's Python workers (falkirk/batch_steps/python.py), live regions in workers of ours
+(falkirk/live_steps/row_worker.py). The rules are the same.
 """
 
 import json

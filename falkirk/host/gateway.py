@@ -24,8 +24,8 @@ from falkirk.errors.conditions.host import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish_address, token_of
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
-from falkirk.push.bridge import Answers, KafkaBridge, Progress, Requests
-from falkirk.push.connections import (
+from falkirk.requests.bridge import Answers, KafkaBridge, Progress, Requests
+from falkirk.requests.connections import (
     ARRIVING_MAX,
     CONNECTIONS_MAX,
     HANDSHAKE_S,
@@ -33,9 +33,9 @@ from falkirk.push.connections import (
     QuietLogger,
     crosses_in_clear,
 )
-from falkirk.push.errors import passing_error
-from falkirk.push.server import Counter, web_application
-from falkirk.push.service import RequestService
+from falkirk.requests.errors import passing_error
+from falkirk.requests.server import Counter, web_application
+from falkirk.requests.service import RequestService
 from falkirk.runtime.context import Storage
 from falkirk.theory.offsets import offsets_from_json
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.frames.topics import kafka_schema
+from falkirk.batch_steps.in_epoch import empty
 from falkirk.home.folder import Home, open_home
 from falkirk.home.identity import FORMAT
+from falkirk.inputs.topics import kafka_schema
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import TopicFacts
 from falkirk.kit.world import MemoryRecord, World
-from falkirk.operators.in_epoch import empty
 from falkirk.runtime.context import Context
 from falkirk.system import private
 from falkirk.system.durable import write_atomically

@@ -35,15 +35,15 @@ from pyspark.sql.types import (
 from falkirk.declare.grouped import LatestValue
 from falkirk.declare.nodes import Step
 from falkirk.differential.expressions import Steps, Unsuitable
-from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
 from falkirk.frames.names import BAD, STAMP
-from falkirk.frames.python_steps import schema_of
-from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import declared
 from falkirk.frames.user_function import Fit, results_of
+from falkirk.inputs.topics import declared
 from falkirk.kit.place import RECORD_BYTES_MAX
 from falkirk.kit.world import MemoryRecord
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.python_steps import schema_of
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.region import Region
 from falkirk.runtime.rows import OVERHEAD_BYTES
 from falkirk.theory.ids import Offset

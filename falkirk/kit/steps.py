@@ -14,23 +14,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from falkirk.batch_steps.in_epoch import empty
+from falkirk.batch_steps.python import KIND
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.differential.expressions import Unsuitable
 from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames import stamped as frames
-from falkirk.frames import windows
 from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import BAD, LEAST, STAMP
-from falkirk.frames.stamped import Frame, aggregates_of, key_column
-from falkirk.frames.topics import parse_records, parsing
-from falkirk.frames.unions import after, number_source
+from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.header import split_header
 from falkirk.kit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.kit.quick import QuickSteps
 from falkirk.kit.world import MemoryRecord
-from falkirk.operators.in_epoch import empty
-from falkirk.operators.python import KIND
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps import windows
+from falkirk.live_steps.stamped import Frame, aggregates_of, key_column
+from falkirk.live_steps.unions import after, number_source
 from falkirk.plan.region import Region
 from falkirk.runtime import rows
 from falkirk.runtime.rows import IncarnationConstants, OutputTopic

@@ -17,7 +17,7 @@ from falkirk.system import private
 
 _PACKAGE = Path(__file__).parents[1]
 #: The module that Python runs when it gets the archive as a program.
-_MAIN = "frames/on_executor.py"
+_MAIN = "live_steps/on_executor.py"
 #: The oldest time that a zip file can store. Equal modules make an equal archive.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 _DIGITS = 16

@@ -4,12 +4,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
+from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import ByClock, ByTime, OnArrival
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors import DefinitionError
 from falkirk.frames.names import STAMP
-from falkirk.operators.times import sort
 from falkirk.plan.batch import BatchInput
 
 #: The time between two updates of a live processor's view.

@@ -11,11 +11,11 @@ from falkirk.analysis.determinism import InBatch
 from falkirk.analysis.functions import ITSELF
 from falkirk.analysis.python import functions
 from falkirk.analysis.structure import IN_SQL, OF_ROWS, KnownLeaves, digest, structure_of
+from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import STATE_APART
-from falkirk.operators.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True, kw_only=True)

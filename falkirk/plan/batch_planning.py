@@ -14,20 +14,20 @@ from pyspark.sql.types import StructField, StructType
 from falkirk.analysis.columns import require_columns
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.properties import batch_properties
+from falkirk.batch_steps.call import Call, EpochContext, calling
+from falkirk.batch_steps.iteration import iterating
+from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.cut import SLICE, ByTime, Cut
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Lazy
 from falkirk.errors.conditions.plan import BATCH_INVALID, BATCH_INVALID_RESULT, POLICY_MISPLACED_LAZY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames import avro
-from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
 from falkirk.frames.names import STAMP
-from falkirk.frames.python_steps import schema_of
 from falkirk.frames.quiet import quiet
-from falkirk.operators.call import Call, EpochContext, calling
-from falkirk.operators.iteration import iterating
-from falkirk.operators.rehearsal import Rehearsal
+from falkirk.inputs import avro
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.python_steps import schema_of
 from falkirk.plan import mechanisms
 from falkirk.plan.batch import SENDS, STAMP_TYPE, STATE_PART, Batch, BatchInput, kept_in_words
 from falkirk.plan.batch_determinism import Called, differences_of

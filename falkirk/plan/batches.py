@@ -17,10 +17,10 @@ from falkirk.errors.conditions.plan import (
     VIEW_OF_CHANGES,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.files import file_columns
-from falkirk.frames.lookups import PlannedView
 from falkirk.frames.names import STAMP
-from falkirk.frames.stamped import Frame
+from falkirk.inputs.files import file_columns
+from falkirk.live_steps.lookups import PlannedView
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.added import sorter_of, view_of
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.plan.batch_planning import plan_batch, stamped

@@ -8,7 +8,7 @@ from falkirk.analysis import columns
 from falkirk.analysis.functions import operation_name
 from falkirk.analysis.udfs import KnownUdf
 from falkirk.declare.nodes import Node, SourceNode
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.live_determinism import LiveDifferences
 from falkirk.plan.reasons import Undetermined
 from falkirk.plan.unit import numbered_sources

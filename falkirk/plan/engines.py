@@ -135,7 +135,7 @@ def _replaying(
     processor: DeclaredProcessor, recorded: Callable[[DeclaredProcessor], Any], keys: Mapping[str, Sequence[str]]
 ) -> "Callable[..., DataFrame]":
     """Return the recorded steps of a processor as a function of DataFrames with stamps. Args: keys: see `replay`."""
-    from falkirk.operators.replay import replay
+    from falkirk.batch_steps.replay import replay
 
     def body(*given: "DataFrame") -> "DataFrame":
         return replay(node_of(recorded(processor)), dict(zip(processor.reads, given, strict=True)), processor, keys)

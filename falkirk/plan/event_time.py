@@ -20,8 +20,8 @@ from falkirk.declare.watermark import ProcessingTime, Watermark, watermark_of_st
 from falkirk.declare.windows import is_in_one_partition, split_windows
 from falkirk.errors.conditions.clocks import CLOCK_UNSUITABLE
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE_TIMED, EXPIRY_UNSUITABLE, WATERMARK_UNUSED
-from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.fingerprint import KEYED
 
 #: Steps that need an event time.

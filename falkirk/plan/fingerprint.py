@@ -27,10 +27,10 @@ from falkirk.declare.nodes import (
     steps_of,
 )
 from falkirk.errors import DefinitionError
-from falkirk.frames import stamped as frames
-from falkirk.frames.joins import PLACES
 from falkirk.frames.names import STAMP
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.joins import PLACES
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.published import form, partitioned_by
 
 #: Settings of the session on which the results of the same steps depend, by their names in a fingerprint.

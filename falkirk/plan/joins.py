@@ -13,7 +13,7 @@ from falkirk.declare.policy import Delivery
 from falkirk.errors.conditions.order import ORDER_UNSUITABLE_RESULTS
 from falkirk.errors.conditions.plan import JOIN_UNDETERMINED, NOT_A_STREAM_PROCESSOR
 from falkirk.errors.location import SourceLocation
-from falkirk.frames import joins
+from falkirk.live_steps import joins
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN
 from falkirk.plan.recordings import is_declared_as

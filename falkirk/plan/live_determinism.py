@@ -24,9 +24,9 @@ from falkirk.analysis.udfs import CALL, KnownUdf
 from falkirk.declare.asserting import DeterminismAssertion
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
-from falkirk.frames import stamped as frames
 from falkirk.frames.names import STAMP, TIME
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan import python_steps
 from falkirk.plan.reasons import ANYWHERE, IN_KEY, IN_STATE, SHARED, Undetermined
 

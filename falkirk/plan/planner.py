@@ -41,12 +41,12 @@ from falkirk.errors.conditions.plan import (
     UNSUPPORTED_METHOD,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames import avro
-from falkirk.frames import stamped as frames
 from falkirk.frames.empty import no_rows
-from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import kafka_schema, parse_records, parsing
+from falkirk.inputs import avro
+from falkirk.inputs.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka.internal import internal_topic
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.local.held_views import holds_views
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner

@@ -22,10 +22,10 @@ from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
-from falkirk.frames.python_command import START_S
-from falkirk.frames.python_steps import check_types, schema_of
-from falkirk.frames.python_udfs import TIMEOUT_S
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps.python_command import START_S
+from falkirk.live_steps.python_steps import check_types, schema_of
+from falkirk.live_steps.python_udfs import TIMEOUT_S
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.event_time import JOIN, is_clocked
 
 #: The steps that call a function of rows.

@@ -18,8 +18,8 @@ from falkirk.errors.conditions.plan import (
     GENERATOR_IN_SELECT,
     VIEW_HAS_NO_EPOCHS_FILES,
 )
-from falkirk.frames import stamped as frames
-from falkirk.frames.stamped import Frame
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step

@@ -10,7 +10,7 @@ from falkirk.declare.joins import passed
 from falkirk.declare.nodes import LOOKUP, Node, SourceNode, Step, all_steps_of, is_ordered
 from falkirk.declare.policy import DEFAULT_POLICY, Acknowledged, Delivery, Lazy, Policy
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.lookups import PlannedView, views_of
+from falkirk.live_steps.lookups import PlannedView, views_of
 from falkirk.plan.fingerprint import IN_ORDER, KEYED, keyed_step_kind
 from falkirk.plan.reasons import (
     ANYWHERE,

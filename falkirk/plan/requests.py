@@ -18,7 +18,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
-from falkirk.push.fits import unchecked_type
+from falkirk.requests.fits import unchecked_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

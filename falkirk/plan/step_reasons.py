@@ -6,7 +6,7 @@ from falkirk.analysis import udfs
 from falkirk.declare.nodes import LOOKUP, Step, roots_of
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import ProcessingTime, watermark_of_state
-from falkirk.frames.python_udfs import TIMEOUT_S
+from falkirk.live_steps.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import function_name
 from falkirk.plan.reasons import Reason, ReasonKind, duration_text, listed
 

@@ -32,8 +32,8 @@ from falkirk.declare.stream import Stream
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.plan import NOT_A_STREAM_PROCESSOR, TOPICS_READ_LIVE
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.stamped import attempt
-from falkirk.frames.unions import put_beside
+from falkirk.live_steps.stamped import attempt
+from falkirk.live_steps.unions import put_beside
 from falkirk.plan.draft import Draft
 from falkirk.plan.event_time import JOIN, is_timed
 from falkirk.plan.fingerprint import KEYED

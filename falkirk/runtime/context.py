@@ -9,8 +9,8 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.errors.conditions.runtime import FOREIGN_WRITER
-from falkirk.frames import reads
 from falkirk.home.folder import Home
+from falkirk.inputs import reads
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier

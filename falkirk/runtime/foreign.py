@@ -15,8 +15,8 @@ from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.plan.plan import Plan
-from falkirk.push.bridge import UNSIGNED_REQUEST
-from falkirk.push.elapsed import elapsed_of
+from falkirk.requests.bridge import UNSIGNED_REQUEST
+from falkirk.requests.elapsed import elapsed_of
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import LogId, Offset, Offsets
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import STAMP_SHAPE
-from falkirk.frames import avro, wire
 from falkirk.frames.names import BAD, LEAST, STAMP
-from falkirk.frames.stamped import Frame, is_good, key_column
-from falkirk.frames.topics import dead_letter
+from falkirk.inputs import avro, wire
+from falkirk.inputs.topics import dead_letter
 from falkirk.kafka.void import Void
+from falkirk.live_steps.stamped import Frame, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.signed import header_text, signed_header

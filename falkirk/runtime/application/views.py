@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
-from falkirk.frames.lookups import PlannedView
+from falkirk.live_steps.lookups import PlannedView
 from falkirk.local.spark import RELEASE_POOL
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context

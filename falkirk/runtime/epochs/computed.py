@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import KnownLeaves, structure_of
+from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.frames.casts import cast
-from falkirk.frames.stamped import plan_text
-from falkirk.operators.in_epoch import BatchState
+from falkirk.live_steps.stamped import plan_text
 from falkirk.runtime.epochs.inputs import Bad
 from falkirk.theory.ids import LogId, Offset, Positions
 

@@ -8,18 +8,18 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
+from falkirk.batch_steps.in_epoch import empty
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
 from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames import stamped as frames
-from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD, STAMP
-from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import Parsing, dead_letter, parse_records
+from falkirk.inputs.files import file_rows
+from falkirk.inputs.topics import Parsing, dead_letter, parse_records
 from falkirk.kafka.void import Void
-from falkirk.operators.in_epoch import empty
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.plan.batch import STAMP_TYPE, Batch, BatchInput, stamp_column
 from falkirk.runtime.causes import objects_away, objects_unusable
 from falkirk.runtime.context import Context

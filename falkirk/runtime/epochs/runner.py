@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
+from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.declare.cut import ByTime
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime.epochs.computed import OWN_STATE, Computed, EpochCut
 from falkirk.runtime.epochs.failures import raise_final
 from falkirk.runtime.epochs.inputs import Inputs

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.batch_steps.in_epoch import BatchState
+from falkirk.batch_steps.iteration import named_files
+from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.errors import StoreError
-from falkirk.operators.in_epoch import BatchState
-from falkirk.operators.iteration import named_files
-from falkirk.operators.loop_files import LoopFolders
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import OWN_STATE
 from falkirk.runtime.epochs.inputs import read_folders

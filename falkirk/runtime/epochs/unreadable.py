@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.batch_steps.call import LETTER_SCHEMA
 from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
-from falkirk.frames.files import file_rows
-from falkirk.operators.call import LETTER_SCHEMA
+from falkirk.inputs.files import file_rows
 from falkirk.plan.batch import Batch, BatchInput
 from falkirk.runtime.epochs.files import FileLog, RefusedFile
 from falkirk.runtime.epochs.log import Epoch

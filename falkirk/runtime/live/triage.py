@@ -14,8 +14,8 @@ from falkirk.errors.conditions.runtime import (
     TOPIC_MISSING_DELETED,
 )
 from falkirk.errors.location import SourceLocation
-from falkirk.frames.stamped import PLACES_OF_SOURCE
 from falkirk.frames.user_function import FAILED
+from falkirk.live_steps.stamped import PLACES_OF_SOURCE
 from falkirk.plan.region import Region
 from falkirk.runtime.causes import FAILED_EXPRESSION, with_causes
 from falkirk.runtime.context import Context

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.errors import FalkirkError
 from falkirk.errors.spark import JVM_ERRORS, first_line
-from falkirk.frames import reads
+from falkirk.inputs import reads
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.local.spark import kafka_options

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_COPY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
-from falkirk.frames import reads
+from falkirk.inputs import reads
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.context import Context

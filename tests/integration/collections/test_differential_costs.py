@@ -15,7 +15,7 @@ from falkirk.differential.graph import Entered, LoopNode
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.rows import LoopTime
 from falkirk.differential.task import FileName, Task
-from falkirk.frames.stamped import plan_text
+from falkirk.live_steps.stamped import plan_text
 from tests.integration.changing import EDGES, Changing, Row, added, components, there
 
 PATH: list[Row] = [(n, n + 1) for n in range(10)]

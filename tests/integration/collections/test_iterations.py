@@ -12,6 +12,7 @@ import networkx as nx
 import pytest
 
 import falkirk as fk
+from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
@@ -20,7 +21,6 @@ from falkirk.home.folder import Home, open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.operators.in_epoch import BatchState
 from falkirk.runtime import retry
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs

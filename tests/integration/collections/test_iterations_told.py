@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.batch_steps import iteration
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.parts import UNFINISHED
 from falkirk.differential import Collection, connected_components
@@ -22,7 +23,6 @@ from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.operators import iteration
 from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.changing import Row, added, taken
 from tests.integration.epochs.test_batches import Table

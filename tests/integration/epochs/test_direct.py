@@ -23,10 +23,10 @@ import falkirk as fk
 from falkirk.analysis.structure import KnownLeaves, digest, structure_of
 from falkirk.declare.policy import Policy
 from falkirk.errors import HomeError, InternalError
-from falkirk.frames import stamped as frames
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
+from falkirk.live_steps import stamped as frames
 from falkirk.local.broker import Broker
 from falkirk.local.spark import observing
 from falkirk.plan.planner import plan_application

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.frames import reads
-from falkirk.frames.topics import parsing
 from falkirk.host.query import Query, run_here
+from falkirk.inputs import reads
+from falkirk.inputs.topics import parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.void import Void

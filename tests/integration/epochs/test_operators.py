@@ -15,16 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.batch_steps.call import calling
+from falkirk.batch_steps.in_epoch import InEpoch
+from falkirk.batch_steps.replay import replay
+from falkirk.batch_steps.times import COMPLETE, marks_after, sort
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.nodes import ProcessorNode
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.errors import DefinitionError
 from falkirk.errors.location import caller
 from falkirk.frames.names import STAMP
-from falkirk.operators.call import calling
-from falkirk.operators.in_epoch import InEpoch
-from falkirk.operators.replay import replay
-from falkirk.operators.times import COMPLETE, marks_after, sort
 from falkirk.plan.batch import STAMP_TYPE
 from falkirk.system.local_data import LocalData
 

@@ -11,14 +11,14 @@ import pytest
 from demo.pages import words
 from demo.search import example
 from demo.search_judge import Run, judge
+from falkirk.batch_steps.call import EpochContext, calling
+from falkirk.batch_steps.in_epoch import InEpoch
+from falkirk.batch_steps.iteration import Iterating
+from falkirk.batch_steps.loop_files import LoopFolders
+from falkirk.batch_steps.rehearsal import Rehearsal
+from falkirk.batch_steps.replay import replay
 from falkirk.check import OutputRow, RowPlace
 from falkirk.declare.load import load_application
-from falkirk.operators.call import EpochContext, calling
-from falkirk.operators.in_epoch import InEpoch
-from falkirk.operators.iteration import Iterating
-from falkirk.operators.loop_files import LoopFolders
-from falkirk.operators.rehearsal import Rehearsal
-from falkirk.operators.replay import replay
 from falkirk.plan.recordings import Recordings, node_of
 from falkirk.system.local_data import LocalData
 

@@ -20,9 +20,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames import files
-from falkirk.frames.files import file_rows
 from falkirk.host.query import run_here
+from falkirk.inputs import files
+from falkirk.inputs.files import file_rows
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.files import FileLog

@@ -16,11 +16,11 @@ from falkirk.analysis.determinism import DISTINCT, InBatch, operations
 from falkirk.analysis.escapes import watched
 from falkirk.analysis.functions import SAME_LIVE, entry_of
 from falkirk.analysis.structure import KnownLeaves
+from falkirk.batch_steps.call import EpochContext
+from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Eager
 from falkirk.errors.location import caller
-from falkirk.operators.call import EpochContext
-from falkirk.operators.rehearsal import Rehearsal
 from falkirk.plan.batch_determinism import Called, differences_of
 from falkirk.plan.batch_planning import returned
 from tests.integration.hunting import inputs, jvm

@@ -13,15 +13,15 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.batch_steps.call import calling
+from falkirk.batch_steps.in_epoch import InEpoch
+from falkirk.batch_steps.replay import replay
 from falkirk.declare.nodes import ProcessorNode, steps_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.errors.location import caller
-from falkirk.frames import stamped as frames
 from falkirk.frames.names import STAMP
-from falkirk.operators.call import calling
-from falkirk.operators.in_epoch import InEpoch
-from falkirk.operators.replay import replay
+from falkirk.live_steps import stamped as frames
 from falkirk.plan.guarantees import Promise, promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application

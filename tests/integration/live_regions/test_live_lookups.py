@@ -19,11 +19,11 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import falkirk as fk
 from falkirk.check import TopicRecord
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames.lookups import PlannedView, looked_up
 from falkirk.frames.names import VIEWS
 from falkirk.home.requests import ask_for_rollback
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
+from falkirk.live_steps.lookups import PlannedView, looked_up
 from falkirk.runtime.live import views
 from falkirk.store import Store
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId

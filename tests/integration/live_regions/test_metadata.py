@@ -17,8 +17,8 @@ from falkirk.audit import sample
 from falkirk.check import Guarantee
 from falkirk.commands.judge import LiveJudge
 from falkirk.commands.judge_batches import batch_judge
-from falkirk.frames.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.host.query import run_here
+from falkirk.inputs.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application

@@ -11,14 +11,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.batch_steps.call import calling
+from falkirk.batch_steps.in_epoch import InEpoch
+from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
 from falkirk.frames.names import STAMP
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.local.broker import Broker
-from falkirk.operators.call import calling
-from falkirk.operators.in_epoch import InEpoch
-from falkirk.operators.times import sort
 from falkirk.plan.batch import STAMP_TYPE
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.console import ConsoleTarget

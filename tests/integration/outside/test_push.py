@@ -15,19 +15,19 @@ import falkirk as fk
 from falkirk.check import read_topic
 from falkirk.errors import LogError
 from falkirk.frames.names import BAD
-from falkirk.frames.topics import parse_records, parsing
+from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader
 from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
-from falkirk.push import bridge as line
-from falkirk.push import fits, sender
-from falkirk.push import service as service
-from falkirk.push.bridge import Pace
-from falkirk.push.errors import RequestError
-from falkirk.push.registry import RequestEntry, RequestRegistry
-from falkirk.push.sender import RequestSender
-from falkirk.push.service import RequestService
+from falkirk.requests import bridge as line
+from falkirk.requests import fits, sender
+from falkirk.requests import service as service
+from falkirk.requests.bridge import Pace
+from falkirk.requests.errors import RequestError
+from falkirk.requests.registry import RequestEntry, RequestRegistry
+from falkirk.requests.sender import RequestSender
+from falkirk.requests.service import RequestService
 from tests.clock import SetClock
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire

@@ -18,11 +18,11 @@ import falkirk as fk
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.location import SourceLocation
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.frames import stamped as frames
-from falkirk.frames.files import file_rows
 from falkirk.frames.names import BAD
-from falkirk.frames.stamped import Frame
-from falkirk.frames.topics import dead_letter, parse_records, parsing
+from falkirk.inputs.files import file_rows
+from falkirk.inputs.topics import dead_letter, parse_records, parsing
+from falkirk.live_steps import stamped as frames
+from falkirk.live_steps.stamped import Frame
 from falkirk.redrive.letters import parse_letter
 from falkirk.runtime.epochs.unreadable import _read_all
 from falkirk.runtime.rows import JSON_OPTIONS

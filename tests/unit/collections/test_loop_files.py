@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from falkirk.batch_steps.loop_files import LoopFiles, LoopFolders
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.operators.loop_files import LoopFiles, LoopFolders
 from falkirk.system.local_data import LocalData
 from tests.support import outcome
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
+from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.commands import recomputed
 from falkirk.commands.recomputed import _Log, _Run, read_kept
 from falkirk.errors import HomeError
-from falkirk.operators.loop_files import LoopFolders
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.store import Store
 from falkirk.system.data import DataPath

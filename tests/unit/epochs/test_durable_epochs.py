@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.batch_steps import iteration, loop_files
+from falkirk.batch_steps.iteration import Iterating
+from falkirk.batch_steps.loop_files import LocalLoopFiles, LoopFolders
 from falkirk.errors import HomeError
-from falkirk.operators import iteration, loop_files
-from falkirk.operators.iteration import Iterating
-from falkirk.operators.loop_files import LocalLoopFiles, LoopFolders
 from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folders

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier
-from falkirk.push import bridge as module
-from falkirk.push.bridge import Answers, KafkaBridge, Requests, _resumed
-from falkirk.push.elapsed import ELAPSED_HEADER, header_of
-from falkirk.push.registry import RequestRegistry, digest_of, read_back
+from falkirk.requests import bridge as module
+from falkirk.requests.bridge import Answers, KafkaBridge, Requests, _resumed
+from falkirk.requests.elapsed import ELAPSED_HEADER, header_of
+from falkirk.requests.registry import RequestRegistry, digest_of, read_back
 from falkirk.runtime.foreign import _by_header, _by_time
 from tests.strategies import DEEP, LONG, documents, examples, objects
 from tests.unit.dashboard.recorded import TOKEN, served, shop

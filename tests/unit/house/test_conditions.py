@@ -18,7 +18,7 @@ from tests.unit.house.parsed import nodes
 ROOT = Path(__file__).parents[3]
 CATALOGUE = list(catalogue())
 #: The files that make an error with a text outside the catalogue, because Spark, Kafka, another process or a function
-#: of the caller gives the text. The rest of the package may not. (`push/` has a separate class for answers over HTTP.)
+#: of the caller gives the text. The rest of the package may not. (`requests/` has a separate class for HTTP answers.)
 OWN_TEXTS = {
     "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py",
     "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",

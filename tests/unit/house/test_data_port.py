@@ -11,7 +11,7 @@ from tests.unit.house.parsed import nodes
 from tests.unit.house.test_layers import MODULES
 
 #: The packages whose modules work with data of a home.
-OF_DATA = ("falkirk.differential", "falkirk.operators", "falkirk.runtime")
+OF_DATA = ("falkirk.differential", "falkirk.batch_steps", "falkirk.runtime")
 REFUSED = {"glob", "os", "pathlib", "shutil", "tempfile"}
 #: Modules for files that are no data of a home: folders of users, pipes, sockets, the terminal.
 OTHER_FILES = {
@@ -31,7 +31,7 @@ WORKING_COPY = {
 LOOPS = {
     "falkirk.differential.flow", "falkirk.differential.in_memory", "falkirk.differential.jobs",
     "falkirk.differential.runs", "falkirk.differential.single_task", "falkirk.differential.state",
-    "falkirk.differential.task", "falkirk.operators.loop_files",
+    "falkirk.differential.task", "falkirk.batch_steps.loop_files",
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_two_modules_copy_between_a_working_copy_and_the_data() -> None:
     found = {name for name, path in MODULES.items() if {"copy_from", "copy_to"} & _called(path)}
     implementing = {"falkirk.system.local_data", "falkirk.system.object_data"}
     assert found - implementing == {
-        "falkirk.runtime.live.shared_checkpoints", "falkirk.operators.loop_files", "falkirk.commands.kept_state",
+        "falkirk.runtime.live.shared_checkpoints", "falkirk.batch_steps.loop_files", "falkirk.commands.kept_state",
     }  # fmt: skip
 
 

@@ -15,8 +15,8 @@ PACKAGE = ROOT / "falkirk"
 #: The packages, each above those that it may import. `check` shares no code with the judged parts: see test_tidy.py.
 LAYERS = (
     "errors", "system", "check", "theory", "kafka", "declare", "store", "home", "local", "protocol", "frames",
-    "analysis", "push", "differential", "operators", "plan", "runtime", "host", "audit", "redrive", "commands", "kit",
-    "api", "cli",
+    "live_steps", "inputs", "analysis", "requests", "differential", "batch_steps", "plan", "runtime", "host", "audit",
+    "redrive", "commands", "kit", "api", "cli",
 )  # fmt: skip
 #: The modules that users import, and those that only they import.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")

@@ -181,7 +181,7 @@ def test_tracked_files_name_no(what: str) -> None:
     assert not found, "\n".join([f"{what}:", *found])
 
 
-#: The options of Spark's Kafka source. `frames/reads.py` alone writes them.
+#: The options of Spark's Kafka source. `inputs/reads.py` alone writes them.
 OF_READS = {
     "kafka.bootstrap.servers", "subscribe", "subscribePattern", "assign", "startingOffsets", "endingOffsets",
     "includeHeaders", "failOnDataLoss", "kafka.isolation.level",
@@ -204,7 +204,7 @@ def reads_of_topics(path: Path) -> list[int]:
 
 def test_one_module_builds_reads_of_topics() -> None:
     """All readers of a topic see the same records, and a new option reaches all of them."""
-    builder = ROOT / "falkirk" / "frames" / "reads.py"
+    builder = ROOT / "falkirk" / "inputs" / "reads.py"
     found = {name(p): reads_of_topics(p) for p in (ROOT / "falkirk").rglob("*.py") if p != builder}
     assert not {path: lines for path, lines in found.items() if lines}
     assert reads_of_topics(builder)

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.frames.python_command import START_S
-from falkirk.frames.python_udfs import TIMEOUT_S
+from falkirk.live_steps.python_command import START_S
+from falkirk.live_steps.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
 from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion

@@ -20,10 +20,10 @@ from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from falkirk.declare.load import LOADING
-from falkirk.frames.on_executor import DRIVER
-from falkirk.frames.row_calls import RowCalls, answer_of
-from falkirk.frames.row_codec import RowCodec
-from falkirk.frames.row_worker import ANSWER, REFUSAL, UNSUITABLE
+from falkirk.live_steps.on_executor import DRIVER
+from falkirk.live_steps.row_calls import RowCalls, answer_of
+from falkirk.live_steps.row_codec import RowCodec
+from falkirk.live_steps.row_worker import ANSWER, REFUSAL, UNSUITABLE
 from falkirk.local import shipped
 from falkirk.system import private
 
@@ -157,5 +157,5 @@ def test_the_archive_has_all_modules_and_is_made_once() -> None:
     assert shipped.archive() == first
     assert first.stat().st_mtime_ns == made_ns
     names = zipfile.ZipFile(first).namelist()
-    assert {"__main__.py", "falkirk/__init__.py", "falkirk/frames/row_worker.py"} <= {*names}
+    assert {"__main__.py", "falkirk/__init__.py", "falkirk/live_steps/row_worker.py"} <= {*names}
     assert all(name.endswith(".py") for name in names)

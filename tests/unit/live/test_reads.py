@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from falkirk.frames import reads
+from falkirk.inputs import reads
 from falkirk.kafka.connection import Connection
 
 CLIENT = Connection("one:9092").spark_options()

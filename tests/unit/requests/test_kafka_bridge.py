@@ -9,11 +9,11 @@ import pytest
 
 from falkirk.errors import LogError
 from falkirk.kafka.connection import Connection
-from falkirk.push import bridge as module
-from falkirk.push.bridge import KafkaBridge, Pace, Requests
-from falkirk.push.errors import RequestError
-from falkirk.push.registry import RequestEntry, RequestRegistry, read_back
-from falkirk.push.service import RequestService
+from falkirk.requests import bridge as module
+from falkirk.requests.bridge import KafkaBridge, Pace, Requests
+from falkirk.requests.errors import RequestError
+from falkirk.requests.registry import RequestEntry, RequestRegistry, read_back
+from falkirk.requests.service import RequestService
 
 REQUESTS = Requests(topic="t", key=b"", on_foreign=lambda found: None)
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.kafka.connection import Connection
-from falkirk.push import bridge as module
-from falkirk.push import registry as registry_module
-from falkirk.push.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
-from falkirk.push.elapsed import Elapsed, elapsed_of, header_of
-from falkirk.push.errors import RequestError
-from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
-from falkirk.push.service import RequestService
+from falkirk.requests import bridge as module
+from falkirk.requests import registry as registry_module
+from falkirk.requests.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
+from falkirk.requests.elapsed import Elapsed, elapsed_of, header_of
+from falkirk.requests.errors import RequestError
+from falkirk.requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.requests.service import RequestService
 from tests.clock import SetClock
 from tests.support import wait_until
 

@@ -18,13 +18,13 @@ from falkirk.home.credentials import publish_address
 from falkirk.home.folder import open_home
 from falkirk.host.gateway import Gateway, _connections_max
 from falkirk.kafka.connection import Connection
-from falkirk.push import service as services
-from falkirk.push.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
-from falkirk.push.elapsed import Elapsed
-from falkirk.push.errors import RequestError
-from falkirk.push.registry import RequestRegistry, digest_of
-from falkirk.push.server import client_of, web_application
-from falkirk.push.service import RequestService
+from falkirk.requests import service as services
+from falkirk.requests.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
+from falkirk.requests.elapsed import Elapsed
+from falkirk.requests.errors import RequestError
+from falkirk.requests.registry import RequestRegistry, digest_of
+from falkirk.requests.server import client_of, web_application
+from falkirk.requests.service import RequestService
 from tests.unit.requests.test_push_server import turn
 
 BODY = b'{"id":"a"}'

@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from falkirk.push import fits
-from falkirk.push.errors import RequestError
+from falkirk.requests import fits
+from falkirk.requests.errors import RequestError
 
 INNER = StructType([StructField("n", LongType(), nullable=False)])
 SCHEMA = StructType(

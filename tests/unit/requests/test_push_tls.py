@@ -16,8 +16,8 @@ from falkirk.errors import MachineError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.gateway import Gateway
 from falkirk.kafka.connection import Connection
-from falkirk.push import connections
-from falkirk.push.connections import Connections
+from falkirk.requests import connections
+from falkirk.requests.connections import Connections
 from tests.unit.requests.test_push_server import turn
 
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"

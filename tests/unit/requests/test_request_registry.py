@@ -2,9 +2,9 @@
 
 import pytest
 
-from falkirk.push.answers_from import answers_from_of, answers_header_of
-from falkirk.push.errors import RequestError
-from falkirk.push.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.requests.answers_from import answers_from_of, answers_header_of
+from falkirk.requests.errors import RequestError
+from falkirk.requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.theory.ids import Offset
 
 BODY = b'{"id":"a"}'

@@ -1,0 +1,1 @@
+"""Topics and files as DataFrames with a stamp for each row."""
