@@ -21,9 +21,9 @@ from benchmarks.kills import Killed, answered, incomplete, kill_under_load
 from benchmarks.mechanisms import MECHANISMS, RunningSubject, Subject, is_expected, judge
 from benchmarks.probe import LOOK_S, Probe
 from benchmarks.report import Report
+from falkirk.environment import broker as local_broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.live.checkpoint import committed_at_s, last_committed_batch
 from falkirk.theory.ids import LogId

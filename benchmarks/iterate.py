@@ -29,9 +29,9 @@ from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import LoopState, sweep
+from falkirk.environment.partitions import batch_partitions
+from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
-from falkirk.local.partitions import batch_partitions
-from falkirk.local.spark import session as spark_session
 
 ALGORITHMS = ("components", "pagerank")
 TOLERANCE, DAMPING = 1e-4, 0.85

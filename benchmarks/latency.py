@@ -23,10 +23,10 @@ from benchmarks.jobs import JOBS, MAIN, WORD_INDEX, Job, Records, count_records,
 from benchmarks.report import Report
 from benchmarks.subject import PARTITIONS, Account, Running, Subject
 from demo.pages import pages
+from falkirk.environment import broker as local_broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 
 VARIANTS = ("none", "repeated", "exactly-once", "twins")
 #: In the timeline: seconds of counted load before the kill.

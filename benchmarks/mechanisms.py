@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from benchmarks.child import Child, serve_application
 from falkirk.app import App
 from falkirk.batch_steps.functions import stateful
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     Guarantee,

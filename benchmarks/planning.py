@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from benchmarks.report import Report
-from falkirk.local.spark import session as spark_session
+from falkirk.environment.spark import session as spark_session
 from falkirk.plan.planner import plan_application
 
 #: The plans of the same application, one after the other, in one Spark session.

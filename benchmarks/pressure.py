@@ -28,13 +28,13 @@ from falkirk.declare.cut import OnArrival
 from falkirk.declare.endpoints import Kafka, Sql
 from falkirk.declare.policy import Eager
 from falkirk.declare.stream import source_node
+from falkirk.environment import broker as local_broker
+from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
 from falkirk.home.folder import attach_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
-from falkirk.local.spark import session as spark_session
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.theory.ids import LogId
 

@@ -25,12 +25,12 @@ import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.report import Report
+from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
 from falkirk.home.folder import STANDBY, ProcessRecord
 from falkirk.host.settings import STATE, WARM
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 
 START_S = 240.0
 #: Results that were on their way at the kill arrive within this time.

@@ -27,10 +27,10 @@ from falkirk.declare.cut import ByClock, OnArrival, records_between
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Delivery, Eager, Ephemeral, FullHistory, LogSends, Policy
 from falkirk.declare.stream import Stream, source_node
+from falkirk.environment import broker as local_broker
 from falkirk.home.folder import attach_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.theory.ids import LogId
 

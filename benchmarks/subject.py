@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks.child import Child, serve
 from benchmarks.jobs import JOBS, application, plain
 from falkirk.declare.policy import Delivery
+from falkirk.environment.spark import session as spark_session
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.spark import session as spark_session
 
 PARTITIONS = 2
 #: Variants without Falkirk.

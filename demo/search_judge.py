@@ -15,7 +15,17 @@ from functools import cached_property
 from typing import Any
 
 from demo.pages import words
-from falkirk.check import AggregateModel, Count, Guarantee, InputRow, Latest, OutputRow, RowPlace, Verdict, check_keyed
+from falkirk.checker import (
+    AggregateModel,
+    Count,
+    Guarantee,
+    InputRow,
+    Latest,
+    OutputRow,
+    RowPlace,
+    Verdict,
+    check_keyed,
+)
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]

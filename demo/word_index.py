@@ -12,7 +12,7 @@ from demo import stage
 from demo.load import Collector, IndexReader, PageProducer, percentiles_ms
 from demo.pages import Page, opened, pages, words
 from demo.screen import IndexScreen, Show, latency
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     Guarantee,
@@ -25,9 +25,9 @@ from falkirk.check import (
     read_topic,
     render,
 )
+from falkirk.environment import broker as local_broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 from falkirk.system.terminal import Terminal
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2

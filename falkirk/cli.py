@@ -10,9 +10,9 @@ from falkirk.commands.group import LazyGroup, RunCommand
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
 from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
+from falkirk.environment.submitted import add_py_files, spark_conf
 from falkirk.home.lease import LASTS_S, lease_s
 from falkirk.host.settings import RunSettings
-from falkirk.local.submitted import add_py_files, spark_conf
 from falkirk.system import private
 from falkirk.system.terminal import Terminal
 

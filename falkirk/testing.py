@@ -24,11 +24,11 @@ from falkirk.declare.policy import Delivery
 from falkirk.declare.sink import OwnSink, Sink
 from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
-from falkirk.kit.kit import ABORT, BEGINNING, Kit
-from falkirk.kit.values import KafkaRecord
 from falkirk.reading import WritableStream, application_of
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.testkit.kit import ABORT, BEGINNING, Kit
+from falkirk.testkit.values import KafkaRecord
 from falkirk.theory.ids import EpochNumber
 
 __all__ = ["ABORT", "KafkaRecord", "Kit", "check_sink", "crash_between_writes", "run"]

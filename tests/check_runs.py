@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     DistinctModel,

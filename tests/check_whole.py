@@ -8,13 +8,13 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.check import Anomaly, Guarantee, InputRow, Kind, Model, OutputRow
-from falkirk.check.anomalies import anomalies_of
-from falkirk.check.atomic import Problem, check_atomicity, lost_places, standing
-from falkirk.check.consistency import check_consistency
-from falkirk.check.diagnose import Diagnosis, diagnose
-from falkirk.check.run import KeyRun, group_by_key
-from falkirk.check.verdict import REACHABLE
+from falkirk.checker import Anomaly, Guarantee, InputRow, Kind, Model, OutputRow
+from falkirk.checker.anomalies import anomalies_of
+from falkirk.checker.atomic import Problem, check_atomicity, lost_places, standing
+from falkirk.checker.consistency import check_consistency
+from falkirk.checker.diagnose import Diagnosis, diagnose
+from falkirk.checker.run import KeyRun, group_by_key
+from falkirk.checker.verdict import REACHABLE
 
 
 @dataclass(frozen=True)

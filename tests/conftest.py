@@ -11,9 +11,9 @@ from urllib.parse import quote_plus
 import pytest
 from hypothesis import HealthCheck, settings
 
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
-from falkirk.store import Store
+from falkirk.decisions import Store
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from tests.postgres import Postgres
 from tests.running.shared import shared_broker
 from tests.stores import Place
@@ -81,8 +81,8 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The only Spark session of this test process, able to run live regions."""
-    from falkirk.local.jars import s3_jars
-    from falkirk.local.spark import session
+    from falkirk.environment.jars import s3_jars
+    from falkirk.environment.spark import session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")

@@ -9,9 +9,9 @@ from typing import Any
 
 import sqlalchemy as sql
 
-from falkirk.store import RegionRecord, Store, TailRecord
-from falkirk.store.checkpoint_copies import CheckpointCopy, StateFile
-from falkirk.store.logs import record_void
+from falkirk.decisions import RegionRecord, Store, TailRecord
+from falkirk.decisions.checkpoint_copies import CheckpointCopy, StateFile
+from falkirk.decisions.logs import record_void
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId, Offset
 
 RECORD = RegionRecord(

@@ -1,4 +1,4 @@
-"""Pin: downloads the jars in ivy.xml and writes their SHA-256 to falkirk/local/jars.sha256, for a person to review.
+"""Pin: downloads the jars in ivy.xml and writes their SHA-256 to `jars.sha256` beside it, for a person to review.
 
 The jars' coordinates go to tools/jvm_packages.txt as package URLs, which `tools/audit.py` and other scanners read.
 
@@ -13,7 +13,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from falkirk.local import jars
+from falkirk.environment import jars
 
 PACKAGES = Path(__file__).with_name("jvm_packages.txt")
 

@@ -24,11 +24,11 @@ from benchmarks.nexmark.reference import Reference
 from benchmarks.report import Report
 from falkirk.app import App
 from falkirk.commands.dashboard.latency import quantile
+from falkirk.environment import broker as local_broker
+from falkirk.environment.spark import session as spark_session
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
-from falkirk.local.spark import session as spark_session
 from falkirk.runtime.status import LATENCY_BOUNDS_S
 from falkirk.theory.ids import Offset, Offsets
 

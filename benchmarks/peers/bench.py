@@ -22,10 +22,10 @@ from benchmarks.peers.order import KINDS, SYSTEMS, Case, alternating, latency_ca
 from benchmarks.peers.systems import processor_s, started
 from benchmarks.report import Report, percentile
 from benchmarks.subject import PARTITIONS
+from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

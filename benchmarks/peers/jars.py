@@ -12,11 +12,11 @@ from typing import Literal
 
 import pyspark
 
+from falkirk.environment.cache import cache_home, filled
+from falkirk.environment.compiler import compile_java
+from falkirk.environment.jars import sha256
+from falkirk.environment.java import find_java
 from falkirk.errors.conditions.local import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
-from falkirk.local.cache import cache_home, filled
-from falkirk.local.compiler import compile_java
-from falkirk.local.jars import sha256
-from falkirk.local.java import find_java
 
 Kind = Literal["flink", "streams"]
 _HERE = Path(__file__).parent

@@ -25,9 +25,9 @@ from falkirk.differential.operators import Group
 from falkirk.differential.program import Program, first_change, program_digest, program_of, tried_steps
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import LoopState
+from falkirk.environment.partitions import batch_partitions
 from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.frames.empty import no_rows
-from falkirk.local.partitions import batch_partitions
 from falkirk.system.data import Manifest
 
 log = logging.getLogger("falkirk")

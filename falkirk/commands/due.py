@@ -17,6 +17,7 @@ from falkirk.commands.due_timed import RegionRows
 from falkirk.declare.nodes import UNIONS, Node, SourceNode, Step, is_right_first
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.windows import split_windows, unchanged
+from falkirk.environment.spark import kafka_options
 from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.inputs import reads
@@ -25,7 +26,6 @@ from falkirk.kafka.connection import Connection
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame, attempt
 from falkirk.live_steps.unions import number_source, union_frames
-from falkirk.local.spark import kafka_options
 from falkirk.plan.region import Region
 
 #: Steps with a group's state, each result of which depends on the one before it.

@@ -1,6 +1,6 @@
 """Due timed: computes the steps with event time of a live region again, from all records of its sources.
 
-Lateness is a window function of Spark's SQL over each source partition. `falkirk.check.timed` decides which rows
+Lateness is a window function of Spark's SQL over each source partition. `falkirk.checker.timed` decides which rows
 `dropDuplicates` keeps and which rows each window has. Spark's batch aggregation and PySpark's `join` compute the
 results. None of this runs the Java operators of live regions, which are under judgement. Shared with them are the parts
 that Falkirk plans with: plain steps, which times are unsuitable (`live_steps/event_time.py`), and by how much the times
@@ -18,7 +18,7 @@ from pyspark.sql import Window as SqlWindow
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from falkirk.check.timed import Late, Place, TimedRow, WindowResult, WindowShape, first_rows, window_results
+from falkirk.checker.timed import Late, Place, TimedRow, WindowResult, WindowShape, first_rows, window_results
 from falkirk.declare.joins import TimedJoin
 from falkirk.declare.nodes import Step
 from falkirk.declare.watermark import Watermark

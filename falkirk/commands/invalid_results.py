@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from falkirk.check import TopicRecord
+from falkirk.checker import TopicRecord
 from falkirk.commands.running import home_to_read
 from falkirk.declare.application import Application
 from falkirk.errors import HomeError

@@ -1,6 +1,6 @@
 """Judges an application: compares the outputs that its declaration gives, recomputed, with the published ones.
 
-`falkirk/commands/due.py` computes the rows that a live region must have published. `falkirk.check` recomputes a keyed
+`falkirk/commands/due.py` computes the rows that a live region must have published. `falkirk.checker` recomputes a keyed
 step of them, and compares; it shares nothing with the mechanism that it judges.
 """
 
@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateFunction,
     AggregateModel,
     Count,
@@ -55,8 +55,8 @@ from falkirk.check import (
     refuse_unseen,
     types_of,
 )
-from falkirk.check.content import content
-from falkirk.check.topics import OffsetBounds
+from falkirk.checker.content import content
+from falkirk.checker.topics import OffsetBounds
 from falkirk.commands.due import AGGREGATIONS, RegionEvaluation, not_checkable, own_session
 from falkirk.commands.due_timed import RegionRows
 from falkirk.commands.invalid_results import InvalidRanges, InvalidResults, ValidRecords, merged, none_invalid

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from falkirk.check import (
+from falkirk.checker import (
     Due,
     EpochsVerdict,
     Forgotten,

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from falkirk.check import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
+from falkirk.checker import Guarantee, Space, epochs_to_json, render, render_epochs, to_json
 from falkirk.commands.invalid_results import invalid_ranges
 from falkirk.commands.judge import NO_HOME, PROMISES, LiveJudge, LiveVerdict
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
@@ -17,12 +17,12 @@ from falkirk.commands.running import home_to_read
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
+from falkirk.environment.spark import session
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.home.folder import data_folder
 from falkirk.home.identity import identify
 from falkirk.home.lease import has_run
 from falkirk.kafka.connection import Connection
-from falkirk.local.spark import session
 from falkirk.plan.batch import Batch
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.plan import Plan

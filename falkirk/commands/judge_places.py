@@ -1,7 +1,7 @@
 """Places of a batch's rows: topics, tables, folders, and the log in the home. Each is read as an ordinary reader does.
 
 The due rows come from Spark and the found rows from the place. Both become JSON objects of the same form, which
-`falkirk.check` compares. Both sides omit the types that a format does not keep: a table has texts for decimals, a CSV
+`falkirk.checker` compares. Both sides omit the types that a format does not keep: a table has texts for decimals, a CSV
 file has texts for everything.
 """
 
@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from falkirk.check import FoundRow, Values, bounds_now, moved, read_topic, read_typed, refuse_unseen, types_of
+from falkirk.checker import FoundRow, Values, bounds_now, moved, read_topic, read_typed, refuse_unseen, types_of
 from falkirk.declare.cut import SLICE
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg

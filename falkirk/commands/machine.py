@@ -5,11 +5,11 @@ import sys
 import click
 from rich.text import Text
 
+from falkirk.environment import broker as local_broker
+from falkirk.environment import jars as jvm_jars
+from falkirk.environment.doctor import check_machine
+from falkirk.environment.module import application_jars, module_jar
 from falkirk.errors import MachineError
-from falkirk.local import broker as local_broker
-from falkirk.local import jars as jvm_jars
-from falkirk.local.doctor import check_machine
-from falkirk.local.module import application_jars, module_jar
 from falkirk.system.terminal import Terminal
 
 _console = Terminal()

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from falkirk.decisions import Lease, Waiting
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import LEASED, Home, attach_home
 from falkirk.home.identity import IDENTITY_FILE
 from falkirk.home.lease import NOTE_S, has_run
-from falkirk.store import Lease, Waiting
 from falkirk.system import locks
 
 #: A process that waits is shown until it has not said so for this time, by the clocks of both machines.

@@ -14,7 +14,8 @@ from typing import TypeVar
 from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.batch_steps.iteration import fetch_files
 from falkirk.batch_steps.loop_files import LoopFolders
-from falkirk.check import is_compacted
+from falkirk.checker import is_compacted
+from falkirk.decisions import ForgottenEpochs
 from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.batch import Batch
@@ -24,7 +25,6 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
-from falkirk.store import ForgottenEpochs
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId

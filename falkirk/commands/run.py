@@ -12,6 +12,7 @@ from falkirk.declare.address import as_dashboard_address, as_metrics_address
 from falkirk.declare.application import Application
 from falkirk.declare.load import LOADING, broker_of
 from falkirk.declare.place import local_home
+from falkirk.environment.submitted import refuse_secrets
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.conditions.host import WAIT_UNSUITABLE
 from falkirk.errors.location import caller
@@ -19,7 +20,6 @@ from falkirk.home.lease import LASTS_S, lease_s
 from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
 from falkirk.host.spans import Spans, exported
-from falkirk.local.submitted import refuse_secrets
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import Terminal

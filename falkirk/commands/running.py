@@ -92,7 +92,7 @@ def offline(
 
 def local_broker() -> str:
     """Return the address of this machine's broker; start it first if it does not run."""
-    from falkirk.local.broker import start
+    from falkirk.environment.broker import start
 
     return start().bootstrap
 

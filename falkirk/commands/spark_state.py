@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from falkirk.commands.kept_state import StateReader, StateRows
-from falkirk.local import spark as local_spark
+from falkirk.environment import spark as local_spark
 from falkirk.runtime.rows import JSON_OPTIONS
 from falkirk.theory.ids import BatchId
 

@@ -24,15 +24,15 @@ from falkirk.declare.endpoints import Files, Kafka
 from falkirk.declare.grouped import latest_value
 from falkirk.declare.policy import Lazy
 from falkirk.declare.stream import Stream
+from falkirk.environment import broker as local_broker
+from falkirk.environment.archive import archive_file, driver_class_path, made
+from falkirk.environment.java import find_java
+from falkirk.environment.module import module_jar
+from falkirk.environment.spark import session
 from falkirk.errors.conditions.commands import ARCHIVE_NOT_MADE
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
-from falkirk.local.archive import archive_file, driver_class_path, made
-from falkirk.local.java import find_java
-from falkirk.local.module import module_jar
-from falkirk.local.spark import session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from falkirk.check.command import check_run, memory_option
+from falkirk.checker.command import check_run, memory_option
 from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option
 from falkirk.commands.running import local_broker
 from falkirk.declare.load import broker_of, load_application
@@ -109,10 +109,10 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you declared, that
     they do not.
     """
-    from falkirk.audit import AuditOutcome
-    from falkirk.audit import audit as run_audit
-    from falkirk.audit.shown import finding_values, findings_table
-    from falkirk.local.spark import session
+    from falkirk.determinism import AuditOutcome
+    from falkirk.determinism import audit as run_audit
+    from falkirk.determinism.shown import finding_values, findings_table
+    from falkirk.environment.spark import session
 
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)

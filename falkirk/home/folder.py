@@ -20,6 +20,7 @@ from types import TracebackType
 
 import psutil
 
+from falkirk.decisions import Lease, Store
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.home import (
     HOME_DAMAGED_PROCESSES,
@@ -28,7 +29,6 @@ from falkirk.errors.conditions.home import (
 )
 from falkirk.errors.conditions.system import DATA_UNUSABLE
 from falkirk.home.identity import identify
-from falkirk.store import Lease, Store
 from falkirk.system import locks, private, processes
 from falkirk.system.data import DataPath
 from falkirk.system.durable import write_atomically

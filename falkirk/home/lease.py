@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from falkirk.decisions import Store
+from falkirk.decisions.leases import Lease
 from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.errors.conditions.system import HOME_IN_USE
 from falkirk.home import guard
 from falkirk.home.folder import Home, data_folder, open_home, this_process, waiting_home
 from falkirk.home.identity import IDENTITY_FILE
-from falkirk.store import Store
-from falkirk.store.leases import Lease
 from falkirk.system import locks
 from falkirk.system.times import seconds_since_boot
 

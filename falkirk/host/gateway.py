@@ -23,9 +23,8 @@ from falkirk.declare.tls import ReloadingContext
 from falkirk.errors.conditions.host import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish_address, token_of
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
-from falkirk.requests.bridge import Answers, KafkaBridge, Progress, Requests
-from falkirk.requests.connections import (
+from falkirk.http_requests.bridge import Answers, KafkaBridge, Progress, Requests
+from falkirk.http_requests.connections import (
     ARRIVING_MAX,
     CONNECTIONS_MAX,
     HANDSHAKE_S,
@@ -33,9 +32,10 @@ from falkirk.requests.connections import (
     QuietLogger,
     crosses_in_clear,
 )
-from falkirk.requests.errors import passing_error
-from falkirk.requests.server import Counter, web_application
-from falkirk.requests.service import RequestService
+from falkirk.http_requests.errors import passing_error
+from falkirk.http_requests.server import Counter, web_application
+from falkirk.http_requests.service import RequestService
+from falkirk.kafka.connection import Connection
 from falkirk.runtime.context import Storage
 from falkirk.theory.offsets import offsets_from_json
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError, is_away
 from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
@@ -31,7 +32,6 @@ from falkirk.host.rollback_requests import RollbackRequests
 from falkirk.host.supervised import Supervised, Supervision, statuses
 from falkirk.host.supervised_batch import SupervisedBatch
 from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan import objective
 from falkirk.plan.plan import Plan
 from falkirk.plan.shape import Shape, planned_shape

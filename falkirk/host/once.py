@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+from falkirk.decisions import Store
+from falkirk.decisions.values import Decision
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from falkirk.protocol.backlog import Backlog
@@ -20,8 +22,6 @@ from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.region import BatchRegion
 from falkirk.runtime.epochs.until import Until
 from falkirk.runtime.live.inputs import end_of_records
-from falkirk.store import Store
-from falkirk.store.values import Decision
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import LogId, LogKind, Positions
 from falkirk.theory.offsets import positions_from_json, positions_to_json

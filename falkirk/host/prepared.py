@@ -18,12 +18,12 @@ from typing import Any, cast
 from pyspark.find_spark_home import _find_spark_home
 
 from falkirk.declare.load import broker_of, load_application
+from falkirk.environment.submitted import add_py_files
 from falkirk.errors.conditions.host import SESSION_LOST_GONE
 from falkirk.home.identity import identity_of
 from falkirk.host.settings import PLANNED, STATE, WARM, HostSettings
 from falkirk.host.start import application_session
 from falkirk.kafka.topics import Topics
-from falkirk.local.submitted import add_py_files
 from falkirk.plan.patterns import with_topics
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import Use, with_schemas

@@ -23,6 +23,8 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
+from falkirk.environment.spark import exposed as exposure
+from falkirk.environment.submitted import add_py_files
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
 from falkirk.errors.spark import first_line
@@ -36,8 +38,6 @@ from falkirk.host.settings import EXIT_OVER, EXIT_UNUSABLE, PLAN, HostSettings
 from falkirk.host.spans import is_recorded
 from falkirk.host.start import application_session, assemble_host
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import exposed as exposure
-from falkirk.local.submitted import add_py_files
 from falkirk.plan.patterns import with_topics
 from falkirk.plan.shown.values import plan_values
 from falkirk.plan.slots import slots_to_have

@@ -6,10 +6,10 @@ answer never contradicts the regions.
 
 from collections.abc import Callable
 
+from falkirk.decisions import Store
+from falkirk.decisions.requests import asked_by
 from falkirk.errors import FalkirkError, GuaranteeError
 from falkirk.protocol.rollback import RollbackDecision
-from falkirk.store import Store
-from falkirk.store.requests import asked_by
 
 
 class RollbackRequests:

@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 
+from falkirk.environment.exposure import is_local
 from falkirk.home.folder import SCRATCH, Home, ProcessRecord
 from falkirk.host.settings import PLAN, STATE, WARM
-from falkirk.local.exposure import is_local
 from falkirk.system import priority
 from falkirk.system.machine_time import MachineTime
 from falkirk.system.memory import available_bytes, idle_s

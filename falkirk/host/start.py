@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from falkirk.declare.application import Application
+from falkirk.environment.spark import session as spark_session
 from falkirk.home.claim import Claim
 from falkirk.home.folder import Home, ProcessRecord
 from falkirk.host.failures import Failures
@@ -19,7 +20,6 @@ from falkirk.host.host import Host
 from falkirk.host.measurements import Launch
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for
 from falkirk.plan.patterns import with_topics
 from falkirk.plan.plan import Plan

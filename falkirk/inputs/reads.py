@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.local.spark import KAFKA_SOURCE
+from falkirk.environment.spark import KAFKA_SOURCE
 from falkirk.theory.offsets import offsets_to_json
 
 

@@ -1,7 +1,7 @@
 """Executor program: a fork server of row workers on an executor, or the reason why its Python can't be one.
 
-It is the main program of the archive that Spark brings to executors (`local/shipped.py`). Nobody knows their Python,
-so the code before the check of its version must run in each Python 3.
+It is the main program of the archive that Spark brings to executors (`environment/shipped.py`). Nobody knows their
+Python, so the code before the check of its version must run in each Python 3.
 
 Environment: DRIVER: the version of the driver's Python. Argument: the folder for sockets, which is deleted at the end.
 """

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyspark.cloudpickle as cloudpickle
 
+from falkirk.environment.shipped import python_version, shipped_files
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.live_steps.on_executor import DRIVER
-from falkirk.local.shipped import python_version, shipped_files
-from falkirk.local.spark import writes_elsewhere
 from falkirk.system import private
 
 #: How long a worker may take to import what the function needs.

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Eager
-from falkirk.local.spark import writes_elsewhere
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 

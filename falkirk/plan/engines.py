@@ -18,9 +18,9 @@ from falkirk.declare.nodes import LOOKUP, Node, Step, is_ordered
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import DEFAULT_POLICY, Eager, Lazy
 from falkirk.declare.stream import Stream
+from falkirk.environment.held_views import VIEWS_PLUGIN
 from falkirk.errors.conditions.plan import ENGINE_UNSUITABLE, ENGINE_UNSUITABLE_GROUP
 from falkirk.frames.names import STAMP
-from falkirk.local.held_views import VIEWS_PLUGIN
 from falkirk.plan import event_time, joins, python_steps, unions
 from falkirk.plan.recordings import Recordings, node_of
 

@@ -32,11 +32,11 @@ from falkirk.declare.policy import (
     Policy,
     Snapshots,
 )
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors import GuaranteeError
 from falkirk.errors.conditions.objective import OBJECTIVE_REFUSED
 from falkirk.errors.conditions.plan import POLICY_MISPLACED_LIVE, STATE_UNSAVED, TWINS_REFUSED
 from falkirk.errors.location import SourceLocation
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.draft import Draft
 from falkirk.plan.reasons import Undetermined, duration_text
 from falkirk.plan.region import Region

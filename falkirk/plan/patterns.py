@@ -8,11 +8,11 @@ compares the pattern with the broker again, and what a home has recorded decides
 import copy
 from collections.abc import Callable, Iterable
 
+from falkirk.decisions import Store
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.plan import PATTERN_UNMATCHED
 from falkirk.kafka.internal import INTERNAL
-from falkirk.store import Store
 
 #: The end of the names that Falkirk chooses for topics with dead letters.
 DEAD_LETTERS = ".dead-letters"

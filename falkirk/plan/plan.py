@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from falkirk.analysis.properties import Properties
 from falkirk.declare.clock import ClockTopic
-from falkirk.local.spark import SPARE_BATCHES
+from falkirk.environment.spark import SPARE_BATCHES
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
 from falkirk.plan.requests import PushSource

@@ -31,6 +31,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.nodes import Node, SourceNode, Step, all_steps_of, steps_of
 from falkirk.declare.parts import DeclaredProcessor, DeclaredSink
 from falkirk.declare.policy import Delivery, Ephemeral
+from falkirk.environment.held_views import holds_views
 from falkirk.errors.conditions.plan import (
     COLUMN_MISSING_ALL,
     CYCLE,
@@ -47,7 +48,6 @@ from falkirk.inputs.topics import kafka_schema, parse_records, parsing
 from falkirk.kafka.internal import internal_topic
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame
-from falkirk.local.held_views import holds_views
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
 from falkirk.plan.batches import BatchPlanner
 from falkirk.plan.direct import as_direct

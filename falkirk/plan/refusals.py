@@ -11,6 +11,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.cut import ByRows
 from falkirk.declare.nodes import Step
 from falkirk.declare.parts import DeclaredProcessor
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors.conditions.object_home import HOME_UNSUITABLE
 from falkirk.errors.conditions.plan import (
     CUT_INVALID_FILES,
@@ -20,7 +21,6 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.batch import Batch
 from falkirk.plan.python_steps import PYTHON_STEPS, invalid_step
 from falkirk.plan.region import Region

@@ -16,9 +16,9 @@ from falkirk.errors.conditions.plan import (
     SOURCE_UNREAD,
     TYPE_UNSUITABLE_REQUEST,
 )
+from falkirk.http_requests.fits import unchecked_type
 from falkirk.plan.batch import Batch
 from falkirk.plan.region import Region
-from falkirk.requests.fits import unchecked_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from falkirk.declare.application import Application
 from falkirk.declare.policy import Lazy
+from falkirk.environment.exposure import is_local
 from falkirk.errors.conditions.plan import SLOTS_MISSING
 from falkirk.kafka.topics import Topics
-from falkirk.local.exposure import is_local
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 

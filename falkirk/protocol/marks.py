@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from falkirk.decisions import Store
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Checkpoint
-from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, Positions
 

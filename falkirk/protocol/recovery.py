@@ -14,6 +14,7 @@ turn between any two calls, and the next host begins with `open`. Four rules mak
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
+from falkirk.decisions import Store
 from falkirk.errors import FalkirkError, UnrecoverableError
 from falkirk.errors.conditions.protocol import CHECKPOINT_TOO_OLD
 from falkirk.protocol.down import Down, concerns_one, related
@@ -24,7 +25,6 @@ from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
 from falkirk.protocol.rollback import RollbackDecision, contradiction, decide_rollback, none_left, refuse_loss
 from falkirk.protocol.sinks import Sinks
 from falkirk.protocol.watermarks import Watermarks
-from falkirk.store import Store
 from falkirk.theory.frontier import EMPTY, TOP, OffsetFrontier
 from falkirk.theory.history import History
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
+from falkirk.environment.spark import kafka_options
 from falkirk.errors.conditions.runtime import FOREIGN_WRITER
 from falkirk.home.folder import Home
 from falkirk.inputs import reads
@@ -16,7 +17,6 @@ from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.signing import Foreign, ForeignTally, SigningKey, Verifier
 from falkirk.kafka.topics import Topics
 from falkirk.kafka.void import Void, late_behind
-from falkirk.local.spark import kafka_options
 from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import OFF, Recorder
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets

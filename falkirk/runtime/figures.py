@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors.spark import JVM_ERRORS
-from falkirk.local.spark import writes_elsewhere
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Context
 from falkirk.theory.delivery import SourcePartition

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 
 from falkirk.errors import FalkirkError
+from falkirk.http_requests.bridge import UNSIGNED_REQUEST
+from falkirk.http_requests.elapsed import elapsed_of
 from falkirk.kafka.internal import internal_topic
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
 from falkirk.plan.plan import Plan
-from falkirk.requests.bridge import UNSIGNED_REQUEST
-from falkirk.requests.elapsed import elapsed_of
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import LogId, Offset, Offsets
 

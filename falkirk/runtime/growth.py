@@ -9,11 +9,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from falkirk.decisions import RegionRecord
 from falkirk.kafka.internal import INTERNAL
 from falkirk.kafka.topics import Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.fingerprint import READS
-from falkirk.store import RegionRecord
 from falkirk.theory.ids import LogId
 
 log = logging.getLogger("falkirk")

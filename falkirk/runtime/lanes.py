@@ -18,6 +18,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
+from falkirk.decisions import Store
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import GATE_CONTENDED
 from falkirk.errors.spark import first_line
@@ -25,7 +26,6 @@ from falkirk.kafka.fencing import TRANSACTION_TIMEOUT_S, take_ids
 from falkirk.kafka.header import HEADER_KEY
 from falkirk.kafka.internal import internal_topic
 from falkirk.runtime.context import Context, Storage
-from falkirk.store import Store
 from falkirk.theory.ids import Incarnation, Offset
 
 #: The kind of decision with the number of lanes of an incarnation of a transactional region.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from falkirk.decisions import TailRecord
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import (
     SINK_AHEAD,
@@ -25,7 +26,6 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.lanes import fenced_incarnations, has_lanes, of_jobs, of_letters
 from falkirk.runtime.rows import Barrier, OutputTopic
 from falkirk.runtime.settling import settled_ends
-from falkirk.store import TailRecord
 from falkirk.system.traced import step
 from falkirk.theory.ids import BatchId, Incarnation, LogId, Offset, Offsets, Positions
 from falkirk.theory.offsets import PartitionRange, merged_ranges, offsets_from_json, offsets_to_json, within

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
+from falkirk.decisions import RegionRecord, Store
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import (
@@ -26,7 +27,6 @@ from falkirk.runtime.context import Context
 from falkirk.runtime.growth import advice_on_reads
 from falkirk.runtime.outputs import last_own
 from falkirk.runtime.rows import OutputTopic
-from falkirk.store import RegionRecord, Store
 from falkirk.theory.ids import LogId, Offsets
 
 log = logging.getLogger("falkirk")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from falkirk.check import Guarantee, read_topic
-from falkirk.local.broker import Broker
+from falkirk.checker import Guarantee, read_topic
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import APPS, Application, judge_counts, settle, topics_of
 
 #: The counts of apps/counts.py, some of them fenced.

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     InputRow,
@@ -29,10 +29,10 @@ from falkirk.check import (
     outputs_of,
     read_topic,
 )
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import ProcessRecord
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos import watched
 
 APPS = Path(__file__).parent / "apps"

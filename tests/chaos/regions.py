@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from falkirk.check import read_topic
-from falkirk.local.broker import Broker
+from falkirk.checker import read_topic
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, strike, topics_of
 from tests.duplicates import BEGAN, DELAY_S
 

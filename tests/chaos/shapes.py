@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from falkirk.check import TopicRecord
+from falkirk.checker import TopicRecord
 
 #: Seconds of a window in a live step, and of one that is an epoch; and by how much an event may be late.
 LIVE_WINDOW_S, WINDOW_S, LATE_S = 7, 5, 1

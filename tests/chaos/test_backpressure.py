@@ -10,8 +10,8 @@ from pathlib import Path
 
 import sqlalchemy as sql
 
-from falkirk.check import Guarantee
-from falkirk.local.broker import Broker
+from falkirk.checker import Guarantee
+from falkirk.environment.broker import Broker
 from falkirk.runtime.epochs.runner import BEHIND_MAX
 from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
 from tests.integration.live import Wire

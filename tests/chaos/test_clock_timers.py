@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import AGAIN, LIGHT
 from tests.chaos.regions import Clicks, running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import Application
 from tests.integration.rolling_back import FILE, back_and_on
 

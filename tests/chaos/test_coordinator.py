@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local.broker import Broker
-from falkirk.store import Store
+from falkirk.decisions import Store
+from falkirk.environment.broker import Broker
 from tests.chaos.apps.dying import PLACES
 from tests.chaos.harness import APPS, Load
 from tests.integration.live import Wire

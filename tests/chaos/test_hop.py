@@ -9,10 +9,10 @@ import pytest
 from demo.load import PageProducer
 from demo.pages import pages
 from demo.word_index import INDEX, PAGES, example, judge
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Application
 from tests.support import wait_until
 

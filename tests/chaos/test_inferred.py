@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     Guarantee,
@@ -32,9 +32,9 @@ from falkirk.check import (
     outputs_of,
     read_topic,
 )
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos.harness import APPS, Application, Load
 from tests.chaos.shapes import (
     EXTRA,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests import timers
 from tests.chaos.regions import RIGHT, Clicks, running
 from tests.duplicates import expected

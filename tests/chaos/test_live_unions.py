@@ -18,10 +18,10 @@ import psutil
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import read_topic
+from falkirk.checker import read_topic
 from falkirk.cli import main
-from falkirk.local.broker import Broker
-from falkirk.store import Store
+from falkirk.decisions import Store
+from falkirk.environment.broker import Broker
 from falkirk.theory.ids import LogId
 from tests.chaos.harness import APPS, Application, Load, topics_of
 from tests.chaos.regions import RIGHT, Regions

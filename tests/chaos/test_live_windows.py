@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests import windows
 from tests.chaos.regions import RIGHT, Clicks, running
 

@@ -18,14 +18,14 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from falkirk.check import Guarantee, read_topic
+from falkirk.checker import Guarantee, read_topic
+from falkirk.decisions import Store
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import STANDBY, ProcessRecord
 from falkirk.host.settings import STATE
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
-from falkirk.store import Store
 from falkirk.system import priority
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
 from tests.chaos.harness import LIGHT, Load, judge_counts, strike, topics_of

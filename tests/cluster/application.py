@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from falkirk.check import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
+from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from falkirk.check import Guarantee
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
+from falkirk.checker import Guarantee
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network
 from tests.cluster.spark import SparkCluster, encrypted, spark_cluster

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.decisions import RegionRecord, TailRecord
 from falkirk.home.folder import Home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.internal import KEEP, internal_topic
@@ -14,7 +15,6 @@ from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime import lanes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.store import RegionRecord, TailRecord
 from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation, LogId, Offset
 from tests.integration.live import Wire
 from tests.support import on_disk

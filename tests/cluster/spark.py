@@ -11,8 +11,8 @@ import psutil
 import pyspark
 import pytest
 
-from falkirk.local import archive
-from falkirk.local.java import find_java
+from falkirk.environment import archive
+from falkirk.environment.java import find_java
 from tests.cluster.net import Host, Net
 from tests.support import wait_until
 

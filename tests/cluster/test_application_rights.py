@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from tests.chaos.harness import LIGHT, Application, Load, judge_counts, settle
 from tests.cluster.rights import GROUP, READ, TOPIC, login, of_the_application, rights
 from tests.cluster.secured import PASSWORD, Secured

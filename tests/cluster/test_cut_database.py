@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(refused() is not None, reason=str(refused()))
 #: Calls the store repeatedly, and prints each answer and its time.
 _ASKING = """
 import sys, threading, time
-from falkirk.store import Store
+from falkirk.decisions import Store
 from falkirk.errors import StoreError
 store = Store(sys.argv[1], identity="cut")
 store.take_charge("a test")

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.check import read_topic
+from falkirk.checker import read_topic
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Application
 
 APP = Path(__file__).parent / "apps" / "failing.py"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.chaos.counting import LANES, Counting, counting, repeated, visible
 from tests.chaos.harness import START_S, Application, Load
 from tests.support import suspend, wait_until

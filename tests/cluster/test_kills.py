@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.chaos.counting import Counting, assert_exactly_once, counting, some_behind_a_commit
 from tests.chaos.harness import Load
 from tests.support import is_alive, suspend, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from falkirk.check import bounds_now, read_topic
+from falkirk.checker import bounds_now, read_topic
 from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import APPS, Application, topics_of
 from tests.chaos.regions import Regions

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Application, Load
 from tests.cluster.bed import pythons
 from tests.support import is_alive, wait_until

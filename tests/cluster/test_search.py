@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from falkirk.check import Guarantee
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
+from falkirk.checker import Guarantee
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import APPS, Application, Load, judge_counts
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

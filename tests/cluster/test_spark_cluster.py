@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.home.executors import EXIT_S
 from tests.chaos.harness import Load
 from tests.cluster.application import Remote, repeated, verdicts

@@ -19,11 +19,11 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.check import Guarantee, read_topic
+from falkirk.checker import Guarantee, read_topic
+from falkirk.environment.broker import Broker
+from falkirk.environment.module import application_jars
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
-from falkirk.local.module import application_jars
 from falkirk.runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import Load, judge_counts
 from tests.cluster.spark import encrypted, spark_class

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.check import Guarantee
-from falkirk.local.broker import Broker
+from falkirk.checker import Guarantee
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import LIGHT, Load, judge_counts, settle
 from tests.chaos.test_two_coordinators import LEASE_S, cut_off_by, pair
 from tests.postgres import Postgres

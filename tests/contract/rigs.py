@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import falkirk as fk
+from falkirk.decisions import Store
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shape import planned_shape
 from falkirk.plan.topics import prepare_topics
@@ -21,7 +22,6 @@ from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.context import Context
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.sinks import copying, writing
-from falkirk.store import Store
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire
 from tests.simulation.elements import Element, compute

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 
+from falkirk.decisions import Store
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
 from falkirk.plan.region import BatchLogs
@@ -14,7 +15,6 @@ from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import RegionPort
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
-from falkirk.store import Store
 from falkirk.theory.frontier import Frontier, OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.simulation.batch import Epoch, SimBatch

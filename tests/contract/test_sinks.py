@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.testing import check_sink

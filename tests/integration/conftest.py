@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host import start
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context

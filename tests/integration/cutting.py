@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.support import wait_until
 
 Place = tuple[type, str, bool]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import falkirk as fk
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge
 from falkirk.kafka.connection import Connection
 from tests.integration.live import Wire

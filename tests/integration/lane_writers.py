@@ -4,7 +4,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from falkirk.check import TopicRecord, read_topic
+from falkirk.checker import TopicRecord, read_topic
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.fencing import take_ids
 from falkirk.kafka.header import Header

@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 import falkirk as fk
-from falkirk.check import TopicRecord, read_topic
+from falkirk.checker import TopicRecord, read_topic
 from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
-from falkirk.local.broker import Broker
-from falkirk.store import Store
+from falkirk.decisions import Store
+from falkirk.environment.broker import Broker
 from tests.chaos.harness import APPS, Load
 from tests.chaos.watched import Watched
 from tests.integration.live import Wire

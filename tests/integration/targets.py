@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.declare.accepted import as_endpoint
+from falkirk.environment.spark import observing
 from falkirk.errors import SparkError
 from falkirk.errors.location import caller
-from falkirk.local.spark import observing
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks import writing

@@ -19,11 +19,11 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import read_topic
+from falkirk.checker import read_topic
+from falkirk.decisions import Store
 from falkirk.declare.policy import Duration
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.store import Store
 
 #: Regions of the application, upstream first.
 REGIONS = DRAWN, BY_WORD, COUNTS = "drawn-out", "lots-by-word", "counts"

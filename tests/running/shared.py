@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from falkirk.decisions import Store
 from falkirk.protocol.layout import Layout
-from falkirk.store import Store
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Positions
 from falkirk.theory.times import TopicPartition

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from falkirk.check.verdict import REACHABLE
+from falkirk.checker.verdict import REACHABLE
 from formal.definitions import Guarantee, Judge, is_non_commutative
 from formal.elements import COUNT, DOUBLING, LATEST, LOTS, SUM, UPPER, Operation
 from formal.mechanisms import (

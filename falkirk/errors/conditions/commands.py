@@ -7,7 +7,7 @@ NOT_CHECKABLE = Condition(
     "NOT_CHECKABLE",
     DefinitionError,
     "sink {sink!r} can't be recomputed: {reason}.",
-    hint="Use falkirk.check with your own model.",
+    hint="Use falkirk.checker with your own model.",
 )
 NOT_CHECKABLE_KEY = Condition(
     "NOT_CHECKABLE",

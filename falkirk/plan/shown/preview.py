@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from falkirk.declare.application import Application
+from falkirk.environment.spark import session as spark_session
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.declare import BROKER_MISSING
 from falkirk.home.folder import attach_home
 from falkirk.home.identity import IDENTITY_FILE, identity_of
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import session as spark_session
 from falkirk.plan.objective import chosen_for, previewed
 from falkirk.plan.patterns import shown_matches, with_topics
 from falkirk.plan.plan import Plan

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from falkirk.local.spark import observing
+from falkirk.environment.spark import observing
 from falkirk.plan.batch import Batch
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import epoch_log_of

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from falkirk.environment.spark import RELEASE_POOL
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.live_steps.lookups import PlannedView
-from falkirk.local.spark import RELEASE_POOL
 from falkirk.plan.region import Region
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.inputs import files_found, read_folders

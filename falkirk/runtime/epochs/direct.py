@@ -19,13 +19,13 @@ from importlib.metadata import version
 from pyspark.sql import SparkSession
 
 from falkirk.analysis.structure import digest
+from falkirk.decisions import Store
 from falkirk.errors.conditions.runtime import EPOCH_OUT_IN_PART
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.computed import Computed
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.epochs.ports import ReleaserPort
 from falkirk.runtime.epochs.results import Results, Written
-from falkirk.store import Store
 from falkirk.theory.ids import EpochNumber
 
 _PROGRAM = "program"

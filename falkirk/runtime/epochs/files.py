@@ -25,6 +25,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
+from falkirk.decisions import Store
 from falkirk.declare.endpoints import Files
 from falkirk.errors import LogError, StoreError
 from falkirk.errors.conditions.runtime import (
@@ -36,7 +37,6 @@ from falkirk.errors.conditions.runtime import (
     INPUT_CHANGED_PERMISSION,
     INPUT_EXPIRED_FILE,
 )
-from falkirk.store import Store
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import Offset
 

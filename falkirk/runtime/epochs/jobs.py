@@ -16,10 +16,10 @@ from falkirk.batch_steps.in_epoch import BatchState, InEpoch, empty
 from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.batch_steps.times import COMPLETE, marks_after
 from falkirk.declare.cut import ByTime, Cut, records_between
+from falkirk.environment.partitions import limit_partitions
+from falkirk.environment.spark import BATCH_POOL, cancel_jobs, observing
 from falkirk.frames.names import STAMP
 from falkirk.inputs.topics import parsing
-from falkirk.local.partitions import limit_partitions
-from falkirk.local.spark import BATCH_POOL, cancel_jobs, observing
 from falkirk.plan.batch import Batch, by_parameter
 from falkirk.plan.batch_planning import returned
 from falkirk.plan.topics import refuse_expired, refuse_shorter

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
+from falkirk.decisions import Store
+from falkirk.decisions.values import CheckpointRecord, Decision
 from falkirk.declare.cut import SLICE
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import EPOCH_OPEN
 from falkirk.runtime.epochs.starts import Starts
-from falkirk.store import Store
-from falkirk.store.values import CheckpointRecord, Decision
 from falkirk.system.data import DataPath, Manifest
 from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Positions

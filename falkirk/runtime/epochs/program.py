@@ -8,10 +8,10 @@ refused.
 A non-deterministic batch takes these epochs back at a restart, so its steps may change.
 """
 
+from falkirk.decisions import Store
 from falkirk.errors.conditions.runtime import APPLICATION_CHANGED_PROGRAM
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.store import Store
 from falkirk.theory.ids import EpochNumber
 
 #: The kind of decision with the digest of the steps that compute the state.

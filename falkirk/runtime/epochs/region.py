@@ -13,6 +13,7 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 
 import logging
 
+from falkirk.decisions import RegionRecord
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
 from falkirk.plan.batch import Batch
@@ -30,7 +31,6 @@ from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.growth import grown, report_growth
 from falkirk.runtime.lanes import has_lanes, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
-from falkirk.store import RegionRecord
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, Offset
 

@@ -1,6 +1,6 @@
 """Starts: where a batch began to read each log, for the epochs from before it read all of them."""
 
-from falkirk.store import Store
+from falkirk.decisions import Store
 from falkirk.theory.ids import Positions
 
 

@@ -8,8 +8,8 @@ back, so these no longer matter.
 
 from collections.abc import Collection, Mapping
 
-from falkirk.store import Store
-from falkirk.store.values import Decision
+from falkirk.decisions import Store
+from falkirk.decisions.values import Decision
 from falkirk.theory.ids import BatchId, EpochNumber, LogId, Offset, Positions
 from falkirk.theory.times import Natural
 

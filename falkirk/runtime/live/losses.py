@@ -18,7 +18,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as ClassicColumn
 
-from falkirk.local.spark import MissingSetting, unsuitable_session
+from falkirk.environment.spark import MissingSetting, unsuitable_session
 from falkirk.theory.ids import BatchId, Positions
 
 #: The error text of a batch that begins after a loss.

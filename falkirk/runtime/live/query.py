@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.declare.nodes import SourceNode, Step, steps_of
+from falkirk.environment.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.inputs import reads
 from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.void import Void
@@ -17,7 +18,6 @@ from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.joins import join_frames
 from falkirk.live_steps.stamped import Frame
 from falkirk.live_steps.unions import after, number_source
-from falkirk.local.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.plan.region import Region
 from falkirk.runtime import fence, rows
 from falkirk.runtime.context import Context

@@ -16,11 +16,12 @@ from functools import partial
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.decisions import RegionRecord, TailRecord
 from falkirk.declare.policy import Delivery
+from falkirk.environment.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.errors.conditions.runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.kafka.tail import Tail
-from falkirk.local.spark import SPARE_BATCHES, writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.protocol.ports import Checkpoint, Health
@@ -38,7 +39,6 @@ from falkirk.runtime.live.region_lanes import RegionLanes
 from falkirk.runtime.live.twin import Twin, discard
 from falkirk.runtime.record import region_record
 from falkirk.runtime.rows import IncarnationConstants
-from falkirk.store import RegionRecord, TailRecord
 from falkirk.system.silence import Silence
 from falkirk.theory.delivery import skip_ranges, touched
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset, Positions

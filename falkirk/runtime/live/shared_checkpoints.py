@@ -27,12 +27,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from falkirk.decisions import CheckpointCopy, StateFile, Store
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.checkpoint_files import CheckpointFiles
 from falkirk.runtime.live.kept import state_files, state_version
-from falkirk.store import CheckpointCopy, StateFile, Store
 from falkirk.system.copies import has_content
 from falkirk.system.data import DataPath
 from falkirk.system.parallel import BackgroundCall, in_parallel

@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.batch_steps.in_epoch import empty
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.live_steps.lookups import PlannedView, lookups_of
-from falkirk.local.spark import writes_elsewhere
 from falkirk.plan.region import Region
 from falkirk.theory.ids import EpochNumber, LogId
 

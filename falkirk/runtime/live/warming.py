@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.environment.spark import kafka_options
 from falkirk.errors import FalkirkError
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.inputs import reads
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.spark import kafka_options
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 from falkirk.runtime import rows

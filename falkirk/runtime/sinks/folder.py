@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from falkirk.decisions import Store
 from falkirk.declare.endpoints import Files
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
@@ -26,7 +27,6 @@ from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.rows import JSON_OPTIONS
 from falkirk.runtime.sinks.target import NESTED, release_failed, sorted_by_place
-from falkirk.store import Store
 from falkirk.system import private
 from falkirk.system.durable import make_folder, sync, sync_folder, write_atomically
 from falkirk.system.stored import parse_json

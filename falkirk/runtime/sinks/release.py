@@ -18,10 +18,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
+from falkirk.environment.spark import RELEASE_POOL, cancel_jobs
 from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.local.spark import RELEASE_POOL, cancel_jobs
 from falkirk.plan.region import BatchLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.inputs import PLACE_BITS, ROW, files_found, read_folders

@@ -8,11 +8,11 @@ from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
+from falkirk.environment.spark import tells_observed
 from falkirk.errors import LogError
 from falkirk.errors.conditions.runtime import PARTITIONS_CHANGED_SINK
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka.topics import TopicFacts
-from falkirk.local.spark import tells_observed
 from falkirk.runtime import fence
 from falkirk.runtime.attempts import first_attempt_only
 from falkirk.runtime.context import Context, Storage

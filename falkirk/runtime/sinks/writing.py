@@ -18,8 +18,8 @@ from itertools import count
 
 from pyspark.sql import DataFrame
 
+from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors.conditions.runtime import SESSION_LOST_RELEASE
-from falkirk.local.spark import writes_elsewhere
 from falkirk.runtime import fence, lanes
 from falkirk.runtime.context import Context, Storage, Writers
 from falkirk.runtime.settling import settled_ends

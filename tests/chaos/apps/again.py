@@ -16,7 +16,7 @@ from typing import Any
 from falkirk.differential import runs
 from falkirk.differential.single_task import ALONE_MAX, SingleTask
 from falkirk.differential.task import FileName, Task
-from falkirk.local.spark import session
+from falkirk.environment.spark import session
 from tests.dying import Work, dying
 from tests.integration.changing import EDGES, Changing, shuffled, there, three_rounds, three_rounds_plainly
 

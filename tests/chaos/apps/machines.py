@@ -6,8 +6,8 @@ The environment names the machine. OFF names mechanisms that are switched off, s
 import os
 from pathlib import Path
 
+from falkirk.decisions import generation
 from falkirk.home import guard, lease
-from falkirk.store import generation
 from falkirk.system import processes
 
 MACHINE = os.environ["MACHINE"]

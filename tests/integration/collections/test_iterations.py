@@ -14,13 +14,14 @@ import pytest
 import falkirk as fk
 from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.decisions.values import CheckpointRecord
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime import retry
 from falkirk.runtime.epochs.inputs import Inputs
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -29,7 +30,6 @@ from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.states import States
 from falkirk.runtime.sinks.table import TableTarget
-from falkirk.store.values import CheckpointRecord
 from falkirk.system import durable
 from falkirk.system.local_data import LocalData
 from tests.dying import opening_notes

@@ -19,10 +19,10 @@ from falkirk.differential import Collection, connected_components
 from falkirk.differential.flow import Flow
 from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import LoopState
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.changing import Row, added, taken
 from tests.integration.epochs.test_batches import Table

@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.redrive import send_again
+from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
 from falkirk.home.folder import attach_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shape import read_shape
 from tests.integration.live import Wire

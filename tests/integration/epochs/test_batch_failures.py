@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.decisions import Store
+from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.sinks.table import TableTarget
-from falkirk.store import Store
 from tests.integration.batches import ROWS, application, walking
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.epochs.test_batches import WORDS, Table

@@ -15,17 +15,17 @@ from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.cli import main
 from falkirk.commands.judge_batches import batch_judge
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
 from falkirk.home.requests import ask_for_rollback
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.batches import ROWS, application
 from tests.integration.epochs.test_batch_failures import assert_walk

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import sqlalchemy as sql
 
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query
-from falkirk.local.broker import Broker
 from falkirk.testing import run
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError, SparkError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.jobs import EpochJobs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from tests.integration.epochs.test_batches import Table

@@ -9,9 +9,9 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.batches import ROWS, application
 from tests.integration.epochs.test_batches import WORDS, Table
 from tests.integration.live import Wire, await_one

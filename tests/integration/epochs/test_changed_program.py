@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.epochs import region
 from tests.integration.epochs.test_batches import Table

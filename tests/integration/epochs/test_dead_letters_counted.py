@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import epoch_log_of

@@ -21,14 +21,15 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.analysis.structure import KnownLeaves, digest, structure_of
+from falkirk.decisions import Store
 from falkirk.declare.policy import Policy
+from falkirk.environment.broker import Broker
+from falkirk.environment.spark import observing
 from falkirk.errors import HomeError, InternalError
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.live_steps import stamped as frames
-from falkirk.local.broker import Broker
-from falkirk.local.spark import observing
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs import region
@@ -38,7 +39,6 @@ from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.sinks import writing
 from falkirk.runtime.sinks.topic import TopicTarget
-from falkirk.store import Store
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 from tests.support import wait_until
@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_a_dead_letter_once(spark: "SparkSession", broker: 
 def test_a_program_is_the_same_in_another_process(spark: "SparkSession", home: Path) -> None:
     """Otherwise an interrupted epoch would never be completed."""
     asked = (
-        "from falkirk.local.spark import session; from tests.integration.epochs.test_direct import program;"
+        "from falkirk.environment.spark import session; from tests.integration.epochs.test_direct import program;"
         "spark = session('other', master='local[2]'); list(map(lambda n: spark.range(n).count(), range(3)));"
         "print(program(spark, 'n + 1'))"
     )

@@ -10,10 +10,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.protocol.ports import LogRange
 from falkirk.runtime.epochs.at_rest import BatchAtRest

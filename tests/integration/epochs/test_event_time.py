@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.live import Wire
 from tests.integration.users import chain

@@ -12,12 +12,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
 from falkirk.frames.names import BAD, STAMP
 from falkirk.home.folder import open_home
 from falkirk.inputs.files import file_rows
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.sinks.table import TableTarget

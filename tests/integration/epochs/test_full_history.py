@@ -9,10 +9,10 @@ import pytest
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import Policy
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 

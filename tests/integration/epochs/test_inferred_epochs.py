@@ -14,10 +14,10 @@ import pytest
 
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.load import load_application
+from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError, InternalError
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.guarantees import promises_of
 from falkirk.runtime.epochs.log import EpochLog
 from tests.chaos.harness import APPS

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.log import EpochLog
 from tests.integration.live import Wire, await_one, failed
 from tests.support import wait_until

@@ -19,19 +19,19 @@ from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import EpochFault, EpochsVerdict, Guarantee
+from falkirk.checker import EpochFault, EpochsVerdict, Guarantee
 from falkirk.commands import judge_batches, judge_places
 from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.verify import outputs
+from falkirk.decisions import ForgottenEpochs
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.store import ForgottenEpochs
 from falkirk.theory.ids import EpochNumber
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk

@@ -11,13 +11,13 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.inputs import reads
 from falkirk.inputs.topics import parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import Message, read_messages
 from falkirk.kafka.void import Void
-from falkirk.local.broker import Broker
 from falkirk.plan.batch import BatchInput
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.inputs import FitColumns, Inputs

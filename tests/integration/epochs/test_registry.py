@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.live import Wire
 from tests.registries import FakeRegistry, wire
 from tests.support import wait_until

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -17,7 +17,7 @@ from falkirk.batch_steps.iteration import Iterating
 from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.batch_steps.rehearsal import Rehearsal
 from falkirk.batch_steps.replay import replay
-from falkirk.check import OutputRow, RowPlace
+from falkirk.checker import OutputRow, RowPlace
 from falkirk.declare.load import load_application
 from falkirk.plan.recordings import Recordings, node_of
 from falkirk.system.local_data import LocalData

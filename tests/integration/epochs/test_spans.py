@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
 from falkirk.host.query import run_here
 from falkirk.host.spans import ENDPOINTS
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.jobs import EpochJobs
 from tests.collector import attributes, collecting
 from tests.integration.live import Wire, await_one

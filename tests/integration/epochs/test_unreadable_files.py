@@ -19,12 +19,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.host.query import run_here
 from falkirk.inputs import files
 from falkirk.inputs.files import file_rows
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.pipes import end_pipe, ended_pipes
 from tests.integration.cutting import run_until_cut_off

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.disks import small_disk
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from falkirk.declare.load import load_application
+from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError
 from falkirk.home.claim import MARK, Claim
 from falkirk.home.folder import open_home
@@ -17,7 +18,6 @@ from falkirk.host.coordinator import Coordinator
 from falkirk.host.settings import RunSettings
 from falkirk.host.starting import start_process
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.support import wait_until
 
 APPLICATION = """

@@ -15,10 +15,10 @@ import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.stream import Stream
 from falkirk.differential import Collection
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.epochs.log import EpochLog

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

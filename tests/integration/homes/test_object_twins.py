@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live.region import LiveRegion
 from tests.integration.live import Wire, await_one

@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.home.claim import MARK
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.sinks.release import EpochReleaser
 from tests.integration.live import Wire, await_one
 

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.differential import Collection
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.log import Epoch, EpochLog
 from falkirk.runtime.sinks import folder as folder_sink
 from falkirk.system import durable, local_data

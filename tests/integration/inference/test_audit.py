@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.audit import AuditFinding, AuditOutcome, audit
 from falkirk.cli import main
+from falkirk.determinism import AuditFinding, AuditOutcome, audit
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.check import Described, Reading, Space, Verdict, check_described
-from falkirk.check.rows_read import RowsRead
+from falkirk.checker import Described, Reading, Space, Verdict, check_described
+from falkirk.checker.rows_read import RowsRead
+from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 
 
 def sent(broker: Broker, topic: str, count: int, key: str | None = None, transaction: str | None = None) -> None:

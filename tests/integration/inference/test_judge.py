@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee, Kind, Space
+from falkirk.checker import Guarantee, Kind, Space
 from falkirk.commands.invalid_results import InvalidResults
 from falkirk.commands.judge import LiveJudge
 from falkirk.commands.kept_state import live_state
@@ -20,11 +20,11 @@ from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.running import home_to_read
 from falkirk.commands.spark_state import read_aggregates
 from falkirk.commands.why import origin_tree
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import Home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import read_shape
 from falkirk.runtime.context import Storage

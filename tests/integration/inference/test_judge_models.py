@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge, LiveVerdict
 from falkirk.kafka.connection import Connection
 from tests import duplicates, joined, versioned, windows

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.errors import DefinitionError
 from falkirk.frames.names import LEAST
-from falkirk.kit.place import kafka_rows
-from falkirk.kit.world import MemoryRecord
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.runtime.live.query import results
 from falkirk.testing import ABORT, kit
+from falkirk.testkit.place import kafka_rows
+from falkirk.testkit.world import MemoryRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

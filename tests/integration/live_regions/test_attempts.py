@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.kafka.void import Void
-from falkirk.local.broker import Broker
 from falkirk.plan.plan import Plan
 from falkirk.runtime import rows as region_rows
 from falkirk.runtime.attempts import SECOND_ATTEMPT, _number, first_attempt_only

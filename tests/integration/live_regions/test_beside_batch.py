@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.differential import Collection
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.protocol import down
 from falkirk.runtime import retry
 from falkirk.runtime.status import RegionStatus

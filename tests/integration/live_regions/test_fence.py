@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee, Verdict
+from falkirk.checker import Guarantee, Verdict
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from falkirk.runtime import fence, lanes
 from falkirk.runtime.live.region import LiveRegion
 from tests.chaos.harness import Load, judge_counts

@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
+from falkirk.environment.spark import RETAIN
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
-from falkirk.local.spark import RETAIN
 from falkirk.plan.plan import Plan
 from falkirk.runtime.live.checkpoint import committed_batches
 from tests.integration.live import Wire

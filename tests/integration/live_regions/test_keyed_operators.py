@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
+from falkirk.environment.broker import Broker
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.live_steps import event_time
-from falkirk.local.broker import Broker
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire

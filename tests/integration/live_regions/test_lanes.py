@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live.region_lanes import RegionLanes
 from tests.integration.lane_writers import (

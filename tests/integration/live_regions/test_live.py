@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import AggregateModel, Count, Guarantee, InputRow, Latest, RowPlace, check_keyed, outputs_of
-from falkirk.local.broker import Broker
+from falkirk.checker import AggregateModel, Count, Guarantee, InputRow, Latest, RowPlace, check_keyed, outputs_of
+from falkirk.environment.broker import Broker
 from falkirk.testing import run
 from tests.integration.live import Wire, settle
 

@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.live_steps import event_time
-from falkirk.local.broker import Broker
 from tests.duplicates import BEGAN, Expected, drawn, expected
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint, failed

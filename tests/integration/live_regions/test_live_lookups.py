@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import falkirk as fk
-from falkirk.check import TopicRecord
+from falkirk.checker import TopicRecord
+from falkirk.decisions import Store
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames.names import VIEWS
 from falkirk.home.requests import ask_for_rollback
@@ -25,7 +26,6 @@ from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
 from falkirk.live_steps.lookups import PlannedView, looked_up
 from falkirk.runtime.live import views
-from falkirk.store import Store
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint
 

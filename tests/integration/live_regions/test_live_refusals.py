@@ -10,10 +10,10 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors.location import SourceLocation
 from falkirk.host.query import Query
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.live.inputs import due
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.times import TopicPartition

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection

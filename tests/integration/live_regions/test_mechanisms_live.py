@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
+from falkirk.decisions import Store
 from falkirk.declare.policy import Policy
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.live.checkpoint import last_committed_batch
-from falkirk.store import Store
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.live import Wire
 from tests.support import wait_until

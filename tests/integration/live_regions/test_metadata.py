@@ -13,14 +13,14 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.audit import sample
-from falkirk.check import Guarantee
+from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge
 from falkirk.commands.judge_batches import batch_judge
+from falkirk.determinism import sample
+from falkirk.environment.broker import Broker
 from falkirk.host.query import run_here
 from falkirk.inputs.topics import KAFKA_DDL, parse_records, parsing
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
 from falkirk.testing import KafkaRecord, run
 from tests.integration.live import Wire

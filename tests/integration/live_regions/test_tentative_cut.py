@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.home.folder import open_home
 from falkirk.host.query import Query, run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime.application import logs
 from tests.chaos.apps.dying import PLACES, RECORDS_AT_ONCE
 from tests.chaos.harness import Load

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query, run_here
 from falkirk.host.supervised_region import SupervisedRegion
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_range
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from falkirk.runtime import lanes
 from falkirk.runtime.live import query as live_query
 from falkirk.runtime.live import twin as twins

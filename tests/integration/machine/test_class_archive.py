@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from falkirk.local import archive
-from falkirk.local.archive import ArchiveKind, archive_entry, archive_file, made, options
-from falkirk.local.broker import Broker
-from falkirk.local.jars import broker_jars
-from falkirk.local.java import find_java
+from falkirk.environment import archive
+from falkirk.environment.archive import ArchiveKind, archive_entry, archive_file, made, options
+from falkirk.environment.broker import Broker
+from falkirk.environment.jars import broker_jars
+from falkirk.environment.java import find_java
 
 JAVA = find_java()
 

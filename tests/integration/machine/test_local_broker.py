@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from falkirk.commands.machine import doctor, kafka
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from falkirk.errors import MachineError
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
 from tests.support import suspend, wait_until
 
 

@@ -8,6 +8,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError, LogError
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import LogRecord, read_range
@@ -15,8 +17,6 @@ from falkirk.kafka.signing import NO_HEADER, Foreign, SigningKey, Verifier
 from falkirk.kafka.tail import OwnRecords, tail_of
 from falkirk.kafka.topics import TopicFacts, Topics
 from falkirk.kafka.void import Void
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
 from falkirk.runtime.live.inputs import read_before
 from falkirk.theory.channel import Channel
 from falkirk.theory.ids import LogId, Offset

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_messages
-from falkirk.local.broker import Broker
 from falkirk.protocol import down
 from falkirk.runtime import settling
 from tests.integration.live import Wire, await_one

@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.host.query import Query
 from falkirk.kafka.header import header_value
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import KEY_MARK, SigningKey, VerifiedHeader, Verifier
-from falkirk.local.broker import Broker
 from falkirk.runtime import foreign
 from falkirk.runtime.signed import header_text, signed_header
 from falkirk.theory.ids import Incarnation

@@ -15,10 +15,10 @@ from falkirk.batch_steps.call import calling
 from falkirk.batch_steps.in_epoch import InEpoch
 from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
+from falkirk.environment.broker import Broker
 from falkirk.frames.names import STAMP
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.batch import STAMP_TYPE
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.sinks.console import ConsoleTarget

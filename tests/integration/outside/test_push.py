@@ -12,22 +12,22 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.check import read_topic
+from falkirk.checker import read_topic
+from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
 from falkirk.frames.names import BAD
+from falkirk.http_requests import bridge as line
+from falkirk.http_requests import fits, sender
+from falkirk.http_requests import service as service
+from falkirk.http_requests.bridge import Pace
+from falkirk.http_requests.errors import RequestError
+from falkirk.http_requests.registry import RequestEntry, RequestRegistry
+from falkirk.http_requests.sender import RequestSender
+from falkirk.http_requests.service import RequestService
 from falkirk.inputs.topics import parse_records, parsing
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader
-from falkirk.local.broker import Broker
 from falkirk.plan.planner import plan_application
-from falkirk.requests import bridge as line
-from falkirk.requests import fits, sender
-from falkirk.requests import service as service
-from falkirk.requests.bridge import Pace
-from falkirk.requests.errors import RequestError
-from falkirk.requests.registry import RequestEntry, RequestRegistry
-from falkirk.requests.sender import RequestSender
-from falkirk.requests.service import RequestService
 from tests.clock import SetClock
 from tests.integration.gate import Gate, value
 from tests.integration.live import Wire

@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 
 import falkirk as fk
 from falkirk.commands.redrive import send_again
+from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError, InternalError, LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.ranges import read_messages
 from falkirk.kafka.signing import tag_of
-from falkirk.local.broker import Broker
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout

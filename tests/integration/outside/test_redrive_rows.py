@@ -8,10 +8,10 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands.redrive import send_again
+from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.plan.shape import read_shape
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
-from falkirk.local.broker import Broker
 from falkirk.redrive.sending import RedriveSender
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
@@ -34,7 +34,7 @@ from pathlib import Path
 from falkirk.commands import redrive
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import attach_home
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.integration.live import Wire
 from tests.integration.outside.test_redrive import Stage
 

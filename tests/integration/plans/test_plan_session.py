@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.decisions import RegionRecord
 from falkirk.declare.nodes import ProcessorNode, Step
 from falkirk.declare.stream import Stream
 from falkirk.plan.batch import Batch
@@ -15,7 +16,6 @@ from falkirk.plan.fingerprint import LANGUAGE, text_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
 from falkirk.runtime.record import compare
-from falkirk.store import RegionRecord
 from tests.integration.planning import Body
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 import falkirk as fk
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application

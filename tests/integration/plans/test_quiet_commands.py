@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 from tests.integration.live import Wire
 
 APPLICATION = """

@@ -14,7 +14,7 @@ import pytest
 
 from falkirk.app import App
 from falkirk.declare.load import load_application
-from falkirk.local.broker import Broker
+from falkirk.environment.broker import Broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

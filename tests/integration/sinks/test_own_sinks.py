@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
-from falkirk.local.broker import Broker
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown

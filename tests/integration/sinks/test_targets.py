@@ -12,9 +12,9 @@ import sqlalchemy as sql
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, SparkError
 from falkirk.kafka.ranges import read_range
-from falkirk.local.broker import Broker
 from falkirk.runtime.epochs.inputs import ROW
 from falkirk.runtime.outputs import own_back_to
 from falkirk.runtime.sinks.folder import FolderTarget

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
+from falkirk.decisions import RegionRecord
 from falkirk.errors import LogError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.query import Query
@@ -18,7 +19,6 @@ from falkirk.redrive.sending import Notes
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.outputs import last_records
-from falkirk.store import RegionRecord
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import TopicRecord
+from falkirk.checker import TopicRecord
 from tests.chaos.shapes import expected_of_extra, found_of_extra, judge_extra, judge_regrouped
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ from benchmarks.charts import draw_guarantees
 from benchmarks.guarantees import all_seen, guarantees_table, signature
 from benchmarks.mechanisms import JOBS, MECHANISMS, Subject, is_expected
 from benchmarks.report import Report
-from falkirk.check import Guarantee, Verdict
-from falkirk.check.verdict import Counts
+from falkirk.checker import Guarantee, Verdict
+from falkirk.checker.verdict import Counts
 
 POLICIES = {
     "determinism": fk.Lazy, "snapshots": fk.Snapshots, "strong_productions": fk.LogSends,

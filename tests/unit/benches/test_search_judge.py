@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from demo.search_judge import Flaw, Run, judge, ranking
-from falkirk.check import OutputRow, RowPlace
+from falkirk.checker import OutputRow, RowPlace
 
 Rows = list[dict[str, Any]]
 

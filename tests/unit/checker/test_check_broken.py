@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     InputRow,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, InputRow, Model, OutputRow, Space, check_keyed
-from falkirk.check.content import content
+from falkirk.checker import Guarantee, InputRow, Model, OutputRow, Space, check_keyed
+from falkirk.checker.content import content
 from tests.check_runs import CORRUPTIONS, MODELS, apply, placed, runs
 from tests.strategies import examples
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     DistinctModel,

@@ -2,9 +2,19 @@
 
 import pytest
 
-from falkirk.check import AggregateModel, Consistency, Count, InputRow, Latest, OutputRow, RowPlace, Values, check_keyed
-from falkirk.check.consistency import check_consistency
-from falkirk.check.run import group_by_key
+from falkirk.checker import (
+    AggregateModel,
+    Consistency,
+    Count,
+    InputRow,
+    Latest,
+    OutputRow,
+    RowPlace,
+    Values,
+    check_keyed,
+)
+from falkirk.checker.consistency import check_consistency
+from falkirk.checker.run import group_by_key
 
 
 class Concatenation:

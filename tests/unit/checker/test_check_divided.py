@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, InputRow, Kind, Model, OutputRow, RowPlace, Space, Verdict, check_keyed
-from falkirk.check.divide import divide
-from falkirk.check.spill import SpillFiles
+from falkirk.checker import Guarantee, InputRow, Kind, Model, OutputRow, RowPlace, Space, Verdict, check_keyed
+from falkirk.checker.divide import divide
+from falkirk.checker.spill import SpillFiles
 from falkirk.errors import MachineError
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, Run, apply, placed, runs
 from tests.check_whole import check_whole

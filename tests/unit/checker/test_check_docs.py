@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from falkirk.check.command import check_run
+from falkirk.checker.command import check_run
 from falkirk.cli import main
 
 PAGE = (Path(__file__).parents[3] / "docs" / "check.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falkirk.check import (
+from falkirk.checker import (
     Comparison,
     Due,
     EpochFault,
@@ -20,7 +20,7 @@ from falkirk.check import (
     compare_rows,
     epochs_to_json,
 )
-from falkirk.check.epochs import FAULTS_MAX
+from falkirk.checker.epochs import FAULTS_MAX
 
 
 def due(epoch: int, *ns: int, **settings: Any) -> Due:

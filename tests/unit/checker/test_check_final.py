@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     Guarantee,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.check import Guarantee, Kind, OutputRow, Verdict, check_keyed
+from falkirk.checker import Guarantee, Kind, OutputRow, Verdict, check_keyed
 from tests.check_runs import CORRUPTIONS, INDEX, MODELS, SUMMARY, apply, placed, runs
 from tests.strategies import examples
 from tests.unit.checker.test_check_brute import explained

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from rich.console import Console
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateModel,
     Count,
     InputRow,

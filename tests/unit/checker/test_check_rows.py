@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import AggregateModel, DistinctModel, InputRow, Reading, RowPlace, StatelessModel, check_keyed
-from falkirk.check.described import model_of
+from falkirk.checker import AggregateModel, DistinctModel, InputRow, Reading, RowPlace, StatelessModel, check_keyed
+from falkirk.checker.described import model_of
 from falkirk.cli import main
 from falkirk.errors import DefinitionError, FalkirkError, LogError
 from tests.check_runs import apply

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check.timed import First, Late, TimedRow, WindowResult, WindowShape, first_rows, window_results
+from falkirk.checker.timed import First, Late, TimedRow, WindowResult, WindowShape, first_rows, window_results
 from tests import duplicates, windows
 from tests.duplicates import DELAY_S, HOSTILE
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from falkirk.check import OutputRow, RowPlace, TopicRecord, decode_json, outputs_of, read_topic
+from falkirk.checker import OutputRow, RowPlace, TopicRecord, decode_json, outputs_of, read_topic
 from falkirk.cli import main
 from falkirk.errors import LogError
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from falkirk.check import Described, Reading, RowPlace, Space, Unique, Verdict, check_described, unseen
-from falkirk.check.rows_read import RowsRead
+from falkirk.checker import Described, Reading, RowPlace, Space, Unique, Verdict, check_described, unseen
+from falkirk.checker.rows_read import RowsRead
 from falkirk.cli import main
 from falkirk.errors import FalkirkError
 from falkirk.theory.ids import LogId

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.check import (
+from falkirk.checker import (
     AggregateFunction,
     AggregateModel,
     Guarantee,

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from falkirk.check.record_keys import WRONG_KEY, RecordKeys
+from falkirk.checker.record_keys import WRONG_KEY, RecordKeys
 from falkirk.cli import main
 
 INPUTS = [{"user": "ada", "n": 7}, {"user": "bob", "n": 8}]
 MODEL = """
-from falkirk.check import StatelessModel
+from falkirk.checker import StatelessModel
 
 class Own(StatelessModel):
     def record_key(self, output):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import falkirk as fk
-from falkirk.check import InputRow, OutputRow, RowPlace, Verdict, check_stateless
+from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless
 from falkirk.commands.invalid_results import InvalidResults, ValidRecords, invalid_ranges
 from falkirk.commands.judge import LiveVerdict
 from falkirk.commands.judge_outputs import _as_dict, render_live

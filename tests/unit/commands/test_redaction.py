@@ -147,7 +147,7 @@ def test_a_secret_in_an_argument_is_refused(arguments: list[str]) -> None:
 
 
 def test_a_secret_comes_from_the_environment_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from falkirk.check.secrets import setting
+    from falkirk.checker.secrets import setting
 
     (tmp_path / "secret").write_text(f"{SECRET}\n")
     monkeypatch.setenv("SHOP_SECRET", SECRET)

@@ -10,6 +10,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands import records as module
+from falkirk.decisions import RegionRecord
 from falkirk.errors.conditions.kafka import RANGE_EXPIRED
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka.connection import Connection
@@ -20,7 +21,6 @@ from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.runtime import context
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.store import RegionRecord
 from falkirk.theory.ids import EpochNumber, LogId, Offset
 from tests.support import on_disk
 

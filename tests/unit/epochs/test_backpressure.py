@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.decisions import Store
 from falkirk.declare.cut import ByClock, OnArrival
 from falkirk.errors import SparkError
 from falkirk.host.host import Host
@@ -24,7 +25,6 @@ from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.sinks import table
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
-from falkirk.store import Store
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, Positions
 from tests.postgres import Postgres

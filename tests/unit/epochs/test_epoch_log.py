@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from falkirk.decisions import Decision, RegionRecord, Store
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
-from falkirk.store import Decision, RegionRecord, Store
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import LogId, Offset

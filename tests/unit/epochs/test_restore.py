@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
+from falkirk.decisions import Store
 from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, LogError, SparkError, StoreError
 from falkirk.runtime.epochs.jobs import EpochJobs
@@ -17,7 +18,6 @@ from falkirk.runtime.epochs.results import Written
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.retry import FAILURES_MAX
-from falkirk.store import Store
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber
 from tests.support import on_disk

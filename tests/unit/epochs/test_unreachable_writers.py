@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.decisions import Store
 from falkirk.errors import SparkError
 from falkirk.runtime import fence, lanes
 from falkirk.runtime.epochs.log import EpochLog
@@ -16,7 +17,6 @@ from falkirk.runtime.sinks import release, writing
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.target import release_failed
 from falkirk.runtime.sinks.topic import TopicTarget
-from falkirk.store import Store
 from falkirk.system.local_data import LocalData
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session

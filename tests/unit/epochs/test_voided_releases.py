@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
+from falkirk.decisions import Store
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.store import Store
 from falkirk.system.local_data import LocalData
 from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import session

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from falkirk.decisions.engine import Database
+from falkirk.decisions.sqlite import SqliteDatabase
 from falkirk.errors import FalkirkError
 from falkirk.home import identity as identities
 from falkirk.home.folder import Home, open_home, waiting_home
-from falkirk.store.engine import Database
-from falkirk.store.sqlite import SqliteDatabase
 from tests.postgres import Postgres
 
 #: Far more writes than a creation has.

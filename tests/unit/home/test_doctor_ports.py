@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.commands import machine as commands
-from falkirk.local import doctor
-from falkirk.local.doctor import CheckResult
+from falkirk.environment import doctor
+from falkirk.environment.doctor import CheckResult
 
 
 def has(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> CheckResult:

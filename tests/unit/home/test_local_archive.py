@@ -7,11 +7,11 @@ from click.testing import CliRunner
 
 from falkirk.commands import machine, training
 from falkirk.commands.machine import setup
+from falkirk.environment import archive, jars
+from falkirk.environment.archive import ARCHIVE_KINDS, ArchiveKind, archive_entry, archive_file, made, options
+from falkirk.environment.doctor import check_machine
+from falkirk.environment.java import Java
 from falkirk.errors import MachineError
-from falkirk.local import archive, jars
-from falkirk.local.archive import ARCHIVE_KINDS, ArchiveKind, archive_entry, archive_file, made, options
-from falkirk.local.doctor import check_machine
-from falkirk.local.java import Java
 from tests.unit.fakes import fake_java
 
 JAVA = Java(command="java", version=17, build='openjdk version "17.0.1"')

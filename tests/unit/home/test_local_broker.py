@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from falkirk.local import broker as local_broker
-from falkirk.local.broker import Broker
+from falkirk.environment import broker as local_broker
+from falkirk.environment.broker import Broker
 from falkirk.system import processes
 
 

@@ -13,6 +13,7 @@ from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.owners import OwnerReader
 from falkirk.commands.running import home_of, home_to_read
 from falkirk.commands.status import see
+from falkirk.decisions.homes import known_home
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.home.folder import data_folder, waiting_home
@@ -20,7 +21,6 @@ from falkirk.home.identity import IDENTITY_FILE, identify
 from falkirk.home.lease import await_home, refuse_leased
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout
-from falkirk.store.homes import known_home
 from falkirk.system import object_data
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData

@@ -11,6 +11,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands import run as running
+from falkirk.decisions.values import Decision
 from falkirk.home.folder import Home, open_home
 from falkirk.host import coordinator as supervise
 from falkirk.host.coordinator import Coordinator
@@ -18,7 +19,6 @@ from falkirk.host.once import begin_once, close_run, decide_ends, ends_of_source
 from falkirk.host.settings import EXIT_OVER, HostSettings, RunSettings
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.epochs.files import FileLog
-from falkirk.store.values import Decision
 from falkirk.theory.ids import LogId, Offset, Positions
 
 SOURCE, ADDED = LogId("orders"), LogId("refunds")

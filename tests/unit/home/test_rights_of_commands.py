@@ -13,10 +13,10 @@ from falkirk.commands.kept_state import batch_states
 from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import EpochPlace, TopicRecords
+from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, StoreError
 from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.kafka.connection import Connection
-from falkirk.local.broker import Broker
 from falkirk.runtime import settling
 from falkirk.runtime.context import Storage
 from falkirk.theory.ids import CheckpointNumber, EpochNumber

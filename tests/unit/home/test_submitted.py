@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
+from falkirk.environment import spark as local_spark
+from falkirk.environment.held_views import VIEWS_PLUGIN, holds_views
+from falkirk.environment.submitted import add_py_files, choose_python, merge_settings, spark_conf
 from falkirk.errors import DefinitionError
 from falkirk.host import prepared
 from falkirk.host.settings import HostSettings, RunSettings
-from falkirk.local import spark as local_spark
-from falkirk.local.held_views import VIEWS_PLUGIN, holds_views
-from falkirk.local.submitted import add_py_files, choose_python, merge_settings, spark_conf
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands.running import home_of
+from falkirk.decisions import Lease
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import folder
 from falkirk.home.folder import Home, ProcessRecord, open_home, waiting_home
 from falkirk.home.lease import await_home
-from falkirk.store import Lease
 from falkirk.system import locks, processes
 from tests.support import suspend, wait_until
 

@@ -36,15 +36,15 @@ from pyspark.sql.types import (
 import falkirk as fk
 from falkirk.errors.location import SourceLocation
 from falkirk.home.claim import Owner
+from falkirk.http_requests.connections import QuietLogger
+from falkirk.http_requests.elapsed import Elapsed
+from falkirk.http_requests.fits import encode, parse_body
+from falkirk.http_requests.registry import RequestRegistry
+from falkirk.http_requests.server import Counter, web_application
+from falkirk.http_requests.service import RequestService
 from falkirk.kafka.header import Header, header_value
 from falkirk.redrive.letters import parse_letter
 from falkirk.redrive.sending import parse_note
-from falkirk.requests.connections import QuietLogger
-from falkirk.requests.elapsed import Elapsed
-from falkirk.requests.fits import encode, parse_body
-from falkirk.requests.registry import RequestRegistry
-from falkirk.requests.server import Counter, web_application
-from falkirk.requests.service import RequestService
 from tests.strategies import DEEP, LONG, documents, examples, objects, values
 from tests.support import outcome
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from falkirk.http_requests import bridge as module
+from falkirk.http_requests.bridge import Answers, KafkaBridge, Requests, _resumed
+from falkirk.http_requests.elapsed import ELAPSED_HEADER, header_of
+from falkirk.http_requests.registry import RequestRegistry, digest_of, read_back
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier
-from falkirk.requests import bridge as module
-from falkirk.requests.bridge import Answers, KafkaBridge, Requests, _resumed
-from falkirk.requests.elapsed import ELAPSED_HEADER, header_of
-from falkirk.requests.registry import RequestRegistry, digest_of, read_back
 from falkirk.runtime.foreign import _by_header, _by_time
 from tests.strategies import DEEP, LONG, documents, examples, objects
 from tests.unit.dashboard.recorded import TOKEN, served, shop

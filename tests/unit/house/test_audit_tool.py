@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from falkirk.local import jars
+from falkirk.environment import jars
 from tests.unit.fakes import ROOT
 
 

@@ -18,11 +18,12 @@ from tests.unit.house.parsed import nodes
 ROOT = Path(__file__).parents[3]
 CATALOGUE = list(catalogue())
 #: The files that make an error with a text outside the catalogue, because Spark, Kafka, another process or a function
-#: of the caller gives the text. The rest of the package may not. (`requests/` has a separate class for HTTP answers.)
+#: of the caller gives the text. The rest of the package may not. (`http_requests/` has a separate class for HTTP
+#: answers.)
 OWN_TEXTS = {
-    "analysis/columns.py", "check/described.py", "check/rows.py", "commands/verify.py",
-    "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "local/compiler.py",
-    "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/live/triage.py", "store/engine.py",
+    "analysis/columns.py", "checker/described.py", "checker/rows.py", "commands/verify.py",
+    "differential/checks.py", "host/coordinator.py", "host/host.py", "kafka/connection.py", "environment/compiler.py",
+    "plan/added.py", "plan/mechanisms.py", "runtime/lanes.py", "runtime/live/triage.py", "decisions/engine.py",
     "system/durable.py",
 }  # fmt: skip
 

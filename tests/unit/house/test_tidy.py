@@ -87,15 +87,15 @@ def shared_with_the_judged(path: Path) -> Iterator[str]:
     """Yield the imports that the checker may not have."""
     for each in sorted(set(imports(path))):
         package, *rest = each.split(".")
-        is_ours = package == "falkirk" and rest[:1] != ["check"] and each not in SHARED_WITH_THE_CHECKER
+        is_ours = package == "falkirk" and rest[:1] != ["checker"] and each not in SHARED_WITH_THE_CHECKER
         if is_ours or package == "pyspark":
             yield each
 
 
 def test_the_checker_shares_no_code_with_what_it_judges() -> None:
-    assert not faults(shared_with_the_judged, sorted((ROOT / "falkirk" / "check").glob("**/*.py")))
+    assert not faults(shared_with_the_judged, sorted((ROOT / "falkirk" / "checker").glob("**/*.py")))
     assert not {i for i in imports(ROOT / "falkirk" / "system" / "terminal.py") if i.split(".")[0] == "falkirk"}
-    assert faults(shared_with_the_judged, [ROOT / "falkirk" / "cli.py", ROOT / "falkirk" / "local" / "spark.py"])
+    assert faults(shared_with_the_judged, [ROOT / "falkirk" / "cli.py", ROOT / "falkirk" / "environment" / "spark.py"])
 
 
 def long_or_without_a_sentence(path: Path) -> Iterator[str]:

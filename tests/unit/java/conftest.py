@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local import module
-from falkirk.local.compiler import compile_java
-from falkirk.local.java import find_java
+from falkirk.environment import module
+from falkirk.environment.compiler import compile_java
+from falkirk.environment.java import find_java
 
 TESTS = module.REPOSITORY / "test"
 Command = Callable[..., list[str]]

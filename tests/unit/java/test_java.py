@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.local import module
-from falkirk.local.compiler import compile_java
+from falkirk.environment import module
+from falkirk.environment.compiler import compile_java
 from tests.unit.java.conftest import Command, classes_with_tests
 
 _TEST = re.compile(r"^    public void (\w+)\(\)", re.MULTILINE)

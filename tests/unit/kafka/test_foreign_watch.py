@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import LogError
+from falkirk.http_requests.elapsed import header_of
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
 from falkirk.plan.plan import Plan
-from falkirk.requests.elapsed import header_of
 from falkirk.runtime import foreign
 from falkirk.runtime.context import Storage
 from falkirk.runtime.foreign import ForeignWatch, judges_of

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.decisions import Store
 from falkirk.errors import LogError
 from falkirk.kafka.ranges import LogRecord
 from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier, tag_of
@@ -16,7 +17,6 @@ from falkirk.runtime.context import Context, Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
 from falkirk.runtime.settling import settled_ends
 from falkirk.runtime.sinks import writing
-from falkirk.store import Store
 from falkirk.theory.ids import LogId
 from tests.clock import MovedClock
 

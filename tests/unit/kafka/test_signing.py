@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falkirk.decisions import RegionRecord, Store
 from falkirk.home.folder import open_home
 from falkirk.kafka.signing import (
     MALFORMED,
@@ -25,7 +26,6 @@ from falkirk.kafka.signing import (
 )
 from falkirk.kafka.tail import OwnRecords, tail_of
 from falkirk.kafka.void import Void
-from falkirk.store import RegionRecord, Store
 
 KEY = SigningKey(secret=bytes(range(32)), since_birth=True)
 TEXT = b"deadbeef/3/0.1.17/2/"

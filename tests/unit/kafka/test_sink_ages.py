@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.decisions import RegionRecord, Store
+from falkirk.decisions.own_writes import OwnWrites
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import FalkirkError, HomeError, StoreError
@@ -28,8 +30,6 @@ from falkirk.runtime.sinks import own
 from falkirk.runtime.sinks.own import OwnTarget
 from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
-from falkirk.store import RegionRecord, Store
-from falkirk.store.own_writes import OwnWrites
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History

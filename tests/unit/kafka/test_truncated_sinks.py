@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
+from falkirk.decisions import RegionRecord, Store
 from falkirk.errors import LogError
 from falkirk.errors.conditions.kafka import RANGE_EXPIRED
 from falkirk.kafka.ranges import LogRecord
@@ -24,7 +25,6 @@ from falkirk.runtime.application.logs import KafkaLogs
 from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.topic import TopicTarget
-from falkirk.store import RegionRecord, Store
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, Incarnation, LogId, Offset

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.store import Store
+from falkirk.decisions import Store
 from tests.unit.live.machines import Machine
 
 

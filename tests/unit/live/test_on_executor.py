@@ -20,11 +20,11 @@ from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from falkirk.declare.load import LOADING
+from falkirk.environment import shipped
 from falkirk.live_steps.on_executor import DRIVER
 from falkirk.live_steps.row_calls import RowCalls, answer_of
 from falkirk.live_steps.row_codec import RowCodec
 from falkirk.live_steps.row_worker import ANSWER, REFUSAL, UNSUITABLE
-from falkirk.local import shipped
 from falkirk.system import private
 
 ROWS = StructType([StructField("n", IntegerType())])

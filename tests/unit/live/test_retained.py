@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.environment.spark import RETAIN
 from falkirk.host import host
 from falkirk.host.host import Host
-from falkirk.local.spark import RETAIN
 from falkirk.runtime.live import at_rest, checkpoint_files, query, region
 from falkirk.runtime.live.query import LiveQuery
 from falkirk.runtime.live.region import LiveRegion

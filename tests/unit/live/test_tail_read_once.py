@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.decisions import RegionRecord
 from falkirk.home.folder import open_home
 from falkirk.kafka import tail
 from falkirk.kafka.connection import Connection
@@ -15,7 +16,6 @@ from falkirk.kafka.signing import tag_of
 from falkirk.plan.region import RegionLogs
 from falkirk.runtime.context import Storage
 from falkirk.runtime.outputs import Outputs
-from falkirk.store import RegionRecord
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId, Offset, Positions
 
 SENT, DEAD = LogId("sent"), LogId("dead")

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 import falkirk as fk
+from falkirk.environment.broker import Broker
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
-from falkirk.local.broker import Broker
 from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.record import first_positions
 from falkirk.theory.frontier import OffsetFrontier

@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from falkirk.decisions import Store
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.host.recorded import RecordedRecovery, checkpoint_span, recorded
 from falkirk.plan.batch import BatchInput
@@ -19,7 +20,6 @@ from falkirk.protocol.layout import Layout, Stage
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.store import Store
 from falkirk.system import traced
 from falkirk.system.local_data import LocalData
 from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step

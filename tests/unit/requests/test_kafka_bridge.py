@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import LogError
+from falkirk.http_requests import bridge as module
+from falkirk.http_requests.bridge import KafkaBridge, Pace, Requests
+from falkirk.http_requests.errors import RequestError
+from falkirk.http_requests.registry import RequestEntry, RequestRegistry, read_back
+from falkirk.http_requests.service import RequestService
 from falkirk.kafka.connection import Connection
-from falkirk.requests import bridge as module
-from falkirk.requests.bridge import KafkaBridge, Pace, Requests
-from falkirk.requests.errors import RequestError
-from falkirk.requests.registry import RequestEntry, RequestRegistry, read_back
-from falkirk.requests.service import RequestService
 
 REQUESTS = Requests(topic="t", key=b"", on_foreign=lambda found: None)
 

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from falkirk.http_requests import bridge as module
+from falkirk.http_requests import registry as registry_module
+from falkirk.http_requests.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
+from falkirk.http_requests.elapsed import Elapsed, elapsed_of, header_of
+from falkirk.http_requests.errors import RequestError
+from falkirk.http_requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
+from falkirk.http_requests.service import RequestService
 from falkirk.kafka.connection import Connection
-from falkirk.requests import bridge as module
-from falkirk.requests import registry as registry_module
-from falkirk.requests.bridge import Answers, KafkaBridge, Pace, Progress, Requests, _resumed
-from falkirk.requests.elapsed import Elapsed, elapsed_of, header_of
-from falkirk.requests.errors import RequestError
-from falkirk.requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
-from falkirk.requests.service import RequestService
 from tests.clock import SetClock
 from tests.support import wait_until
 

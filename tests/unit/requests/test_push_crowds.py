@@ -17,14 +17,14 @@ import falkirk as fk
 from falkirk.home.credentials import publish_address
 from falkirk.home.folder import open_home
 from falkirk.host.gateway import Gateway, _connections_max
+from falkirk.http_requests import service as services
+from falkirk.http_requests.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
+from falkirk.http_requests.elapsed import Elapsed
+from falkirk.http_requests.errors import RequestError
+from falkirk.http_requests.registry import RequestRegistry, digest_of
+from falkirk.http_requests.server import client_of, web_application
+from falkirk.http_requests.service import RequestService
 from falkirk.kafka.connection import Connection
-from falkirk.requests import service as services
-from falkirk.requests.connections import CONNECTIONS_MAX, Connections, QuietLogger, crosses_in_clear
-from falkirk.requests.elapsed import Elapsed
-from falkirk.requests.errors import RequestError
-from falkirk.requests.registry import RequestRegistry, digest_of
-from falkirk.requests.server import client_of, web_application
-from falkirk.requests.service import RequestService
 from tests.unit.requests.test_push_server import turn
 
 BODY = b'{"id":"a"}'

@@ -15,9 +15,9 @@ from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
 from falkirk.home.folder import Home, open_home
 from falkirk.host.gateway import Gateway
+from falkirk.http_requests import connections
+from falkirk.http_requests.connections import Connections
 from falkirk.kafka.connection import Connection
-from falkirk.requests import connections
-from falkirk.requests.connections import Connections
 from tests.unit.requests.test_push_server import turn
 
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"

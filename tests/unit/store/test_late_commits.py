@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from falkirk.decisions import Store
+from falkirk.decisions.engine import Database
 from falkirk.errors import StoreError
-from falkirk.store import Store
-from falkirk.store.engine import Database
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
 from tests.stores import RECORD, copy_of, state_file, tail, void_range

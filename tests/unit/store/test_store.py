@@ -5,9 +5,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
+from falkirk.decisions import Store
+from falkirk.decisions.values import DamagedValue, load_measurements
 from falkirk.errors import InternalError, StoreError
-from falkirk.store import Store
-from falkirk.store.values import DamagedValue, load_measurements
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail, void_range

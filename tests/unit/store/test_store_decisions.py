@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from falkirk.errors import InternalError, StoreError
-from falkirk.store import (
+from falkirk.decisions import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,
@@ -16,6 +15,7 @@ from falkirk.store import (
     Request,
     Store,
 )
+from falkirk.errors import InternalError, StoreError
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range

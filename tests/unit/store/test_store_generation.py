@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from falkirk.decisions import Store, TailRecord
+from falkirk.decisions.logs import record_void
+from falkirk.decisions.own_writes import OwnWrites
+from falkirk.decisions.part import Part
 from falkirk.errors import StoreError
-from falkirk.store import Store, TailRecord
-from falkirk.store.logs import record_void
-from falkirk.store.own_writes import OwnWrites
-from falkirk.store.part import Part
 from falkirk.theory.ids import BatchId, LogId, Offset
 from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents, copy_of, state_file

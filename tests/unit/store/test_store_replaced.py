@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.store import Store
-from falkirk.store.sqlite import SqliteDatabase
+from falkirk.decisions import Store
+from falkirk.decisions.sqlite import SqliteDatabase
 from tests.support import outcome
 
 

@@ -88,4 +88,4 @@ def test_nothing_that_is_stored_is_unpickled() -> None:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             if {"pickle", "shelve", "marshal", "dill", "joblib"} & {m.partition(".")[0] for m in modules}:
                 found.add(str(path.relative_to(PACKAGE)))
-    assert found == {"check/spill.py", "live_steps/udf_worker.py"}
+    assert found == {"checker/spill.py", "live_steps/udf_worker.py"}
