@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 from urllib.parse import unquote
 
-Fault = Literal["error", "silent", "proxy", "path", "half"]
+Fault = Literal["error", "silent", "once", "proxy", "path", "half"]
 _ID, _LATEST = r"/schemas/ids/(\d+)", r"/subjects/([^/]+)/versions/latest"
 _NUMBERED, _VERSIONS = r"/subjects/([^/]+)/versions/(\d+)", r"/subjects/([^/]+)/versions"
 
@@ -25,9 +25,9 @@ class FakeRegistry:
     """A registry in memory, with a server that can be stopped and started at the same port.
 
     Args: login: ``user:password`` of the only user; None: everybody may use it. Attributes: fault: ``error``: answers
-        are HTTP 500. ``silent``: none comes, until `freed` is set. ``proxy``: answers are a 404 of a proxy. ``path``:
-        they are those of a registry at another path (Apicurio's without `/apis/ccompat/v7`). ``half``: a body never
-        ends. asked: the requests by method and path.
+        are HTTP 500. ``silent``: none comes, until `freed` is set. ``once``: the first is HTTP 500, and no other comes.
+        ``proxy``: answers are a 404 of a proxy. ``path``: they are those of a registry at another path (Apicurio's
+        without `/apis/ccompat/v7`). ``half``: a body never ends. asked: the requests by method and path.
     """
 
     login: str | None = None
@@ -91,9 +91,9 @@ class FakeRegistry:
 
     def _serve(self, handler: BaseHTTPRequestHandler, body: bytes | None) -> None:
         self.asked[f"{handler.command} {handler.path}"] += 1
-        if self.fault == "silent":
+        if self.fault == "silent" or (self.fault == "once" and self.asked.total() > 1):
             self.freed.wait(60)
-        if self.fault == "error":
+        if self.fault in ("error", "once"):
             status, content = 500, b'{"error_code":50001,"message":"Error in the backend data store"}'
         elif self.fault == "proxy":
             status, content = 404, b"<html>no such route</html>"

@@ -153,6 +153,13 @@ def test_the_password_is_sent_and_never_shown(ask: Ask) -> None:
         assert ask(value, url=registry.url, login="YW5uOmhpZGRlbg==") == WANTED
 
 
+def test_a_request_without_time_left_does_not_hide_the_answer_before_it(ask: Ask) -> None:
+    with FakeRegistry(fault="once") as registry:
+        said = ask(wire(1, b""), url=registry.url, wait_ms=HASTY_MS)
+        assert registry.asked.total() > 1
+        assert said.endswith("HTTP 500"), said
+
+
 def test_json_only_loses_its_prefix(ask: Ask) -> None:
     assert ask(wire(7, b"{}"), url="http://127.0.0.1:1", kind="json") == f"content {b'{}'.hex()}"
     assert ask(b"{}", kind="json").startswith("reason is not in the wire format")

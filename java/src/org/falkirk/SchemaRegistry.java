@@ -162,18 +162,23 @@ final class SchemaRegistry {
         .header("Accept", "application/vnd.schemaregistry.v1+json, application/json");
     if (address.authorization() != null) request.header("Authorization", address.authorization());
     long pauseMs = PAUSE_FIRST_MS;
+    String reason = null;
     while (true) {
-      String reason;
+      long timeoutMs = TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime());
+      timeoutMs = Math.max(1, Math.min(timeoutMs, REQUEST.toMillis()));
       try {
-        long leftMs = Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime()));
-        HttpResponse<String> answer = answer(request.build(), Math.min(leftMs, REQUEST.toMillis()));
+        HttpResponse<String> answer = answer(request.build(), timeoutMs);
         JsonNode content = json(answer.body());
         if (answer.statusCode() == 200 && content.path("schema").isTextual()) return content;
         // A proxy may answer 404 for a registry that is away. Only the registry's own code says that there is none.
         if (answer.statusCode() == 404 && NOT_FOUND.contains(content.path("error_code").asInt())) return null;
         reason = "HTTP " + answer.statusCode();
       } catch (IOException failed) {
-        reason = failed.getMessage() == null ? failed.getClass().getSimpleName() : failed.getMessage();
+        // The last request may have had hardly any time, so the answer before it is the better reason.
+        boolean isCutShort = failed.getCause() instanceof TimeoutException && timeoutMs < REQUEST.toMillis();
+        if (reason == null || !isCutShort) {
+          reason = failed.getMessage() == null ? failed.getClass().getSimpleName() : failed.getMessage();
+        }
       }
       long leftMs = TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime());
       if (leftMs <= pauseMs) throw new RegistryAway(address.url(), id, reason);
