@@ -124,7 +124,7 @@ def judge_index(run: Run) -> Finding:
         faults.append(Fault(flaw=Flaw.WRONG, subject="index", due=Guarantee.EXACTLY_ONCE, found=verdict.guarantee))
     return Finding(
         output="index",
-        claim="every change of a word's entry was published once and in order",
+        claim="every change of the index was published once and in order",
         checked=len(run.index),
         faults=tuple(faults),
     )
@@ -233,7 +233,7 @@ def _views(
         faults.append(Fault(flaw=Flaw.LOST, subject=output, due=f"{len(modules)} modules read", found=before))
     return Finding(
         output=output,
-        claim="the result of each epoch equals a recomputation from all modules up to it",
+        claim="the result of each epoch equals the one that the checker computes from the same modules",
         checked=len(epochs),
         faults=tuple(faults),
     )
@@ -262,7 +262,7 @@ def judge_answers(run: Run) -> Finding:
     faults += _going_back(run.answers)
     return Finding(
         output="answers",
-        claim="every search was answered once, and each answer follows from the epochs that it names",
+        claim="every search was answered once, and each answer is correct for the epochs that it names",
         checked=len(run.answers),
         faults=tuple(faults),
     )
@@ -354,7 +354,10 @@ def judge_statistics(run: Run) -> Finding:
     twice = Counter(str(row["word"]) for row in run.statistics)
     faults += [Fault(flaw=Flaw.DUPLICATE, subject=f"word {word!r}") for word, n in twice.items() if n > 1]
     return Finding(
-        output="statistics", claim="they equal a recomputation", checked=len(run.statistics), faults=tuple(faults)
+        output="statistics",
+        claim="each row equals the one that the checker computes from the searches",
+        checked=len(run.statistics),
+        faults=tuple(faults),
     )
 
 

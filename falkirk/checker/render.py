@@ -25,13 +25,13 @@ _ROWS = (
     ("expected_outputs", "outputs due", False),
     ("observed_outputs", "outputs found", False),
     ("keys", "keys", False),
-    ("duplicates", "duplicates", True),
-    ("repeated_inputs", "inputs applied again", True),
-    ("lost", "lost", True),
-    ("unexplained", "unexplained", True),
-    ("forgotten", "contradicted by later outputs", True),
-    ("broken_sequences", "keys with a broken sequence", True),
-    ("partial", "inputs with only some derivatives", True),
+    ("duplicates", "duplicate", True),
+    ("repeated_inputs", "repeated input (applied again)", True),
+    ("lost", "lost (input without its output)", True),
+    ("unexplained", "unexplained (no input gives this output)", True),
+    ("forgotten", "forgotten (later outputs contradict it)", True),
+    ("broken_sequences", "broken sequence (number of keys)", True),
+    ("partial", "partial (only some outputs of an input)", True),
 )
 
 
@@ -94,7 +94,9 @@ def render_rules(rules: Sequence[RuleVerdict], *, anomalies_shown: int = 10) -> 
 
 def _consistency(found: Consistency) -> Text:
     if found.holds:
-        return Text.assemble(("consistent", "bold green"), ": each output is possible at its position")
+        return Text.assemble(
+            ("consistent", "bold green"), ": each output agrees with the inputs and with the outputs before it"
+        )
     if found.first is None:
         return Text("consistency undecided", style="yellow")
     more = f" (and of {found.keys - 1:,} more keys)" if found.keys > 1 else ""

@@ -107,7 +107,7 @@ class Draft:
         """
         varying = self.differences.varying_for(self.frame)
         if varying:
-            return f"each reader would compute another value of {operation_name(varying[0])}"
+            return f"each reader would compute a different value of {operation_name(varying[0])}"
         return None if self.ordered_by is None else f"each reader would read {self.ordered_by} in another order"
 
     def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:

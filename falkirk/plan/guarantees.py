@@ -108,7 +108,9 @@ class Promise:
             return f"after {several}" if self.within_s is None else f"after {several}, ≤ {duration_text(self.within_s)}"
         if self.release != "on arrival":
             return f"per epoch, {epochs(self.cut)}"
-        return f"when the time of {listed(self.passed)} has passed it" if self.passed else "at once"
+        if not self.passed:
+            return "immediately"
+        return f"when the time of {listed(self.passed)} has passed the record's time"
 
     @property
     def waiting(self) -> str:
@@ -120,11 +122,12 @@ class Promise:
         if self.release == "on arrival":
             computed = "A result is published as soon as it is computed"
             if self.passed:
-                return f"{computed}: when the event time of {listed(self.passed)} has passed its record."
+                return f"{computed}: when the event time of {listed(self.passed)} has passed the time of its record."
             return f"{computed}, usually within milliseconds."
         after = ""
         if self.passed:
-            after = f" The result of a record is computed when the event time of {listed(self.passed)} has passed it."
+            passed = f"the event time of {listed(self.passed)} has passed the time of the record"
+            after = f" The result of a record is computed when {passed}."
         return f"The results of an epoch are published together, when all of them are computed. {ends(self.cut)}{after}"
 
     @property

@@ -57,7 +57,7 @@ def join_drafts(
         raise JOIN_UNDETERMINED.error(
             where=step.where,
             processor=processor.name,
-            reason=f"a replay may give other values of {operation_name(min(varying))}",
+            reason=f"a replay may give different values of {operation_name(min(varying))}",
         )
     introduced.own |= (determinism.operations(frame.data) - had).keys() - _OPERATORS
     began = left.began | {number: f"right {name}" for number, name in right.began.items()}
@@ -81,7 +81,9 @@ def check_determined(draft: Draft, delivery: Delivery, where: SourceLocation) ->
     cause = draft.undetermined
     reason = None
     if cause is not None:
-        reason = f"a replay may give other values of {', '.join(map(operation_name, cause.operations)) or cause.policy}"
+        reason = (
+            f"a replay may give different values of {', '.join(map(operation_name, cause.operations)) or cause.policy}"
+        )
     elif delivery is Delivery.AT_MOST_ONCE:
         reason = f"its output is {delivery}"
     if reason is None:

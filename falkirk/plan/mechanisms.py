@@ -219,11 +219,11 @@ def consequence(region: Region) -> str:
         text = f"A result is published when a checkpoint covers it, {duration_text(interval_s / 2)} later on average."
     elif not region.deterministic and region.hop is not None:
         text = (
-            "A replay may write other records to the hop, so exactly-once results that depend on them wait for a "
+            "A replay may write different records to the hop, so exactly-once results that depend on them wait for a "
             f"checkpoint of {region.name}."
         )
     elif not region.deterministic:
-        text = "A replay may give other results, so a result is published when a checkpoint covers it."
+        text = "A replay may give different results, so a result is published when a checkpoint covers it."
     elif isinstance(policy, LogSends):
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:

@@ -93,8 +93,8 @@ def differing(operations: Iterable[str], *, within: str = "") -> str:
     plural = len(names) > 1
     verb = ("give" if plural else "gives") if _surely(operations) else "may give"
     place = f" in {within}" if within else ""
-    other = "other values" if plural else "another value"
-    text = f"{listed(names)}{place} {verb} {other} in a replay"
+    different = "different values" if plural else "a different value"
+    text = f"{listed(names)}{place} {verb} {different} in a replay"
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -234,7 +234,7 @@ def of_independent(each: Undetermined, *, repeats: bool) -> Reason:
         "Nothing waits for it, so a result that is repeated after a failure may differ from the first one."
         if repeats
         else "Each value affects one result only, so results need not wait. If a replay computes a published result "
-        "again, with another value, Falkirk drops the second version of the result."
+        "again, with a different value, Falkirk drops the second version of the result."
     )
     return Reason(
         kind="repeated" if repeats else "independent", processor=each.processor, operations=each.operations,

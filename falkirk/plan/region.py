@@ -260,7 +260,7 @@ class Region:
         if self.hop is not None:
             yield Reason(
                 kind="hop", processor=name, where=self.where,
-                text=f"{self.name} writes an internal topic (a hop): {self.hop.reason}.",
+                text=f"{self.name} writes an internal topic (a hop), because {self.hop.reason}.",
             )  # fmt: skip
 
     def repeated_by_policy(self) -> Iterator[Reason]:

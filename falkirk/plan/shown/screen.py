@@ -78,8 +78,11 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
     batches = [(b.name, f"{_kind(b)}, {epochs(b.cut)}", _inputs(shown.plan, b)) for b in shown.plan.batches]
     units = [("QUERY OR BATCH", "HOW IT RUNS", "READS"), *regions, *batches]
     notes = (*_requests(shown.plan), *_slots(shown), *shown.objectives, *_warnings(shown, promises))
-    ending = [*notes, f"`--why {_example(promises)}` explains the promise of that sink, when results are published, "
-              "and the costs."]  # fmt: skip
+    example = _example(promises)
+    ending = [
+        *notes,
+        f"To see the reasons and the costs of a promise, add `--why SINK`, for example `--why {example}`.",
+    ]
     cells = [_header(shown), *(cell for rows in (outputs, regions, batches) for row in rows for cell in row)]
     return Group(
         *(Text(line, style="bold") for line in wrapped(_header(shown), width)),
@@ -95,9 +98,9 @@ def explain(shown: Shown, width: int = WIDTH_MAX) -> RenderableType:
 
 
 def _header(shown: Shown) -> str:
-    parts = [shown.plan.application]
+    parts = [f"application {shown.plan.application}"]
     if shown.home is not None:
-        parts.append(f"home {shown.home} (for checkpoints)")
+        parts.append(f"home {shown.home} (folder for checkpoints)")
     if shown.broker is not None:
         parts.append(f"broker {shown.broker}")
     return " · ".join(parts)
@@ -142,7 +145,7 @@ def _requests(plan: Plan) -> Iterator[str]:
 def _slots(shown: Shown) -> Iterator[str]:
     if shown.slots:
         needed = f"{sum(need.total for need in shown.slots)} needed, one per live Spark task"
-        had = "On one machine, `falkirk run` has enough." if shown.is_provided else f"{shown.available} are available."
+        had = "`falkirk run` starts Spark with enough." if shown.is_provided else f"{shown.available} are available."
         yield f"Core slots (threads): {needed}. {had}"
 
 
@@ -159,7 +162,7 @@ def _warnings(shown: Shown, promises: tuple[Promise, ...]) -> Iterator[str]:
             yield f"Warning: {promise.sink}: a result that is repeated after a failure may differ from the first one."
     declared = sorted({word.name for known in shown.plan.properties.values() for word in known.assertions})
     if declared:
-        yield f"Warning: you declare {', '.join(declared)} deterministic. Test it with `falkirk verify determinism`."
+        yield f"Warning: you declare {', '.join(declared)} deterministic. Test this with `falkirk verify determinism`."
     printed = [sink.name for batch in shown.plan.batches for sink in batch.sinks if not sink.to.remembers]
     if printed:
         yield f"Warning: {', '.join(printed)}: the last epochs may be printed twice after a failure."

@@ -147,7 +147,7 @@ def _known(name: str, known: Properties, *, is_live: bool) -> Iterator[str]:
     yield from (f"{name} is not deterministic, because {_because(reason)}." for reason in known.differs)
     if is_live:
         for reason in known.ordered:
-            fixed = "Falkirk fixes the order of each key's records."
+            fixed = "In a replay, each key's records have the same order."
             yield f"{name} depends on the order of records, because {_because(reason)}. {fixed}"
 
 

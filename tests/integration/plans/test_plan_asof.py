@@ -42,19 +42,19 @@ def test_results_leave_on_arrival_when_the_time_of_the_table_has_passed(spark: "
     (region,) = made.regions
     (promise,) = promises_of(made)
     assert (promise.release, promise.passed) == ("on arrival", ("prices",))
-    assert promise.when == "when the time of prices has passed it"
+    assert promise.when == "when the time of prices has passed the record's time"
     assert (region.stateful, region.deterministic, region.reads) == (True, True, ("orders", "prices"))
     (reason,) = [each for each in promise.reasons if each.kind == "event-time"]
     assert "a record without such a version gives a result without one" in reason.text
     assert "The newest version of each key is kept for ever" in reason.text
     assert "left as-of join of orders and prices on product" in region.fingerprint["keyed step"]
     shown = "\n".join(str(line) for line in output_details(made, promise, None).renderables)  # type: ignore[attr-defined]
-    assert "when the event time of prices has passed its record" in shown
+    assert "when the event time of prices has passed the time of its record" in shown
     limited = promises_of(planned(spark, priced(tolerance="1 hour")))[0]
     (reason,) = [each for each in limited.reasons if each.kind == "event-time"]
     assert "A version is deleted when it is 1 h older" in reason.text
     assert promises_of(planned(spark, lambda o, p: timed(o).join(timed(p), "product", within="1 hour")))[0].when == (
-        "at once"
+        "immediately"
     )
 
 
@@ -77,7 +77,7 @@ def test_a_join_that_can_not_run_live_is_a_deterministic_micro_batch(spark: "Spa
     assert "join_asof() runs live only under fk.Lazy()" in batch.reason
     assert batch.deterministic
     assert batch.passed == ("prices",)
-    assert "when the event time of prices has passed it" in promises_of(made)[0].waiting
+    assert "when the event time of prices has passed the time of the record" in promises_of(made)[0].waiting
 
 
 def test_mistakes_are_reported(spark: "SparkSession") -> None:

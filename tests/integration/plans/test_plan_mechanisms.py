@@ -266,9 +266,9 @@ def test_the_texts_of_a_hop_and_of_an_order_say_what_follows(spark: "SparkSessio
         return stream.groupBy("s").agg(fk.latest_value("n"))
 
     text = explained(planned(spark, (latest, fk.Lazy("1 minute")), key=None))
-    assert "hop X: the internal topic that X writes; a replay reads its records in the same order" in text
+    assert "hop X: an internal topic that query X writes, and that each replay reads in the same order" in text
     assert "each record, until all readers of the hop have saved a checkpoint after it" in text
-    assert "Falkirk fixes the order of each key's records" in text
+    assert "In a replay, each key's records have the same order" in text
     assert "p0-by-s: offsets in the home, every 1 min" in text
 
 

@@ -53,7 +53,7 @@ def test_a_key_from_several_partitions_needs_no_hop(spark: "SparkSession") -> No
     (region,) = made.regions
     (promise,) = promises_of(made)
     assert (region.hop, region.deterministic, region.reorders, region.logs().reorders) == (None, True, True, True)
-    assert (promise.release, promise.when) == ("on arrival", "when the time of orders has passed it")
+    assert (promise.release, promise.when) == ("on arrival", "when the time of orders has passed the record's time")
     kept = region.fingerprint["keyed step"]
     assert kept == f"{IN_ORDER}(key id, state n INT, by at, 10 s, 60 s ahead)"
     assert places_of_keyed_step(region.fingerprint) == region.fingerprint["stamp"].count("sub") == 1

@@ -44,7 +44,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert max(map(len, lines)) <= 100
     rows = {line.split()[0]: re.split(r" {2,}", line)[1:] for line in lines if "→" in line}
     assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
-    assert rows["index"] == ["exactly once", "at once", "deterministic"]
+    assert rows["index"] == ["exactly once", "immediately", "deterministic"]
     why = " ".join(re.split(r" {2,}", line)[-1] for line in lines[: lines.index("", 2)])
     differs = r"lookup\(\) in answers, line \d+: may differ, but "
     assert re.search(f"{differs}affects one result only", why)
@@ -83,7 +83,7 @@ def test_the_output_that_waits_on_the_page_is_the_one_that_is_shown(tmp_path: Pa
     assert code == 0
     assert textwrap.indent(outputs, "    ") in PAGE.read_text()
     _, details, _ = invoked(file, "--why", "vouchers")
-    value = "`uuid()` gives another value in a replay (its values are random). "
+    value = "`uuid()` gives a different value in a replay (its values are random). "
     reason = (
         f"{value}Several results of one record share this value, so these results wait for a checkpoint of vouchers."
     )
@@ -95,7 +95,7 @@ def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     code, text, _ = invoked(str(SEARCH), "--why", "answers")
     assert (code, text.splitlines()[0]) == (0, "answers → topic answers")
     told = " ".join(text.split())
-    assert "`lookup()` may give another value in a replay (a lookup reads" in told
+    assert "`lookup()` may give a different value in a replay (a lookup reads" in told
     facts = [line[13:] for line in text.splitlines() if len(line) > 70 and not re.search(r"search\.py:\d", line)]
     assert len(facts) == len(set(facts)), "each fact is told once, for all regions that share it"
     assert "lookup() in rank runs live in the same way." in told
@@ -117,7 +117,7 @@ def test_the_plan_as_json_has_the_reasons_as_data() -> None:
     assert (independent["processor"], independent["operations"]) == ("answers", ["NewestEpoch"])
     assert "search.py:" in independent["declared"]
     assert sinks["answers"]["release"] == "on arrival"
-    assert (sinks["index"]["when"], sinks["index"]["why"]) == ("at once", "deterministic")
+    assert (sinks["index"]["when"], sinks["index"]["why"]) == ("immediately", "deterministic")
     assert sinks["index"]["release"] == "on arrival"
 
 

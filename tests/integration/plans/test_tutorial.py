@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from click.testing import CliRunner
 
 from falkirk.app import App
+from falkirk.cli import main
 from falkirk.declare.load import load_application
 from falkirk.environment.broker import Broker
 
@@ -27,6 +29,8 @@ ASIDE = re.compile(r"^## A table that is updated in batches\n.*?(?=^## Move)", r
 FILE = re.compile(r"# file: (\S+)\n")
 #: Runs until Ctrl-C. The test starts the same application in its own process, with its own broker.
 RUN = re.compile(r"falkirk run (\S+) --local\n")
+#: The test calls it in its own process, which has a Spark session.
+VERIFY = re.compile(r"falkirk verify outputs (\S+) --local\n")
 
 
 def test_the_tutorial_does_what_it_says(
@@ -63,6 +67,10 @@ def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) ->
             if kind == "sh" and (run := RUN.fullmatch(code)):
                 query = cast(App, load_application(Path(run[1]))).start(kafka=broker.bootstrap, create_topics=True)
                 stack.callback(query.stop)
+            elif kind == "sh" and (verified := VERIFY.fullmatch(code)):
+                result = CliRunner().invoke(main, ["verify", "outputs", verified[1], "--kafka", broker.bootstrap])
+                assert result.exit_code == 0, result.output
+                printed = result.stdout
             elif kind == "sh":
                 printed = _shell(code)
             elif file := FILE.match(code):

@@ -1,14 +1,17 @@
 """The judge of the search engine accepts a run that was computed manually, and finds each way to break it."""
 
 import copy
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from demo.search_judge import Flaw, Run, judge, ranking
+from demo.search_judge import Finding, Flaw, Run, judge, ranking
 from falkirk.checker import OutputRow, RowPlace
 
+README = Path(__file__).parents[3] / "README.md"
 Rows = list[dict[str, Any]]
 
 MODULES: Rows = [
@@ -81,13 +84,22 @@ def good_run() -> dict[str, Any]:
     return copy.deepcopy(run)
 
 
-def flaws(run: dict[str, Any]) -> set[tuple[str, Flaw]]:
-    """Return the judge's findings: each output and its flaw."""
+def findings(run: dict[str, Any]) -> tuple[Finding, ...]:
     index = tuple(
         OutputRow(key=row["word"], place=RowPlace("index", 0, offset), values=row)
         for offset, row in enumerate(run["index"])
     )
-    return {(f.output, fault.flaw) for f in judge(Run(**{**run, "index": index})) for fault in f.faults}
+    return judge(Run(**{**run, "index": index}))
+
+
+def flaws(run: dict[str, Any]) -> set[tuple[str, Flaw]]:
+    """Return the judge's findings: each output and its flaw."""
+    return {(f.output, fault.flaw) for f in findings(run) for fault in f.faults}
+
+
+def test_the_table_in_the_readme_has_the_claims() -> None:
+    shown = dict(re.findall(r"^    (\w+) +good +[\d,]+ +(.*)$", README.read_text(), re.MULTILINE))
+    assert shown == {each.output: each.claim for each in findings(good_run())}
 
 
 def test_a_run_worked_out_by_hand_is_good() -> None:

@@ -1,14 +1,18 @@
 """A verdict is shown in plain words, and as JSON with stable names."""
 
 import json
+import re
 from decimal import Decimal
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from falkirk.checker import (
     AggregateModel,
     Count,
     InputRow,
+    Kind,
     NoGaps,
     OutputRow,
     RowPlace,
@@ -21,6 +25,7 @@ from falkirk.checker import (
     to_json,
 )
 
+DOCS = Path(__file__).parents[3] / "docs"
 COUNTS = AggregateModel(["k"], {"n": Count(), "total": Sum("x")})
 
 
@@ -47,6 +52,29 @@ def test_a_good_verdict_is_short() -> None:
     text = shown(judged((1, "1.5"), (2, "3.0")))
     assert text.startswith("exactly-once")
     assert "explanation" not in text
+
+
+def labels(text: str) -> list[str]:
+    """Return the labels of the numbers below a verdict."""
+    return re.findall(r"^(\w[^:\n]*?)  +\d+$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "how-to/from-structured-streaming.md"])
+def test_a_page_with_a_verdict_shows_what_is_printed(page: str) -> None:
+    printed = shown(judged((1, "1.5"), (2, "3.0")))
+    (on_page,) = re.findall(r"^exactly-once: .*?^```$", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)
+    assert on_page.splitlines()[:2] == printed.splitlines()[:2]
+    assert labels(on_page) == labels(printed)
+    assert len(labels(printed)) == 11
+
+
+def test_faults_have_the_names_of_the_page_and_of_anomalies() -> None:
+    table = (DOCS / "check.md").read_text().partition("| anomaly | meaning |")[2].partition("\n\n")[0]
+    on_page = re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE)
+    printed = [label.partition(" (")[0] for label in labels(shown(judged((1, "1.5"), (2, "3.0"))))]
+    assert printed[-len(on_page) :] == on_page
+    assert set(on_page) <= {kind.value for kind in Kind}
+    assert len(on_page) == 7
 
 
 def test_an_anomaly_shows_its_key_as_it_is_and_its_places() -> None:
