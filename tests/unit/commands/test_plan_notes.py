@@ -4,16 +4,23 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from falkirk.errors import LogError
 from falkirk.plan.shown.preview import partitions_of
 
 
 @dataclass
 class FakeTopics:
-    """Answers with numbers of partitions, and raises the conditions."""
+    """Answers with numbers of partitions, and raises the conditions. Args: login: what the login ends with."""
 
     answers: dict[str, int | str]
     asked: list[str] = field(default_factory=list)
+    login: str = ""
+
+    def await_broker(self, timeout_s: float) -> None:
+        if self.login:
+            raise LogError(self.login, "")
 
     def facts(self, topic: str) -> Any:
         self.asked.append(topic)
@@ -38,6 +45,23 @@ def test_a_silent_broker_is_named_once_and_asked_once() -> None:
     known, (note,), asked = noted(orders="BROKER_AWAY", clicks="BROKER_AWAY")
     assert (known, asked) == ({}, ["orders"])
     assert "broker:9092" in note
+
+
+def test_a_refused_login_fails_even_if_no_topic_is_asked_about() -> None:
+    for names in ((), ("orders",)):
+        topics: Any = FakeTopics(dict.fromkeys(names, 2), login="ACCESS_REFUSED")
+        with pytest.raises(LogError) as error:
+            partitions_of(topics, names, "broker:9092")
+        assert error.value.condition == "ACCESS_REFUSED"
+
+
+def test_a_broker_that_is_away_is_named_even_if_no_topic_is_asked_about() -> None:
+    topics: Any = FakeTopics({}, login="BROKER_AWAY")
+    assert partitions_of(topics, (), "broker:9092") == ({}, ("broker:9092 does not answer.",))
+    topics = FakeTopics({"orders": 2}, login="BROKER_AWAY")
+    known, (note,) = partitions_of(topics, ("orders",), "broker:9092")
+    assert (known, topics.asked) == ({}, [])
+    assert note == "broker:9092 does not answer, so 2 partitions are assumed for each topic."
 
 
 def test_each_topic_that_is_missing_or_closed_is_named() -> None:
