@@ -200,8 +200,11 @@ class Origins:
             return {**nothing, "note": "records of its key come from all partitions, in the order of their times"}
         if region.keyed_by is None:
             return {**nothing, "note": "its steps compute the key, so its earlier records can't be found without them"}
-        if self._format(at.topic) != "json" and not set(region.keyed_by) <= self._parts(at.topic).keys():
-            return {**nothing, "note": f"the values of {at.topic} are not JSON, so its earlier records can't be found"}
+        if self._format(at.topic) not in ("json", "avro") and not set(region.keyed_by) <= self._parts(at.topic).keys():
+            return {
+                **nothing,
+                "note": f"the values of {at.topic} are neither JSON nor Avro, so its earlier records can't be found",
+            }
         cause = self._content(self._records.one(at))
         # A window may end with a record of another key. Then the result alone has the key.
         of = found.content if region.keyed_step == "windows" and set(region.keyed_by) <= set(found.content) else cause

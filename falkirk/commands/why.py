@@ -17,6 +17,7 @@ from falkirk.commands.printing import output
 from falkirk.commands.records import TopicRecords, place_of_text, record_time, shortened
 from falkirk.commands.run import count_text
 from falkirk.commands.running import home_to_read, local_broker, of_application
+from falkirk.commands.shown_values import ShownValues
 from falkirk.declare.load import broker_of, load_application
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
@@ -63,10 +64,11 @@ def why(
         shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
         named = bound(with_recorded_topics(app, held.store), held.identity)
+        text = ShownValues(named, shape.layout.held).text
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
         found = read_unchanged(
             held.store,
-            lambda: Origins(named, shape, place, TopicRecords(place), limit=limit, look=look).explain(at),
+            lambda: Origins(named, shape, place, TopicRecords(place, text), limit=limit, look=look).explain(at),
         )
     if as_json_:
         click.echo(json.dumps(found, indent=1))
