@@ -202,7 +202,10 @@ def _same_key(same: _Values) -> str:
 
 def _read(read: _Values) -> str:
     if read["kind"] == "view":
-        return f"read the view of {_name(read['log'])}: its epoch {read['epoch']}"
+        view, epochs = _name(read["log"]), [f"{number}" for number in read["epochs"]]
+        if read["epoch"] is not None:
+            return f"read the view of {view}: its epoch {read['epoch']}"
+        return f"read the view of {view}: its epoch {', '.join(epochs[:-1])} or {epochs[-1]}"
     if read["kind"] == "epochs":
         first, last = read["epochs"]
         return f"read {_range(first, last, 'epoch')} of {_name(read['log'])}"
