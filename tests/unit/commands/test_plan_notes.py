@@ -1,11 +1,14 @@
 """The notes of `falkirk plan` about topics whose number of partitions it does not know."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from falkirk.cli import main
 from falkirk.errors import LogError
 from falkirk.plan.shown.preview import partitions_of
 
@@ -70,3 +73,21 @@ def test_each_topic_that_is_missing_or_closed_is_named() -> None:
     assert "topic orders" in missing
     assert "topic clicks" in closed
     assert "ACCESS_REFUSED" in closed
+
+
+def test_a_plan_may_ask_the_broker_for_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other commands have --local, and `falkirk init` names no broker in the file."""
+    asked = list[str | None]()
+
+    def preview(app: object, *, kafka: str | None, home: object, master: object) -> Any:
+        asked.append(kafka)
+        return SimpleNamespace(as_json=dict)
+
+    monkeypatch.setattr("falkirk.plan.shown.preview.preview", preview)
+    monkeypatch.setattr("falkirk.commands.running.local_broker", lambda: "127.0.0.1:9092")
+    file = tmp_path / "shop.py"
+    file.write_text('import falkirk as fk\n\napp = fk.App("shop")\n')
+    for options in (["--local"], []):
+        told = CliRunner().invoke(main, ["plan", str(file), "--json", *options], catch_exceptions=False)
+        assert told.exit_code == 0, told.output
+    assert asked == ["127.0.0.1:9092", None]
