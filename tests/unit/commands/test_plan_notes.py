@@ -15,7 +15,7 @@ from falkirk.plan.shown.preview import partitions_of
 
 @dataclass
 class FakeTopics:
-    """Answers with numbers of partitions, and raises the conditions. Args: login: what the login ends with."""
+    """Answers with numbers of partitions, and raises the conditions. Args: login: the condition of its error."""
 
     answers: dict[str, int | str]
     asked: list[str] = field(default_factory=list)
