@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from falkirk.commands.group import LazyGroup, RunCommand
-from falkirk.commands.options import broker_option, file_argument, home_option, json_option, local_option, master_option
+from falkirk.commands.options import (
+    broker_option,
+    file_argument,
+    home_option,
+    json_option,
+    local_option,
+    master_option,
+    running_broker_option,
+)
 from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
 from falkirk.environment.submitted import add_py_files, spark_conf
@@ -38,7 +46,11 @@ _ELSEWHERE = {
 @click.version_option(package_name="falkirk")
 @click.pass_context
 def main(context: click.Context) -> None:
-    """Run Spark pipelines that publish every result exactly once and within milliseconds, even after a failure."""
+    """Run Spark pipelines that publish every result exactly once and within milliseconds, even after a failure.
+
+    FILE is a Python file with an application. `falkirk init shop` makes a first one. Most commands have an option
+    --local: they then use a broker on this machine, which `falkirk run FILE --local` starts.
+    """
     context.with_resource(private.entered())
 
 
@@ -98,7 +110,8 @@ def run(
 ) -> None:  # fmt: skip
     """Run the application in FILE.
 
-    It runs until Ctrl-C, or with --once until its input is processed.
+    It runs until Ctrl-C, or with --once until its input is processed. Each start resumes from the last checkpoint. If
+    Spark dies or hangs, this command starts it again.
     """
     conf = spark_conf(settings, jars=jars, packages=packages, py_files=py_files)
     add_py_files(conf)
@@ -127,6 +140,7 @@ def run(
 @main.command()
 @file_argument
 @broker_option
+@running_broker_option
 @home_option
 @master_option
 @click.option("--why", "output", metavar="SINK", help="Explain the results of one sink: reasons, failures and costs.")
@@ -134,18 +148,22 @@ def run(
 @click.option("--wait", is_flag=True, help="Plan for `falkirk run --wait`, where sinks are transactional by default.")
 @json_option
 def plan(
-    file: Path, broker: str | None, home: Path | None, master: str | None, output: str | None, graph: str | None,
-    wait: bool, as_json_: bool,
+    file: Path, broker: str | None, local: bool, home: Path | None, master: str | None, output: str | None,
+    graph: str | None, wait: bool, as_json_: bool,
 ) -> None:  # fmt: skip
     """Show how FILE's application will run.
 
-    It shows the promise for each sink, when results are published, and why. Spark analyses the steps, but no query
-    starts. Without a broker, two partitions are assumed for each topic, and a note says so.
+    It shows what Falkirk promises for each sink, when results are published, and why. Spark analyses the steps, but
+    starts no query. Without a broker, the plan assumes two partitions for each topic, and a note says so.
     """
     from falkirk.plan.shown.preview import preview
     from falkirk.plan.shown.screen import WIDTH_MAX
 
     app = load_application(file, leased=wait)
+    if local:
+        from falkirk.commands.running import local_broker
+
+        broker = local_broker()
     shown, terminal = preview(app, kafka=broker, home=home, master=master), Terminal()
     width = min(terminal.width, WIDTH_MAX) if terminal.is_terminal else WIDTH_MAX
     if as_json_:

@@ -1,6 +1,6 @@
 """Epoch origins: which input an epoch of a batch has read, back to the users' topics and files."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, TopicRecords, key_texts
@@ -114,10 +114,17 @@ class EpochOrigins:
             else:
                 yield self._of_epochs(log, first.get(0, Offset(0)), last.get(0, Offset(0)), key, depth, limit)
         for view, number in sorted(epoch.views.items()):
-            nested = (
-                self._of_epoch(self._batches[view], number, {}, depth + 1, limit=0) if view in self._batches else None
-            )
-            yield {"log": str(view), "kind": "view", "epoch": number, "origins": [nested] if nested else []}
+            yield self.of_views(view, (number,), depth)
+
+    def of_views(self, view: LogId, epochs: Sequence[int], depth: int) -> _Values:
+        """Return that a view was read, with the origin of its epoch. Args: epochs: one of these was read."""
+        nested, (number, *others) = list[_Values](), epochs
+        if not others and view in self._batches:
+            nested = [self._of_epoch(self._batches[view], number, {}, depth + 1, limit=0)]
+        return {
+            "log": str(view), "kind": "view", "epoch": None if others else number, "epochs": list(epochs),
+            "origins": nested,
+        }  # fmt: skip
 
     def _of_topic(
         self, log: LogId, first: Mapping[int, Offset], last: Mapping[int, Offset], key: _Key, depth: int, limit: int

@@ -55,7 +55,7 @@ class FoundHome:
 def homes(folder: Path, as_json_: bool) -> None:
     """List the applications with a home in FOLDER or below.
 
-    The list shows which applications run: only processes of this machine count. `falkirk status` shows more of one.
+    The list shows which of them run on this machine. `falkirk status` shows more about one.
     """
     found = list(homes_below(folder))
     if as_json_:

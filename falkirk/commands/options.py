@@ -9,6 +9,9 @@ from falkirk.declare.place import local_home
 file_argument = click.argument("file", type=click.Path(path_type=Path))
 broker_option = click.option("--kafka", "broker", metavar="HOST:PORT", help="The broker; overrides the broker in FILE.")
 local_option = click.option("--local", is_flag=True, help="Start and use a broker on this machine, for trials.")
+running_broker_option = click.option(
+    "--local", is_flag=True, help="Use the broker that `falkirk run --local` starts on this machine."
+)
 home_option = click.option(
     "--home",
     type=click.Path(path_type=Path),

@@ -8,6 +8,7 @@ only, and needs no Spark. Its answers are plain values, which `falkirk why --jso
     an origin  {"kind": "live", "copy" or "batch", "unit", "processors", …}
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -25,6 +26,7 @@ from falkirk.plan.shape import Shape
 from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.context import Storage
 from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.epochs_read import EpochsRead
 from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 
@@ -33,6 +35,9 @@ _Values = dict[str, Any]
 _OF_INPUT = 3
 #: Keyed steps whose results come from all earlier records of their key.
 _AGGREGATING = ("agg", "count", "windows", "stateful", WITH_TIMERS, IN_ORDER)
+#: Of these, the cause of a result may be a record of another key.
+_ENDED_BY_OTHERS = ("windows", WITH_TIMERS)
+_NOTES = {"windows": "the times of the window are not compared", WITH_TIMERS: "the key is in the result"}
 #: A chain of regions is not longer; a damaged header must not make the search endless.
 _DEPTH_MAX = 50
 
@@ -53,6 +58,7 @@ class Origins:
         self._writers = writers_of(app, shape)
         self._checkpoints: dict[str, tuple[Checkpoint, ...]] = {}
         self._shape = shape
+        self._clocks = {app.sources[name].topic.log for name in app.clocks}
 
     @cached_property
     def _epochs(self) -> EpochOrigins:
@@ -166,6 +172,7 @@ class Origins:
                 "opened_at_s": opened[0].opened_at_s if opened else None,
             },
             "checkpoint": self._checkpoint(region, self._causes(found)),
+            "reads": self._views_read(region, self._causes(found), depth),
             "part": list(header.numbers[_OF_INPUT + (PLACES if region.joined is not None else 0) :]),
             "inputs": causes,
             "same_key": self._same_key(region, found, causes, depth)
@@ -188,25 +195,52 @@ class Origins:
                 }
         return None
 
+    def _views_read(self, region: RegionLogs, causes: list[RecordPlace], depth: int) -> list[_Values]:
+        """Return the views that a result of a region has looked up, as far as the home has recorded their epochs.
+
+        A region notes each epoch before a record can read it, with the number of the next checkpoint. So the notes
+        between the two checkpoints around a result have the epoch that it has read.
+        """
+        if not region.views:
+            return []
+        covering, kept = self._checkpoint(region, causes), self._checkpoints[region.name]
+        if not kept or (covering is not None and covering["is_oldest"]):
+            return []  # the notes of the time before were deleted
+        numbers = [checkpoint.number for checkpoint in kept]
+        last = None if covering is None else covering["number"]
+        first = numbers[-1] if last is None else numbers[numbers.index(last) - 1]
+        found = EpochsRead(region.name, self._place.home.store, region.views).between(first, last)
+        return [self._epochs.of_views(view, epochs, depth) for view, epochs in sorted(found.items())]
+
     def _same_key(self, region: RegionLogs, found: FoundRecord, causes: list[_Values], depth: int) -> _Values | None:
         """Return the earlier records of the same key: with the cause, they made the state behind the result."""
         if region.keyed_step not in _AGGREGATING or not causes or causes[0]["missing"] is not None:
             return None
         (at, *_) = self._causes(found)
         nothing: _Values = {"columns": None, "records": [], "looked_at": 0, "has_all": False, "filters": region.filters}
-        if region.keyed_step == WITH_TIMERS:
-            return {**nothing, "note": "a timer may have given it, so the records of its key can't be found"}
         if region.keyed_step == IN_ORDER:
             return {**nothing, "note": "records of its key come from all partitions, in the order of their times"}
         if region.keyed_by is None:
             return {**nothing, "note": "its steps compute the key, so its earlier records can't be found without them"}
-        if self._format(at.topic) != "json" and not set(region.keyed_by) <= self._parts(at.topic).keys():
-            return {**nothing, "note": f"the values of {at.topic} are not JSON, so its earlier records can't be found"}
-        cause = self._content(self._records.one(at))
-        # A window may end with a record of another key. Then the result alone has the key.
-        of = found.content if region.keyed_step == "windows" and set(region.keyed_by) <= set(found.content) else cause
+        source = region.source if at.topic in self._clocks else at.topic
+        if self._format(source) not in ("json", "avro") and not set(region.keyed_by) <= self._parts(source).keys():
+            return {
+                **nothing,
+                "note": f"the values of {source} are neither JSON nor Avro, so its earlier records can't be found",
+            }
+        caused_by = self._records.one(at)
+        cause = self._content(caused_by)
+        # A record of another key may end a window, or make a timer fire. Then the result alone has the key.
+        is_own = region.keyed_step not in _ENDED_BY_OTHERS
+        of = cause if is_own or not set(region.keyed_by) <= found.content.keys() else found.content
+        if of is cause and region.keyed_step == WITH_TIMERS:
+            columns = ", ".join(region.keyed_by)
+            return {**nothing, "note": f"a timer may have given it, and the result has no {columns}"}
         wanted = key_texts(of, region.keyed_by)
-        alike, looked, has_all = self._alike(region, at, wanted)
+        if source == at.topic:
+            alike, looked, has_all = self._alike(region, at, wanted)
+        else:
+            alike, looked, has_all = self._alike_until(region, caused_by.record.timestamp_ms, wanted)
         return {
             "columns": list(region.keyed_by),
             "values": [of.get(column) for column in region.keyed_by],
@@ -214,7 +248,7 @@ class Origins:
             "looked_at": looked,
             "has_all": has_all,
             "filters": region.filters,
-            "note": "the times of the window are not compared" if region.keyed_step == "windows" else "",
+            "note": _NOTES.get(region.keyed_step, ""),
         }
 
     def _parts(self, topic: LogId) -> Mapping[str, str]:
@@ -230,10 +264,26 @@ class Origins:
         }  # fmt: skip
         return {**found.content, **{c: parts.get(part) for c, part in self._parts(found.at.topic).items()}}
 
-    def _alike(
-        self, region: RegionLogs, at: RecordPlace, wanted: tuple[str | None, ...]
+    def _alike_until(
+        self, region: RegionLogs, until_ms: int, wanted: tuple[str | None, ...]
     ) -> tuple[list[FoundRecord], int, bool]:
-        """Return the newest earlier records of a key, how many were looked at, and whether there are no others."""
+        """Return as `_alike` records of all partitions, written until a time of a clock, which has no place there."""
+        ends = self._records.bounds(region.source)[1]
+        parts = [
+            self._alike(region, RecordPlace(topic=region.source, partition=p, offset=end), wanted, until_ms)
+            for p, end in sorted(ends.items())
+        ]
+        alike = sorted((each for found, _, _ in parts for each in found), key=lambda r: -r.record.timestamp_ms)
+        has_all = len(alike) <= self._limit and all(whole for _, _, whole in parts)
+        return alike[: self._limit], sum(looked for _, looked, _ in parts), has_all
+
+    def _alike(
+        self, region: RegionLogs, at: RecordPlace, wanted: tuple[str | None, ...], until_ms: float = math.inf
+    ) -> tuple[list[FoundRecord], int, bool]:
+        """Return the newest earlier records of a key, how many were looked at, and whether there are no others.
+
+        Args: until_ms: records with later timestamps are left out.
+        """
         store = self._place.home.store
         record = store.region(region.name)
         started = Offset(0) if record is None else record.start_offsets.get(at.topic, {}).get(at.partition, Offset(0))
@@ -243,7 +293,8 @@ class Origins:
         newest_first = self._records.back(at.topic, at.partition, at.offset, started, self._look)
         for looked, each in enumerate(newest_first, 1):
             is_ours = at.topic not in self._writers or isinstance(each.writer, VerifiedHeader)
-            if is_ours and not each.is_void and key_texts(self._content(each), columns) == wanted:
+            is_early = each.record.timestamp_ms <= until_ms
+            if is_ours and is_early and not each.is_void and key_texts(self._content(each), columns) == wanted:
                 alike.append(each)
             if len(alike) > self._limit:
                 return alike[:-1], looked, False

@@ -12,6 +12,7 @@ from falkirk.commands.options import json_option
 from falkirk.commands.printing import output
 from falkirk.commands.records import FoundRecord, TopicRecords, as_text, record_time, shortened
 from falkirk.commands.running import home_to_read, local_broker, of_application
+from falkirk.commands.shown_values import ShownValues
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.commands import TOPIC_NOT_OURS_PEEK
@@ -40,7 +41,8 @@ def peek(
 
     TOPIC is a topic that the application reads or writes, internal ones included, or the name of a source or sink.
     The command shows what readers of committed records see. Times are those of the records, in the time zone of this
-    machine.
+    machine. Avro is shown as JSON, by the schema that the application declares or that the registry has for the id in
+    the value.
 
     If the application writes the topic, each line names the region or batch that wrote the record, the number of its
     incarnation, and the input record or epoch that it comes from. Records of other writers are foreign, with the
@@ -60,7 +62,7 @@ def peek(
         place = Storage(home=held, connection=connection)
         if not place.topics.exists(log):
             raise TOPIC_MISSING.error(topic=repr(str(log)), advice="The application creates it when it needs it.")
-        records = TopicRecords(place)
+        records = TopicRecords(place, ShownValues(app, shape.layout.held).text)
         found = records.first(log, number) if from_beginning else records.last(log, number)
     writer = writers.get(log)
     if as_json_:
@@ -103,7 +105,7 @@ def _table(found: list[FoundRecord], writer: Writer | None, width: int) -> Table
         table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least, max_width=least)
     table.add_column("value", no_wrap=True, overflow="ellipsis")
     for row, each in zip(rows, found, strict=True):
-        table.add_row(*row, shortened(as_text(each.record.value), max(_VALUE_MIN, room)))
+        table.add_row(*row, shortened(each.text, max(_VALUE_MIN, room)))
     return table
 
 

@@ -64,19 +64,20 @@ class FoundRecord:
     """A record of a topic.
 
     Args: writer: the contents of its header, or why this home did not write it. is_void: a rollback or a later
-        incarnation has made it invalid.
+        incarnation has made it invalid. text: its value as text.
     """
 
     at: RecordPlace
     record: LogRecord
     writer: VerifiedHeader | RejectedHeader
     is_void: bool
+    text: str | None
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """The JSON object in its value; empty if it is none."""
+        """The object in its value, which is JSON or decoded Avro; empty if it is none."""
         try:
-            found = parse_json(self.record.value or b"null")
+            found = parse_json(self.text or "null")
         except (ValueError, TypeError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -86,7 +87,7 @@ class FoundRecord:
         record = self.record
         return {
             "topic": str(self.at.topic), "partition": record.partition, "offset": record.offset,
-            "timestamp_ms": record.timestamp_ms, "key": as_text(record.key), "value": as_text(record.value),
+            "timestamp_ms": record.timestamp_ms, "key": as_text(record.key), "value": self.text,
             "void": self.is_void,
         }  # fmt: skip
 
@@ -128,11 +129,13 @@ def record_time(timestamp_ms: int) -> str:
 class TopicRecords:
     """The records of the topics of one application. It only reads, and keeps the ends of a topic from the first look.
 
-    Args: place: of the home.
+    Args: place: of the home. text: returns a value of a topic as text.
     """
 
-    def __init__(self, place: Storage) -> None:
-        self._place = place
+    def __init__(
+        self, place: Storage, text: Callable[[LogId, bytes | None], str | None] = lambda topic, value: as_text(value)
+    ) -> None:
+        self._place, self._text = place, text
         self._bounds: dict[LogId, tuple[Offsets, Offsets]] = {}
 
     def bounds(self, topic: LogId) -> tuple[Offsets, Offsets]:
@@ -239,6 +242,7 @@ class TopicRecords:
                 record=record,
                 writer=writer,
                 is_void=void.has(record.partition, record.offset, incarnation),
+                text=self._text(topic, record.value),
             )
 
     def _records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[LogRecord]:

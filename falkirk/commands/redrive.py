@@ -33,8 +33,9 @@ def redrive(
 ) -> None:
     """Send dead letters to their topics again.
 
-    Use it after you have fixed the cause. Each record is sent once, even if you repeat the command or it fails. All
-    readers of such a topic get the record again. The command works on a running and on a stopped application.
+    Dead letters are records that the application could not process. Use the command after you have fixed the cause.
+    Each record is sent once, even if you repeat the command or it fails. All readers of such a topic get the record
+    again. The command works on a running and on a stopped application.
     """
     app = load_application(file)
     connection = broker_of(app, local_broker() if local else broker)

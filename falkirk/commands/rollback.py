@@ -88,9 +88,9 @@ def rollback(
 @click.option("--unit", metavar="NAME", help="List the checkpoints of this region, batch or processor.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def history(file: Path, broker: str | None, local: bool, home: Path | None, unit: str | None, as_json: bool) -> None:
-    """List the consistent cuts of FILE's application.
+    """List the states to which FILE's application can roll back.
 
-    The application can roll back to each of them. The newest comes first. A consistent cut has one checkpoint of each
+    Each of them is a consistent cut. The newest comes first. A consistent cut has one checkpoint of each
     region and batch. (A checkpoint of a batch is an epoch whose state is saved.) These checkpoints fit together: no
     reader has read a result that its writer had not sent.
 

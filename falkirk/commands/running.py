@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from falkirk.commands.offline.application import OfflineApplication, never_ran
-from falkirk.commands.options import broker_option, file_argument, home_option
+from falkirk.commands.options import broker_option, file_argument, home_option, running_broker_option
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors import HomeError
@@ -31,7 +31,7 @@ def of_application(command: _Command) -> _Command:
     """Add the argument and options that name the application."""
     for option in (
         home_option,
-        click.option("--local", is_flag=True, help="Use the broker that `falkirk run --local` starts on this machine."),
+        running_broker_option,
         broker_option,
         file_argument,
     ):

@@ -119,9 +119,10 @@ def _starting(region: Mapping[str, Any]) -> dict[str, Any]:
 def status(file: Path, home: Path | None, watches: bool, as_json_: bool) -> None:
     """Print the state of FILE's regions and batches.
 
-    The exit code is 1 if the application does not run. While its Spark application starts or restarts, it counts as
-    running. With --watch, a terminal shows a table that stays in its place. Otherwise, a line is printed at each change
-    of a state, and with --json one JSON object per line.
+    A region is one Spark query, with the steps of one or more processors: `falkirk plan` shows them. The exit code is 1
+    if the application does not run. While its Spark application starts or restarts, it counts as running. With --watch,
+    a terminal shows a table that stays in its place. Otherwise, a line is printed at each change of a state, and with
+    --json one JSON object per line.
     """
     app = load_application(file)
     path = home or app.home

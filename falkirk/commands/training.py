@@ -29,6 +29,7 @@ from falkirk.environment.archive import archive_file, driver_class_path, made
 from falkirk.environment.java import find_java
 from falkirk.environment.module import module_jar
 from falkirk.environment.spark import session
+from falkirk.environment.stopping import stop_session
 from falkirk.errors.conditions.commands import ARCHIVE_NOT_MADE
 from falkirk.host.query import run_here
 from falkirk.kafka.connection import Connection
@@ -140,7 +141,7 @@ def _ends(topics: Topics) -> dict[str, int]:
 
 def _end(session: SparkSession) -> None:
     """End the JVM normally, and wait until it has saved its classes."""
-    session.stop()
+    stop_session(session)
     jvm = SparkContext._gateway.proc  # type: ignore[union-attr]  # not in its stubs
     jvm.stdin.close()
     jvm.wait()

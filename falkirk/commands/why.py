@@ -17,6 +17,7 @@ from falkirk.commands.printing import output
 from falkirk.commands.records import TopicRecords, place_of_text, record_time, shortened
 from falkirk.commands.run import count_text
 from falkirk.commands.running import home_to_read, local_broker, of_application
+from falkirk.commands.shown_values import ShownValues
 from falkirk.declare.load import broker_of, load_application
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
@@ -47,8 +48,9 @@ def why(
 ) -> None:
     """Show where a result of FILE's application comes from.
 
-    TOPIC is a topic that the application writes, or the name of a sink. The answer names the input records with their
-    places, through the topics between regions and the epochs of batches, back to your own topics and files. It also
+    An example is `falkirk why shop.py sales/0@17`: the record at offset 17 of partition 0 of the topic `sales`. TOPIC
+    is a topic that the application writes, or the name of a sink. The answer names the input records with their places,
+    through the topics between regions and the epochs of batches, back to your own topics and files. It also
     names the steps, and the checkpoint or epoch that covers the result.
 
     BATCH@EPOCH asks for all results of an epoch, such as those in the folder `epoch=0000000003` of a sink.
@@ -63,10 +65,11 @@ def why(
         shape = recorded_shape(held.data)
         place = Storage(home=held, connection=connection)
         named = bound(with_recorded_topics(app, held.store), held.identity)
+        text = ShownValues(named, shape.layout.held).text
         # The application may roll back meanwhile. The checkpoints of the answer must not be from before and after.
         found = read_unchanged(
             held.store,
-            lambda: Origins(named, shape, place, TopicRecords(place), limit=limit, look=look).explain(at),
+            lambda: Origins(named, shape, place, TopicRecords(place, text), limit=limit, look=look).explain(at),
         )
     if as_json_:
         click.echo(json.dumps(found, indent=1))
@@ -200,7 +203,10 @@ def _same_key(same: _Values) -> str:
 
 def _read(read: _Values) -> str:
     if read["kind"] == "view":
-        return f"read the view of {_name(read['log'])}: its epoch {read['epoch']}"
+        view, epochs = _name(read["log"]), [f"{number}" for number in read["epochs"]]
+        if read["epoch"] is not None:
+            return f"read the view of {view}: its epoch {read['epoch']}"
+        return f"read the view of {view}: its epoch {', '.join(epochs[:-1])} or {epochs[-1]}"
     if read["kind"] == "epochs":
         first, last = read["epochs"]
         return f"read {_range(first, last, 'epoch')} of {_name(read['log'])}"

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -33,6 +34,7 @@ from falkirk.http_requests.connections import (
     crosses_in_clear,
 )
 from falkirk.http_requests.errors import passing_error
+from falkirk.http_requests.example import example_command
 from falkirk.http_requests.server import Counter, web_application
 from falkirk.http_requests.service import RequestService
 from falkirk.kafka.connection import Connection
@@ -81,12 +83,12 @@ class Gateway:
         token, shown = token_of(self._home.path, self._app.http_token)
         tls = self._app.http_tls
         self._renewed = None if tls is None else ReloadingContext(tls, self._say)
-        ready: Future[str] = Future()
+        ready: Future[tuple[str, int]] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run(token, ready)), name="falkirk-gateway", daemon=True
         )
         self._thread.start()
-        url = ready.result()
+        url, port = ready.result()
         if tls is None and crosses_in_clear(self._app.http[0]):
             self._say(
                 f"requests to {self._app.http[0]}, and their token, cross the network unencrypted: others can read "
@@ -96,10 +98,14 @@ class Gateway:
         if tls is not None and tls.key_is_open():
             self._say(f"every user of this machine may read the key {tls.key_file}. Run: chmod o= {tls.key_file}")
         for name, http in self._app.pushed.items():
+            command = example_command(
+                shown, self._app.http[0], port, http.path, f'{{"{http.id}": "1", …}}',
+                served=None if self._renewed is None else self._renewed.context,
+                certificate=None if tls is None else Path(tls.certificate),
+            )  # fmt: skip
             self._say(
-                f"{name}: requests are accepted at {url}{http.path}, for example:\n"
-                f'echo "Authorization: Bearer {shown}" | '
-                f'curl -H @- -d \'{{"{http.id}": "1", …}}\' {url}{http.path}'
+                f"{name}: requests are accepted at {url}{http.path}, for example "
+                f"(write the other fields in place of …):\n{command}"
             )
 
     def update(self, status: dict[str, Any]) -> None:
@@ -165,7 +171,7 @@ class Gateway:
 
     # -- in the gateway's thread --------------------------------------------------------------------------------------
 
-    async def _run(self, token: str, ready: "Future[str]") -> None:
+    async def _run(self, token: str, ready: "Future[tuple[str, int]]") -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the default is often 1,024
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -188,7 +194,7 @@ class Gateway:
             listening = await self._bind(factory)
             scheme = "http" if self._renewed is None else "https"
             port = listening.sockets[0].getsockname()[1]
-            ready.set_result(publish_address(self._home.path, self._app.http[0], port, scheme=scheme))
+            ready.set_result((publish_address(self._home.path, self._app.http[0], port, scheme=scheme), port))
             await self._stopping.wait()
         except Exception as error:
             if ready.done():  # nobody waits for it any more

@@ -36,7 +36,7 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_checkpoint_number": ("gauge", PROCESSOR, "Last checkpoint or complete epoch; -1: none."),
     "falkirk_checkpoint_age_seconds": ("gauge", PROCESSOR, "Time since the last checkpoint or complete epoch."),
     "falkirk_suppressed_results": ("counter", PROCESSOR, "Published results that a replay must not publish again."),
-    "falkirk_dead_letters": ("counter", PROCESSOR, "Dead letters since the home was made."),
+    "falkirk_dead_letters": ("counter", PROCESSOR, "Dead letters that this application has written."),
     "falkirk_source_records": ("counter", SOURCE, "Records that checkpoints or epochs cover, since the home was made."),
     "falkirk_source_lag_records": ("gauge", SOURCE, "Records that were there and not read, at the last look."),
     "falkirk_sink_records": ("counter", SINK, "Published results."),

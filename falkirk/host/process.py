@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.environment.spark import exposed as exposure
+from falkirk.environment.stopping import stop_session
 from falkirk.environment.submitted import add_py_files
 from falkirk.errors import FalkirkError, StoreError
 from falkirk.errors.conditions.host import HOST_FAILED
@@ -200,7 +201,7 @@ def _run(
     write_status(home_path, host.status(), host.push())
     claim.await_former(stopping.is_set, replaced=settings.replaced if plan.transactional else None)
     if stopping.is_set():
-        session.stop()
+        stop_session(session)
         return 0
 
     start: dict[str, object] = {}
@@ -231,7 +232,7 @@ def _run(
     finally:
         host.stop()
         write_status(home_path, host.status(), once=host.once, recorder=recorder)
-    session.stop()
+    stop_session(session)
     return EXIT_OVER if host.is_over else 0
 
 

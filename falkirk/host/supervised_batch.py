@@ -61,7 +61,8 @@ class SupervisedBatch(Supervised):
             # Dead letters are published with the epoch's results, which is later.
             so_far = status.last_commit, 0 if releaser is None else releaser.released()
             if self._counted != so_far:
-                status.dead_letters, are_all = region.dead_letters()
+                counted, are_all = region.dead_letters()
+                status.dead_letters = max(status.dead_letters, counted)  # after a restart they are read again
                 self._counted = so_far if are_all else None
         known, self._complete = self._complete, complete[-1].number if complete else -1
         if known is not None and self._complete > known and self._keeps_epochs:

@@ -26,6 +26,8 @@ _TIMEOUT_S, _WAIT_S, _PAUSE_S = 5.0, 10.0, 0.5
 _TYPE = "application/vnd.schemaregistry.v1+json"
 #: Answers that say something about the request, and not about the state of the registry.
 _REFUSALS = (400, 401, 403, 404, 405, 409, 422)
+#: The types of the fields that good answers have.
+_FIELDS = {"id": int, "schema": str}
 #: The registry's own codes of a 404: no such subject, version or schema.
 _NOT_FOUND = (40401, 40402, 40403)
 
@@ -78,25 +80,38 @@ class SchemaRegistry:
         self._require(status, found, doing)
         return SchemaVersion(subject=subject, number=found["id"], schema=schema)
 
+    def schema_of(self, number: int) -> str:
+        """Return the schema of an id. One that is not of Avro, or that refers to others, is `REGISTRY_REFUSED`."""
+        doing = f"Falkirk looked up schema {number}"
+        status, found = self._ask(f"/schemas/ids/{number}", None, doing, has="schema")
+        self._require(status, found, doing)
+        if found.get("schemaType", "AVRO") != "AVRO" or found.get("references"):
+            reason = "it is not of Avro, or refers to other schemas"
+            raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
+        return str(found["schema"])
+
     def _require(self, status: int, found: dict[str, Any], doing: str) -> None:
         if status != 200:
             reason = f"HTTP {status} {str(found.get('message', ''))[:200]}".strip(" .")
             raise REGISTRY_REFUSED.error(where=self._where, url=self._url, doing=doing, reason=reason)
 
-    def _ask(self, path: str, body: object, doing: str) -> tuple[int, dict[str, Any]]:
-        """Return the status and the content of an answer, once there is one that says something about the request."""
+    def _ask(self, path: str, body: object, doing: str, has: str = "id") -> tuple[int, dict[str, Any]]:
+        """Return the status and the content of an answer, once there is one that says something about the request.
+
+        Args: has: each good answer has this field.
+        """
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=self._headers)
         deadline_s = time.monotonic() + self._wait_s
         while True:
             try:
-                return self._answer(request)
+                return self._answer(request, has)
             except (OSError, ValueError, http.client.HTTPException) as error:
                 if time.monotonic() + _PAUSE_S > deadline_s:
                     raise self._away(error, doing) from None  # the cause may quote the header with the password
             time.sleep(_PAUSE_S)
 
-    def _answer(self, request: urllib.request.Request) -> tuple[int, dict[str, Any]]:
+    def _answer(self, request: urllib.request.Request, has: str) -> tuple[int, dict[str, Any]]:
         try:
             with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
                 status, text = answer.status, answer.read()
@@ -109,8 +124,8 @@ class SchemaRegistry:
             found = json.loads(text)
         except ValueError:
             found = None
-        if status == 200 and not (isinstance(found, dict) and isinstance(found.get("id"), int)):
-            raise ValueError("HTTP 200 without the id of a schema")
+        if status == 200 and not (isinstance(found, dict) and isinstance(found.get(has), _FIELDS[has])):
+            raise ValueError(f"HTTP 200 without the {has} of a schema")
         if status == 404 and not (isinstance(found, dict) and found.get("error_code") in _NOT_FOUND):
             # Of a proxy, for a registry that is away, or of a registry at another path.
             raise ValueError("HTTP 404 without the code of a missing subject. Check the path of the address")

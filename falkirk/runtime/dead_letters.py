@@ -1,36 +1,43 @@
 """Counts the dead letters of a live region or a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.reader import Reader
+from falkirk.kafka.signing import RejectedHeader, Verifier
 from falkirk.theory.ids import Offset
 
 
 class DeadLetters:
-    """The number of dead letters in a topic since this home was made.
+    """The number of dead letters in a topic that this home has written since it was made.
 
-    Offsets count records, unless a writer used transactions: these leave markers and aborted records. Then a reader of
-    committed records counts them.
+    Other homes may write the same topic, and offsets also count markers of transactions. So the records are read, and
+    the signature of each shows whether it counts. Records that the topic has deleted are not counted.
 
-    Args: first: the ends of the topic when the home was made. transactional: a writer may have used transactions.
+    Args: first: the ends of the topic when the home was made. verifier: of the home, for this topic. new_reader: makes
+        the reader of the topic.
     """
 
-    def __init__(self, connection: Connection, topic: str, first: Mapping[int, Offset], *, transactional: bool) -> None:
-        self._connection, self._topic, self._first, self._transactional = connection, topic, dict(first), transactional
+    def __init__(
+        self, connection: Connection, topic: str, first: Mapping[int, Offset], verifier: Verifier,
+        new_reader: Callable[[Connection, str, Mapping[int, Offset]], Reader] = Reader,
+    ) -> None:  # fmt: skip
+        self._connection, self._topic, self._first, self._verifier = connection, topic, dict(first), verifier
+        self._new_reader = new_reader
         self._reader: Reader | None = None
-        self._read = 0
+        self._own = 0
 
     def count(self, ends: Mapping[int, Offset]) -> int:
-        """Return their number, given the present ends; with transactions, those that the reader has seen so far."""
-        written = sum(ends.values()) - sum(self._first.values())
-        if not self._transactional or not written:
-            return written
+        """Return the number of those that have been read so far, given the present ends. Each call reads some."""
         if self._reader is None:
-            self._reader = Reader(self._connection, self._topic, self._first)
+            start = {partition: self._first.get(partition, Offset(0)) for partition in ends}
+            if start == dict(ends):
+                return 0
+            self._reader = self._new_reader(self._connection, self._topic, start)
         if not self._reader.is_at(ends):
-            self._read += len(self._reader.poll(0))
-        return self._read
+            found = (self._verifier.verify_message(message) for message in self._reader.poll(0))
+            self._own += sum(not isinstance(header, RejectedHeader) for header in found)
+        return self._own
 
     def has_read(self, ends: Mapping[int, Offset]) -> bool:
         """Return whether the number that `count` returned was that of all dead letters."""
@@ -40,4 +47,4 @@ class DeadLetters:
         """Close the reader."""
         if self._reader is not None:
             self._reader.close()
-            self._reader, self._read = None, 0
+            self._reader, self._own = None, 0

@@ -25,12 +25,14 @@ from falkirk.theory.objective import Measurements
 
 #: The assumed number of partitions of a topic whose broker is not known or does not answer.
 PARTITIONS_ASSUMED = 2
+#: The broker must answer within this time.
+BROKER_WAIT_S = 3.0
 
 
 def preview(app: Application, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
     """Return the plan of an application as it would run.
 
-    Raises: DefinitionError, GuaranteeError: as `plan_application`.
+    Raises: DefinitionError, GuaranteeError: as `plan_application`. LogError: as `partitions_of`.
     """
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
@@ -44,7 +46,7 @@ def preview(app: Application, *, kafka: str | None, home: Path | None, master: s
     partitions: dict[str, int] = {}
     notes: tuple[str, ...] = ()
     if connection is not None:
-        topics = Topics(connection, timeout_s=3.0)
+        topics = Topics(connection, timeout_s=BROKER_WAIT_S)
         partitions, notes = partitions_of(topics, _outside(plan), connection.bootstrap)
         if not notes:  # the broker knows all topics
             notes = notes_on_clocks(plan, topics)
@@ -71,7 +73,7 @@ def _with_topics(app: Application, connection: Connection | None) -> Application
         return app
     if connection is None:
         raise BROKER_MISSING.error(app=app.name)
-    return with_topics(app, Topics(connection, timeout_s=3.0).names)
+    return with_topics(app, Topics(connection, timeout_s=BROKER_WAIT_S).names)
 
 
 def measurements_of(app: Application, plan: Plan, home: Path) -> tuple[dict[str, Measurements], tuple[str, ...]]:
@@ -100,10 +102,21 @@ def _identity(home: Path) -> str:
 def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[dict[str, int], tuple[str, ...]]:
     """Return the number of partitions of each topic that the broker knows, and a note about the other topics.
 
-    A broker that does not answer is asked only once, because each question waits for its time-out.
+    A broker that does not answer is asked only once, because each question waits for its time-out. The login is tried
+    even without `names`: a plan of requests or batches must not hide a wrong password until the start.
+
+    Raises: LogError: `ACCESS_REFUSED`: the broker refuses the user itself, or its certificate is not trusted.
     """
     known: dict[str, int] = {}
     notes: list[str] = []
+    names = list(names)
+    try:
+        topics.await_broker(BROKER_WAIT_S)
+    except LogError as error:
+        if error.condition != "BROKER_AWAY":
+            raise
+        assumed = f", so {PARTITIONS_ASSUMED} partitions are assumed for each topic" if names else ""
+        return {}, (f"{broker} does not answer{assumed}.",)
     for name in names:
         try:
             known[name] = topics.facts(name).partitions

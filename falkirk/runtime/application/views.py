@@ -8,11 +8,13 @@ While an object store with the epochs is away, records read the former epoch, an
 """
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 
-from falkirk.environment.spark import RELEASE_POOL
+from falkirk.environment.spark import RELEASE_POOL, cancel_jobs
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.live_steps.lookups import PlannedView
@@ -30,6 +32,8 @@ log = logging.getLogger("falkirk")
 
 #: An epoch that could not be loaded is tried again after this time. The host looks at once when a load has ended.
 LOAD_AGAIN_S = 5.0
+#: At a stop, a load whose job was cancelled may take this long to end.
+_STOP_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +62,7 @@ class HeldViews:
         self._loading: dict[LogId, _Loading] = {}
         #: The last epoch of each view that could not be loaded, and when it is tried again.
         self._failed: dict[LogId, tuple[EpochNumber, float]] = {}
+        self._group = f"views-{uuid.uuid4().hex[:8]}"
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="falkirk-views") if self._views else None
 
     def missing(self, region: Region) -> tuple[str, ...]:
@@ -161,6 +166,7 @@ class HeldViews:
         if folder is None:
             return False
         session = self._context.session
+        session.sparkContext.setJobGroup(self._group, f"view {view.name}", interruptOnCancel=True)
         session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
         rows = read_folders(session, [folder], view.schema)
         with files_found(folder):  # it runs a job
@@ -168,11 +174,15 @@ class HeldViews:
         return True
 
     def stop(self) -> None:
-        """Load no more, and free the memory."""
+        """Load no more, and free the memory. A load is cancelled, so that no job runs when the session stops."""
         if self._loader is None:
             return
         self._loader.shutdown(wait=False, cancel_futures=True)
+        loads = [each.done for each in self._loading.values()]
         try:
+            if wait_for(loads, timeout=0).not_done:
+                cancel_jobs(self._context.session, self._group)
+                wait_for(loads, timeout=_STOP_S)
             for view in self._views.values():
                 forget(self._context.session, view)
         except (*SPARK_ERRORS, *JVM_ERRORS) as error:  # the JVM may have died

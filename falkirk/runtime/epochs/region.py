@@ -29,10 +29,9 @@ from falkirk.runtime.epochs.run import Run
 from falkirk.runtime.epochs.runner import EpochRunner
 from falkirk.runtime.epochs.term import Term
 from falkirk.runtime.growth import grown, report_growth
-from falkirk.runtime.lanes import has_lanes, of_jobs
 from falkirk.runtime.record import compare, completed, refuse_own_records, renamed
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
-from falkirk.theory.ids import CheckpointNumber, EpochNumber, Offset
+from falkirk.theory.ids import CheckpointNumber, EpochNumber
 
 log = logging.getLogger("falkirk")
 
@@ -143,7 +142,7 @@ class BatchRegion(BatchAtRest):
             raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
     def dead_letters(self) -> tuple[int, bool]:
-        """Return how many dead letters were read since this home was made, and whether these are all.
+        """Return how many dead letters of this home were read since it was made, and whether these are all.
 
         Raises: LogError, StoreError.
         """
@@ -153,11 +152,8 @@ class BatchRegion(BatchAtRest):
         ends = self._context.topics.end_positions(topic)
         if self._dead_letters is None:
             (tail,) = self._store.tails(self.batch.name)
-            first = {partition: tail.positions.get(topic, {}).get(partition, Offset(0)) for partition in ends}
-            if ends == first:
-                return 0, True
-            transactional = has_lanes(self._context, of_jobs(topic))
-            self._dead_letters = DeadLetters(self._context.connection, topic, first, transactional=transactional)
+            first = tail.positions.get(topic, {})
+            self._dead_letters = DeadLetters(self._context.connection, topic, first, self._context.verifier(topic))
         return self._dead_letters.count(ends), self._dead_letters.has_read(ends)
 
     def leave_off(self) -> None:

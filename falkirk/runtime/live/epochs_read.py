@@ -36,6 +36,20 @@ class EpochsRead:
         found = self._last(checkpoint)
         return {} if found is None else self._epochs(found)
 
+    def between(self, first: int, last: int | None) -> dict[LogId, tuple[EpochNumber, ...]]:
+        """Return the epochs of each view that results between two checkpoints may have read, oldest first.
+
+        Args: first: the checkpoint before the results. last: the first one that covers them; None: there is none yet.
+        """
+        notes, before = self._store.decisions(_KIND, self._region), self._last(first)
+        oldest = 0 if before is None else before.number
+        epochs = dict[LogId, set[EpochNumber]]()
+        for note in notes:
+            if note.number >= oldest and (last is None or note.content["since"] <= last):
+                for log, epoch in self._epochs(note).items():
+                    epochs.setdefault(log, set()).add(epoch)
+        return {log: tuple(sorted(found)) for log, found in epochs.items()}
+
     def are_within(self, checkpoint: int, ends: Mapping[LogId, Natural]) -> bool:
         """Return whether no result since a checkpoint may depend on an epoch at or beyond one of these ends."""
         oldest = self._last(checkpoint)

@@ -78,7 +78,7 @@ class LiveRegion(RegionAtRest):
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
         self.twin: Twin | None = None
-        #: Dead letters since this home was made, at the last `observe`.
+        #: The home's dead letters that were read up to the last `observe`. A restart reads them again.
         self.dead_letters = 0
         self._dead_letters: DeadLetters | None = None
         #: The checkpoints at the last `observe`. While the query runs, `checkpoints` returns these.
@@ -109,7 +109,7 @@ class LiveRegion(RegionAtRest):
         self._close_dead_letters()
         self._dead_letters = DeadLetters(
             self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
-            transactional=self._lanes.fence_letters or self._outputs.is_transactional(region.dead_letter_topic),
+            self._context.verifier(region.dead_letter_topic),
         )  # fmt: skip
         self.starts = {topic: record.start_offsets[topic] for topic in self.logs.sources}
         return record
@@ -296,7 +296,7 @@ class LiveRegion(RegionAtRest):
         assert self.opening is not None, "`start` must be called before `observe`"
         self.ends = ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
         assert self._dead_letters is not None, "`prepare` makes it"
-        self.dead_letters = self._dead_letters.count(ends[self.region.dead_letter_topic])
+        self.dead_letters = max(self.dead_letters, self._dead_letters.count(ends[self.region.dead_letter_topic]))
         last = checkpoint.last_committed_batch(self._checkpoint)
         saved = self._files.save(last)
         if self._reached and is_caught_up(self._reached, self._numbered(self._read(saved))):

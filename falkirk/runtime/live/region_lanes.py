@@ -22,11 +22,6 @@ class RegionLanes:
         #: By name of the transactional lanes: the token of the next incarnation.
         self._tokens: dict[str, str] = {}
 
-    @property
-    def fence_letters(self) -> bool:
-        """Whether the broker refuses dead letters of former incarnations."""
-        return self._region.transactional or self._region.transactional_letters
-
     def fence(self) -> None:
         """Have the broker refuse former writers. Raises: LogError: as `lanes.fence_for`."""
         region, context = self._region, self._context

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyspark import StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -52,7 +53,7 @@ class Warming:
     def __init__(self, plan: Plan, session: SparkSession, connection: Connection, folder: Path) -> None:
         self._plan, self._session, self._folder = plan, session, folder
         self._connection, self._topics = connection, Topics(connection)
-        self._queries: list[_Query] = []
+        self._queries: list[WarmQuery] = []
 
     def start(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Start the queries. One that can't start stays cold. Args: interrupted: returns whether to start no more."""
@@ -70,7 +71,7 @@ class Warming:
         done = [self._is_done(query) for query in self._queries]
         return all(done)
 
-    def _is_done(self, query: "_Query") -> bool:
+    def _is_done(self, query: "WarmQuery") -> bool:
         try:
             return query.is_done()
         except (PySparkException, *JVM_ERRORS) as error:
@@ -86,7 +87,7 @@ class Warming:
             except (PySparkException, *JVM_ERRORS) as error:
                 log.warning("standby: a query could not be stopped: %s", first_line(error))
 
-    def _start(self, region: Region) -> "_Query":
+    def _start(self, region: Region) -> "WarmQuery":
         raws, partitions = list[Any](), list[int]()
         options = kafka_options(self._session, self._connection)
         for source in region.sources:
@@ -101,7 +102,10 @@ class Warming:
         data = rows.rows(frame, region, self._release(region, frame.depth, tuple(partitions)))
         data = data.withColumn("topic", Losses(self._session).none_yet(F.col("topic")))
         writer = foreach_writer(data, self._jvm().org.falkirk.MutedWriter())
-        return _Query(lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S))
+        return WarmQuery(
+            lambda: begin_query(self._session, writer, self._folder / region.name, INTERVAL_S),
+            self._session.sparkContext.statusTracker(),
+        )
 
     def _release(self, region: Region, depth: int, source_partitions: tuple[int, ...]) -> IncarnationConstants:
         """Return constants as after a restart, so that the plan has the same form. The barrier drops nothing."""
@@ -130,24 +134,35 @@ class Warming:
         return self._session._jvm
 
 
-class _Query:
-    """The query of one region. Args: begin: starts it."""
+class WarmQuery:
+    """The query of one region. Args: begin: starts it. jobs: of Spark."""
 
-    def __init__(self, begin: Callable[[], StreamingQuery]) -> None:
+    def __init__(self, begin: Callable[[], StreamingQuery], jobs: StatusTracker) -> None:
         self._begin, self._query, self._due, self._is_first = begin, begin(), BATCHES, True
+        self._jobs = jobs
 
     def is_done(self) -> bool:
-        """Return whether it has run long enough, or has ended."""
+        """Return whether it has run long enough and may be stopped, or has ended."""
         if not self._query.isActive:
             return True
         progress = self._query.lastProgress
         if progress is None or int(progress["batchId"]) + 1 < self._due:
+            return False
+        if not self._has_a_job():
             return False
         if self._is_first:
             self.stop()
             self._query, self._due, self._is_first = self._begin(), int(progress["batchId"]) + 1 + AGAIN, False
             return False
         return True
+
+    def _has_a_job(self) -> bool:
+        """Return whether the job of a batch runs. Between two jobs, Spark's thread writes broadcasts for the next one.
+
+        A stop interrupts that thread, and Spark logs an error for each broadcast that it interrupts.
+        """
+        jobs = self._jobs.getJobIdsForGroup(str(self._query.runId))
+        return bool(set(jobs) & set(self._jobs.getActiveJobsIds()))
 
     def stop(self) -> None:
         """Stop it. Raises: PySparkException, Py4JError."""

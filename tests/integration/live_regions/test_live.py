@@ -14,6 +14,7 @@ from falkirk.checker import AggregateModel, Count, Guarantee, InputRow, Latest, 
 from falkirk.environment.broker import Broker
 from falkirk.testing import run
 from tests.integration.live import Wire, settle
+from tests.support import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ def test_what_does_not_fit_is_a_dead_letter_once_and_all_else_comes_through(wire
     wire.await_count(out, good + 3, query)
     wire.await_count(dead, bad + 1, query)
     settle(query)
-    assert query.status[0].dead_letters == bad + 1
+    wait_until(lambda: query.status[0].dead_letters == bad + 1, 60, "the dead letters are counted")
     query.stop()
 
     seen = versions(wire.rows(out))

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import falkirk as fk
 from falkirk.cli import main
-from tests.unit.commands.told_origins import HELD, HOP, Shop, made
+from falkirk.commands.shown_values import ShownValues
+from falkirk.theory.ids import LogId
+from tests.registries import FakeRegistry, wire
+from tests.unit.commands.told_origins import AVRO, HELD, HOP, Shop, made
 
 
 @pytest.fixture
@@ -91,6 +95,55 @@ def test_each_record_of_ours_names_its_writer_and_its_cause(shop: Shop, file: Pa
     assert order in shown(HOP)
     assert f"{HELD}/0@7" in shown("vouchers")
     assert "epoch 4, row 2" in shown("reports")
+
+
+def test_avro_is_shown_as_json_also_before_its_release(shop: Shop, file: Path) -> None:
+    shop.send("vouchers", b"\x06tea", by="0.0.0")
+    shop.send("vouchers", b"tea", by="0.0.1")
+    shop.send(HELD, b"\x06tea", by="0.0.0")
+    good, bad = peeked(file, "vouched")
+    assert good["value"] == '{"item": "tea"}'
+    assert bad["value"] == "Avro that does not fit its schema: 0x746561"
+    assert peeked(file, HELD)[0]["value"] == '{"item": "tea"}'
+    told = CliRunner().invoke(main, ["peek", str(file), "vouchers"], catch_exceptions=False).output
+    assert '{"item": "tea"}' in told
+    why = CliRunner().invoke(main, ["why", str(file), "vouchers/0@0"], catch_exceptions=False).output
+    assert why.count('{"item": "tea"}') == 2, "the copy and the held result"
+
+
+def avro_source(registry: FakeRegistry, format: Any = "avro") -> ShownValues:
+    app = fk.App("shop", kafka="nowhere:1")
+    schema = AVRO if format == "avro" else "item STRING"
+    app.source("orders", fk.Kafka("orders", schema=schema, format=format, registry=registry.url))
+    return ShownValues(app, {})
+
+
+def test_avro_with_the_id_of_a_registry_is_decoded_with_the_schema_of_its_writer() -> None:
+    orders = LogId("orders")
+    with FakeRegistry() as registry:
+        fields = [{"name": "n", "type": "long"}, {"name": "item", "type": "string"}]
+        number = registry.add("orders-value", {"type": "record", "name": "order", "fields": fields})
+        other = registry.add("other-value", "message Order {}", schemaType="PROTOBUF")
+        values, unfit = avro_source(registry), wire(number, b"\x02")
+        assert values.text(orders, wire(number, b"\x02\x06tea")) == '{"n": 1, "item": "tea"}'
+        assert values.text(orders, unfit) == f"Avro of schema {number} that does not fit its schema: 0x{unfit.hex()}"
+        for unknown in (other, 99):
+            assert "(REGISTRY_REFUSED): 0x" in str(values.text(orders, wire(unknown, b"")))
+        assert values.text(orders, b"\x06tea") == "Avro without the id of a schema: 0x06746561"
+        assert values.text(orders, None) is None
+        assert registry.count("GET /schemas/ids/") == 3
+        json_values = avro_source(registry, "json")
+        assert json_values.text(orders, wire(number, b'{"item": "tea"}')) == '{"item": "tea"}'
+
+
+def test_a_registry_that_is_away_is_asked_about_a_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("falkirk.commands.shown_values._WAIT_S", 0.0)
+    with FakeRegistry(fault="error") as registry:
+        values = avro_source(registry)
+        for _ in range(3):
+            text = values.text(LogId("orders"), wire(7, b"\x06tea"))
+            assert text == "Avro of schema 7 that the registry did not return (REGISTRY_AWAY): 0x000000000706746561"
+        assert registry.count("GET /schemas/ids/7") == 1
 
 
 def test_a_record_can_be_pasted_into_why(shop: Shop, file: Path) -> None:

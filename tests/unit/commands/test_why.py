@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import falkirk as fk
 from falkirk.cli import main
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import TopicRecords, key_texts, place_of_text
 from falkirk.commands.why import origin_tree
 from falkirk.errors import FalkirkError
+from falkirk.plan.fingerprint import WITH_TIMERS
 from falkirk.plan.shape import read_shape
+from falkirk.protocol.ports import Checkpoint
 from falkirk.runtime.context import Storage
+from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.runtime.live.epochs_read import EpochsRead
 from falkirk.system.terminal import Terminal
-from falkirk.theory.ids import EpochNumber, LogId, Offset
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
+from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
 from tests.stores import void_range
 from tests.unit.commands.told_origins import HELD, HOP, Shop, commit, made
 
@@ -151,14 +157,78 @@ def test_a_key_may_be_that_of_the_record_itself(shop: Shop) -> None:
     assert (same["values"], [name(each) for each in same["records"]]) == (["ann"], ["orders/0@0"])
 
 
-def test_the_key_of_a_timer_is_not_that_of_the_record_that_moved_the_time(shop: Shop) -> None:
+def changed(shop: Shop, region: str, **facts: object) -> None:
+    """Change the recorded facts about a region."""
     file = shop.home.path / "shape.json"
-    file.write_text(file.read_text().replace('"keyed_step": "count"', '"keyed_step": "stateful with timers"'))
-    sell(shop, "tea", "jam")
-    at = shop.send("sales", {"item": "tea", "n": 1}, by="0.0.1.0.0")
+    shape = json.loads(file.read_text())
+    next(r for r in shape["regions"] if r["name"] == region).update(facts)
+    file.write_text(json.dumps(shape))
+
+
+def test_the_key_of_a_timer_is_that_of_the_result_and_not_of_the_record_that_moved_the_time(shop: Shop) -> None:
+    changed(shop, "sales", keyed_step=WITH_TIMERS)
+    sell(shop, "tea", "jam", "tea", "jam")
+    at = shop.send("sales", {"item": "tea", "n": 1}, by="0.0.3.0.0")
+    same = explained(shop, at)["origin"]["same_key"]
+    assert (same["values"], [name(each) for each in same["records"]]) == (["tea"], [f"{HOP}/0@2", f"{HOP}/0@0"])
+    assert "the key is in the result" in printed(explained(shop, at))
+    at = shop.send("sales", {"n": 1}, by="0.0.3.0.0")
     same = explained(shop, at)["origin"]["same_key"]
     assert (same["columns"], same["records"]) == (None, [])
-    assert "a timer may have given it" in printed(explained(shop, at))
+    assert "a timer may have given it, and the result has no item" in printed(explained(shop, at))
+
+
+def test_records_of_the_key_of_a_timer_by_the_clock_are_those_until_its_time(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a clock has no place in the topic of the records, so all partitions are searched."""
+    monkeypatch.setattr(RegionAtRest, "checkpoints", lambda region: ())
+    shop.app.source("clock", fk.Clock("1 second"))
+    clock = shop.app.sources["clock"].topic.topic
+    changed(shop, "vouchers", keyed_step=WITH_TIMERS, keyed_by=["item"], others=[clock])
+    for n, item in enumerate(("tea", "jam", "tea", "tea", "tea", "tea")):
+        shop.send("orders", {"item": item}, partition=n % 2)
+    shop.send(clock, {"at": "then"})
+    shop.send(clock, {"at": "now"})  # its timestamp is that of the second record in each partition
+    at = shop.send(HELD, {"item": "tea"}, by="1.0.1.0.0")
+    same = explained(shop, at)["origin"]["same_key"]
+    assert [name(each) for each in same["records"]] == ["orders/0@1", "orders/1@1", "orders/0@0"]
+    assert (same["looked_at"], same["has_all"]) == (6, True)
+    same = explained(shop, at, limit=2)["origin"]["same_key"]
+    assert (len(same["records"]), same["has_all"]) == (2, False)
+
+
+def test_a_result_of_a_lookup_names_the_epoch_of_the_view_that_it_has_read(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = LogId.of_epochs("rates")
+    changed(shop, "sales", views=[rates])
+    *_, last = sell(shop, "tea", "tea")
+    shop.epoch("rates", {"prices": {0: 0}}, {"prices": {0: 0}})
+    notes = EpochsRead("sales", shop.home.store, (rates,))
+    notes.note(BatchId(0), {rates: EpochNumber(0)})
+
+    def checkpoints(*ends: int) -> tuple[Checkpoint, ...]:
+        read = (OffsetFrontier.before({LogId(HOP): {0: Offset(end), 1: Offset(0)}}) for end in ends)
+        return tuple(Checkpoint(number=CheckpointNumber(n), read=r, sent=EMPTY) for n, r in enumerate(read, -1))
+
+    def reads(*ends: int) -> list[dict[str, Any]]:
+        monkeypatch.setattr(RegionAtRest, "checkpoints", lambda region: checkpoints(*ends))
+        found: list[dict[str, Any]] = explained(shop, last)["origin"]["reads"]
+        return found
+
+    (read,) = reads(0, 2)
+    assert (read["kind"], read["epoch"], read["epochs"]) == ("view", 0, [0])
+    assert read["origins"][0]["epoch"]["number"] == 0
+    assert "read the view of rates: its epoch 0" in printed(explained(shop, last))
+    notes.note(BatchId(0), {rates: EpochNumber(1)})
+    (read,) = reads(0, 2)
+    assert (read["epoch"], read["epochs"]) == (None, [0, 1])
+    assert "read the view of rates: its epoch 0 or 1" in printed(explained(shop, last))
+    assert reads(2) == [], "the oldest checkpoint covers it: the notes of the time before it were deleted"
+    notes.note(BatchId(1), {rates: EpochNumber(5)})
+    assert [read["epochs"] for read in reads(0, 0)] == [[1, 5]], "no checkpoint covers it yet"
+    assert [read["epochs"] for read in reads(0, 2, 4)] == [[0, 1]]
 
 
 def test_a_shape_of_an_earlier_version_has_no_keys(shop: Shop) -> None:

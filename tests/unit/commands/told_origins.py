@@ -24,6 +24,7 @@ from falkirk.runtime.epochs.log import EpochLog
 from falkirk.theory.ids import EpochNumber, LogId, Offset
 from tests.support import on_disk
 
+AVRO = '{"type": "record", "name": "voucher", "fields": [{"name": "item", "type": "string"}]}'
 HOP, HELD = "falkirk.shop.hop", "falkirk.shop.held"
 
 
@@ -50,6 +51,7 @@ def application(home: Path) -> fk.App:
         return weights
 
     app.sink("sold", sales, fk.Kafka("sales", key="item"))
+    app.sink("vouched", items, fk.Kafka("vouchers", format="avro", schema=AVRO))
     app.sink("reports", report, fk.Kafka("reports", key="item"))
     app.sink("weighed", weights, fk.Files(str(home.parent / "weighed")))
     return app

@@ -26,6 +26,22 @@ def test_a_checkpoint_has_read_what_was_noted_for_it_and_before(store: Store) ->
     assert EpochsRead("other", store, (VIEW, OTHER)).upto(9) == {}
 
 
+def test_results_between_two_checkpoints_have_read_one_of_the_epochs_that_were_newest_meanwhile(store: Store) -> None:
+    notes = EpochsRead("priced", store, (VIEW, OTHER))
+    assert notes.between(0, None) == {}
+    for since, epoch in ((0, 0), (2, 3), (2, 4), (5, 7)):
+        note(notes, since, prices=epoch)
+    assert notes.between(-1, 0) == {VIEW: (0,)}
+    assert notes.between(0, 1) == {VIEW: (0,)}
+    assert notes.between(1, 2) == {VIEW: (0, 3, 4)}
+    assert notes.between(2, 4) == {VIEW: (4,)}
+    assert notes.between(4, 5) == {VIEW: (4, 7)}
+    assert notes.between(5, None) == {VIEW: (7,)}
+    note(notes, 3, prices=6)  # a restart from checkpoint 2: records after it may have read an epoch twice
+    assert notes.between(2, 3) == {VIEW: (4, 6)}
+    assert notes.between(3, None) == {VIEW: (6,)}
+
+
 def test_notes_for_checkpoints_that_were_taken_back_do_not_count(store: Store) -> None:
     notes = EpochsRead("priced", store, (VIEW, OTHER))
     for since, epoch in ((0, 0), (1, 3), (2, 7)):

@@ -56,7 +56,11 @@ class World:
         self.region: Any = SimpleNamespace(views=(view,), steps=tuple)
         self.clock = MovedClock()
         context: Any = SimpleNamespace(
-            session=SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None)),
+            session=SimpleNamespace(
+                sparkContext=SimpleNamespace(
+                    setLocalProperty=lambda name, value: None, setJobGroup=lambda group, text, interruptOnCancel: None
+                )
+            ),
             clock=self.clock,
         )
         self.views = HeldViews([self.region], context, {WEIGHTS: log}, self.told.append)  # type: ignore[dict-item]
@@ -152,6 +156,27 @@ def test_a_load_that_fails_is_repeated_after_a_pause(world: World, monkeypatch: 
     assert not world.update(4)
     assert world.update(4), "another epoch may fit"
     assert world.published == [3]
+
+
+def test_a_stop_cancels_the_job_of_a_load_and_frees_the_memory_after_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks would still run when the session stops, and a load that ends later would fill the memory again."""
+    events, begun, cancelled = list[str](), threading.Event(), threading.Event()
+
+    def load(*_: object) -> None:
+        begun.set()
+        cancelled.wait(30)
+        events.append("ended")
+        raise PySparkException("cancelled")
+
+    monkeypatch.setattr(views, "load_epoch", load)
+    monkeypatch.setattr(views, "cancel_jobs", lambda session, group: cancelled.set())
+    monkeypatch.setattr(views, "forget", lambda session, view: events.append("freed"))
+    world.views.load_early()
+    assert begun.wait(30)
+    world.views.stop()
+    assert events == ["ended", "freed"]
 
 
 def test_a_store_that_is_away_stops_no_start(world: World) -> None:

@@ -6,6 +6,7 @@ import json
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -23,13 +24,15 @@ from tests.unit.requests.test_push_server import turn
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def certificate(folder: Path, name: str, *options: str) -> tuple[Path, Path]:
-    """Make a self-signed certificate for 127.0.0.1."""
+def certificate(
+    folder: Path, name: str, *options: str, names: str | None = "IP:127.0.0.1", common: str = ""
+) -> tuple[Path, Path]:
+    """Make a self-signed certificate. Args: names: its alternative names. common: its common name."""
     files = folder / f"{name}.pem", folder / f"{name}-key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-days", "2",
-         "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1", "-out", files[0], "-keyout", files[1],
-         *(options or ("-nodes",))],
+         "-subj", f"/CN={common or name}", "-out", files[0], "-keyout", files[1],
+         *(() if names is None else ("-addext", f"subjectAltName={names}")), *(options or ("-nodes",))],
         check=True, capture_output=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     return files
@@ -107,6 +110,59 @@ def test_a_renewed_certificate_is_taken_up_and_one_that_does_not_fit_is_not(
         assert [line for line in said if "the former one stays" in line]
         put(*files["second"])
         assert asked(port, files["second"][0]) == b"HTTP/1.1 401"
+
+
+def response_to_command(said: list[str]) -> dict[str, Any]:
+    """Run the command that the gateway printed, as a user would: with the token and the fields of the request."""
+    (command,) = (line for message in said for line in message.splitlines() if "curl" in line)
+    command = command.replace("Bearer TOKEN", "Bearer secret").replace(", …", "")
+    done = subprocess.run(["sh", "-c", f"{command} --silent --show-error"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, (command, done.stderr)
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("http", ["0.0.0.0:0", "127.0.0.1:0", "localhost:0"])
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        ("IP:127.0.0.1", "desk"),
+        ("DNS:localhost,IP:10.1.2.3", "desk"),
+        ("DNS:desk.example.com,DNS:other.example.com", "desk"),
+        ("DNS:*.example.com", "desk"),
+        (None, "desk.example.com"),
+    ],
+)
+def test_the_printed_command_sends_a_request(
+    opened: Home, tmp_path: Path, http: str, names: str | None, common: str
+) -> None:
+    made, said = gateway(opened, fk.Tls(*certificate(tmp_path, "it's", names=names, common=common)), http)
+    with made:
+        assert response_to_command(said)["condition"] == "NOT_READY", "it runs no application"
+
+
+def test_the_printed_command_names_no_certificate_that_the_machine_trusts(
+    files: dict[str, tuple[Path, Path]], opened: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(files["first"][0]))
+    monkeypatch.setenv("CURL_CA_BUNDLE", str(files["first"][0]))  # curl prefers it
+    made, said = gateway(opened, fk.Tls(*files["first"]), "0.0.0.0:0")
+    with made:
+        assert response_to_command(said)["condition"] == "NOT_READY"
+    assert not any("--cacert" in line for line in said)
+
+
+def test_a_command_for_a_certificate_that_no_client_accepts_is_still_printed(opened: Home, tmp_path: Path) -> None:
+    unfit = certificate(tmp_path, "unfit", "-nodes", "-addext", "extendedKeyUsage=clientAuth")
+    made, said = gateway(opened, fk.Tls(*unfit), "0.0.0.0:0")
+    with made:
+        assert any(f"--cacert {unfit[0]}" in line and "https://127.0.0.1:" in line for line in said)
+
+
+def test_the_command_without_tls_reaches_an_address_that_means_all(opened: Home) -> None:
+    made, said = gateway(opened, None, "0.0.0.0:0")
+    with made:
+        assert response_to_command(said)["condition"] == "NOT_READY"
+    assert any("http://127.0.0.1:" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Values in Avro's binary encoding, decoded without Spark: the examples of its specification, and hostile values."""
+
+from typing import Any
+
+import pytest
+
+from falkirk.commands.avro_values import decode
+
+
+def record(*fields: tuple[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": "r", "fields": [{"name": n, "type": t} for n, t in fields], **more}
+
+
+LIST = record(("value", "long"), ("next", ["null", "r"]))
+TWO = {"type": "fixed", "name": "two", "size": 2}
+SPACES = record(("a", TWO), ("b", "two"), ("c", "other.two"), namespace="other")
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "found"),
+    [
+        ("null", b"", None),
+        ("boolean", b"\1", True),
+        ("long", b"\0", 0),
+        ("long", b"\1", -1),
+        ("long", b"\x7f", -64),
+        ("long", b"\x80\x01", 64),
+        ("long", b"\xff" * 9 + b"\1", -(1 << 63)),
+        ("float", b"\0\0\xc0\x3f", 1.5),
+        ("double", b"\0\0\0\0\0\0\xf8\x3f", 1.5),
+        ("string", b"\x06foo", "foo"),
+        ("bytes", b"\x04\xff\0", "/wA="),
+        (record(("a", "long"), ("b", "string")), b"\x36\x06foo", {"a": 27, "b": "foo"}),
+        ({"type": "array", "items": "long"}, b"\x04\x06\x36\0", [3, 27]),
+        ({"type": "array", "items": "long"}, b"\x03\x04\x06\x36\0", [3, 27]),
+        ({"type": "map", "values": "int"}, b"\x02\x02a\x02\0", {"a": 1}),
+        (["null", "string"], b"\x02\x02a", "a"),
+        (["null", "string"], b"\0", None),
+        ({"type": "enum", "name": "e", "symbols": ["A", "B"]}, b"\x02", "B"),
+        (LIST, b"\x02\x02\x04\0", {"value": 1, "next": {"value": 2, "next": None}}),
+        (SPACES, b"aabbcc", {"a": "YWE=", "b": "YmI=", "c": "Y2M="}),
+        ({"type": "int", "logicalType": "date"}, b"\x02", "1970-01-02"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, b"\xd0\x0f", "1970-01-01T00:00:01Z"),
+        ({"type": "long", "logicalType": "local-timestamp-micros"}, b"\x02", "1970-01-01T00:00:00.000001"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}, b"\x04\xff\x85", "-1.23"),
+        ({"type": "string", "logicalType": "uuid"}, b"\x02a", "a"),
+    ],
+)
+def test_a_value_is_decoded(schema: Any, value: bytes, found: Any) -> None:
+    assert decode(schema, value) == found
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("long", b""),
+        ("long", b"\xff" * 11),
+        ("long", b"\0\0"),
+        ("string", b"\x7f"),
+        ("string", b"\x80\x80\x80\x80\x10abc"),
+        ("string", b"\x02\xff"),
+        ("boolean", b"\x02"),
+        (["null", "long"], b"\x04"),
+        (["null", "long"], b"\x01"),
+        ({"type": "array", "items": "null"}, b"\x80\x80\x80\x80\x80\x80\x40\0"),
+        (record(("self", "r")), b""),
+        (record(("a", "unknown")), b"\0"),
+        ({"type": "long", "logicalType": "timestamp-millis"}, b"\xff" * 9 + b"\1"),
+        ({"fields": []}, b""),
+    ],
+)
+def test_a_value_that_does_not_fit_is_an_error(schema: Any, value: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  # nobody reads its text
+        decode(schema, value)
