@@ -133,7 +133,9 @@ def await_two_commits(query: Query) -> None:
 def delete_times(wire: Wire) -> None:
     """Delete all times of the clock, as while the region is left out of the application and another one reads them."""
     topics = Topics(Connection.of(wire.bootstrap))
-    (topic,) = (name for name in topics.names() if name.startswith(f"falkirk.timers-{wire.tag}.") and "clock" in name)
+    (topic,) = (
+        name for name in topics.names() if name.startswith(f"falkirk.timers-{wire.tag}.") and name.endswith(".clock")
+    )
     topics.delete_below(topic, topics.end_positions(topic))
 
 
