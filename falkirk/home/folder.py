@@ -13,15 +13,15 @@ import shutil
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import psutil
 
 from falkirk.decisions import Lease, Store
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.home import (
     HOME_DAMAGED_PROCESSES,
     HOME_UNUSABLE_FOLDER,
@@ -29,6 +29,7 @@ from falkirk.errors.conditions.home import (
 )
 from falkirk.errors.conditions.system import DATA_UNUSABLE
 from falkirk.home.identity import identify
+from falkirk.home.process_records import ProcessRecord, executors_of, kill_host
 from falkirk.system import locks, private, processes
 from falkirk.system.data import DataPath
 from falkirk.system.durable import write_atomically
@@ -36,6 +37,7 @@ from falkirk.system.local_data import LocalData
 from falkirk.system.stored import parse_json
 from falkirk.system.times import seconds_since_boot
 
+Value = TypeVar("Value")
 #: The record of a standby, and how the name of its scratch folder begins.
 STANDBY, SCRATCH = "standby.json", "falkirk-standby-"
 #: A file in a home that has had an owner with a lease.
@@ -44,24 +46,6 @@ LEASED = "leased"
 _POLL_S = 0.05
 #: After a takeover, a host on another machine that can reach the store or the broker ends within this time.
 _ELSEWHERE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessRecord:
-    """A process by identity. A pid alone is not enough, because the system may reuse it."""
-
-    pid: int
-    began: str
-    role: str
-
-    @classmethod
-    def of(cls, pid: int, role: str) -> "ProcessRecord":
-        """Return the record of a running process."""
-        return cls(pid=pid, began=processes.began(pid), role=role)
-
-    def find(self) -> psutil.Process | None:
-        """Return the process if it is alive and still the recorded one."""
-        return processes.find_process(self.pid, self.began)
 
 
 class Home:
@@ -96,7 +80,7 @@ class Home:
 
         Raises: StoreError.
         """
-        self.store.take_charge(this_process())
+        self._beside_orphan(lambda: self.store.take_charge(this_process()))
         self.store.signing_key()  # if it is older than all decisions, all records are signed
 
     def take_lease(self, seen: Lease | None, lasts_s: float, key: str = "") -> bool:
@@ -121,10 +105,10 @@ class Home:
         try:
             if seen is not None and is_over and self.store.lease() == seen:
                 self._end_former(seen)
-            began_s = self.store.take_lease(
+            began_s = self._beside_orphan(lambda: self.store.take_lease(
                 this_process(), seen, lasts_s, machine=processes.machine(), pid=pid, began=processes.began(pid),
                 key=key, clock=seconds_since_boot,
-            )  # fmt: skip
+            ))  # fmt: skip
         finally:
             if began_s is None:  # another process that waits may take over
                 locks.free(self._lock)
@@ -149,6 +133,30 @@ class Home:
             return  # it is this one if the store did not confirm that it took the lease, and it waited again
         if (process := processes.find_process(former.pid, former.began)) is not None:
             processes.kill_tree(process, _ELSEWHERE_S)
+
+    def _beside_orphan(self, write: Callable[[], Value]) -> Value:
+        """Write as the next owner. If the store does not answer, kill the host of the last owner, and write again.
+
+        Its coordinator may be dead, and it may be suspended within a write, as above.
+        """
+        try:
+            return write()
+        except StoreError as error:
+            if error.condition != "STORE_AWAY" or error.certainty == "maybe" or not self._end_orphan():
+                raise
+        return write()
+
+    def _end_orphan(self) -> bool:
+        """Kill the host of the last owner if it is on this machine; return whether it has ended by that."""
+        lock, until_s, killed = locks.open_lock(self.path, locks.HOST), time.monotonic() + _ELSEWHERE_S, False
+        try:
+            while not locks.take_soon(lock):
+                if (kill_host(lock) is None and not killed) or time.monotonic() > until_s:
+                    return False
+                killed = True
+        finally:
+            os.close(lock)
+        return killed
 
     def checkpoint(self, region: str) -> Path:
         """Return the folder of a region's Spark checkpoint."""
@@ -188,7 +196,7 @@ class Home:
         known = {p.pid for _, p in found}
         found += [
             (r, p)
-            for r, p in _executors([a for a in spark_applications if a != spare_application])
+            for r, p in executors_of([a for a in spark_applications if a != spare_application])
             if p.pid not in known
         ]
         for _, process in found:
@@ -209,11 +217,8 @@ class Home:
         try:
             deadline = began_s + timeout_s
             while not locks.try_lock(lock):
-                with contextlib.suppress(ValueError, TypeError):  # it has the lock, but has not yet written its record
-                    record = ProcessRecord(**parse_json(locks.said(lock)))
-                    if (process := record.find()) is not None:
-                        killed[record.pid] = record
-                        process.kill()
+                if (record := kill_host(lock)) is not None:
+                    killed[record.pid] = record
                 if self.replaced is not None and not killed and time.monotonic() > began_s + _ELSEWHERE_S:
                     # Suspended on another machine, or on a dead one whose locks the file server still keeps.
                     os.close(locks.replace(self.path, locks.HOST, ""))
@@ -276,19 +281,6 @@ class Home:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _executors(spark_applications: list[str]) -> list[tuple[ProcessRecord, psutil.Process]]:
-    """Return the executor JVMs on this machine that belong to these Spark applications."""
-    if not spark_applications:
-        return []
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            line = process.cmdline()
-            if any(pair[0] == "--app-id" and pair[1] in spark_applications for pair in pairwise(line)):
-                found.append((ProcessRecord.of(process.pid, "executor"), process))
-    return found
 
 
 def open_home(

@@ -203,6 +203,10 @@ class Metrics(Collector):
 
     # -- for probes ---------------------------------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """See `Pulse.look`."""
+        self._pulse.look()
+
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the coordinator works and its host reports, and the answer to a probe."""
         reason = self._pulse.failing()

@@ -25,6 +25,10 @@ class MetricsSite(Site):
         """See Site."""
         return "/metrics", "/health", "/ready"
 
+    def look(self) -> None:
+        """See Site."""
+        self._metrics.look()
+
     def answer(self, request: HttpRequest) -> Answer | None:
         """Answer with metrics, or with the state of the application."""
         if request.path not in self.paths():

@@ -24,7 +24,8 @@ from typing import Any
 import psutil
 
 from falkirk.environment.exposure import is_local
-from falkirk.home.folder import SCRATCH, Home, ProcessRecord
+from falkirk.home.folder import SCRATCH, Home
+from falkirk.home.process_records import ProcessRecord
 from falkirk.host.settings import PLAN, STATE, WARM
 from falkirk.system import priority
 from falkirk.system.machine_time import MachineTime

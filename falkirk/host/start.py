@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from falkirk.declare.application import Application
 from falkirk.environment.spark import session as spark_session
 from falkirk.home.claim import Claim
-from falkirk.home.folder import Home, ProcessRecord
+from falkirk.home.folder import Home
+from falkirk.home.process_records import ProcessRecord
 from falkirk.host.failures import Failures
 from falkirk.host.host import Host
 from falkirk.host.measurements import Launch

@@ -81,6 +81,9 @@ class Site:
         """Return the paths that a visitor may want, for the answer to an unknown path."""
         return ()
 
+    def look(self) -> None:
+        """Do what is due at intervals. The server's thread calls it about twice a second."""
+
     def answer(self, request: HttpRequest) -> Answer | None:
         """Return the answer; None: this site has no such path. Called in the thread of the request."""
         return None
@@ -98,7 +101,7 @@ class WebServer:
     def __init__(self, sites: Sequence[Site], address: tuple[str, int]) -> None:
         host, port = address
         family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._server = _Server(family, found, partial(_Handler, tuple(sites)))
+        self._server = _Server(family, found, partial(_Handler, tuple(sites)), [site.look for site in sites])
         self.is_open = not ipaddress.ip_address(str(found[0]).partition("%")[0]).is_loopback
         shown = host if self.is_open else str(found[0])
         self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{self._server.server_address[1]}"
@@ -128,8 +131,11 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False  # requests end by their time limit
     allow_reuse_port = False  # another process must not share the port
 
-    def __init__(self, family: int, address: Any, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
-        self.address_family = family
+    def __init__(
+        self, family: int, address: Any, handler: Callable[..., BaseHTTPRequestHandler],
+        looks: Sequence[Callable[[], None]],
+    ) -> None:  # fmt: skip
+        self.address_family, self._looks = family, looks
         self._free, self.slow = threading.BoundedSemaphore(REQUESTS_MAX), threading.BoundedSemaphore(SLOW_MAX)
         #: The connections whose requests are incomplete, oldest first.
         self._incomplete: dict[socket.socket, None] = {}
@@ -140,6 +146,11 @@ class _Server(ThreadingHTTPServer):
         """Bind without a question to a name server, which the parent asks for the name of this machine."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def service_actions(self) -> None:
+        """See `Site.look`. The parent calls this between requests, and after each of its polls."""
+        for look in self._looks:
+            look()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection in a thread. If there are too many, it replaces one that has not asked yet, or is closed.

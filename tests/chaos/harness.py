@@ -30,7 +30,7 @@ from falkirk.checker import (
     read_topic,
 )
 from falkirk.environment.broker import Broker
-from falkirk.home.folder import ProcessRecord
+from falkirk.home.process_records import ProcessRecord
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics
 from tests.chaos import watched

@@ -22,7 +22,8 @@ from falkirk.checker import Guarantee, read_topic
 from falkirk.decisions import Store
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
-from falkirk.home.folder import STANDBY, ProcessRecord
+from falkirk.home.folder import STANDBY
+from falkirk.home.process_records import ProcessRecord
 from falkirk.host.settings import STATE
 from falkirk.kafka.connection import Connection
 from falkirk.kafka.topics import Topics

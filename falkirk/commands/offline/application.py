@@ -27,7 +27,8 @@ from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.runtime.sinks.release import EpochLogs, releaser_of
+from falkirk.runtime.sinks.epoch_logs import EpochLogs
+from falkirk.runtime.sinks.release import releaser_of
 from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.system.data import DataPath
 from falkirk.theory.constraints import Constraint

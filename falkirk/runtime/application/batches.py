@@ -10,7 +10,8 @@ from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import Shared
 from falkirk.runtime.epochs.region import BatchRegion
-from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser, releaser_of
+from falkirk.runtime.sinks.epoch_logs import EpochLogs
+from falkirk.runtime.sinks.release import EpochReleaser, releaser_of
 from falkirk.theory.ids import Offsets
 
 

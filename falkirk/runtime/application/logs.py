@@ -13,7 +13,7 @@ from falkirk.kafka.signing import RejectedHeader
 from falkirk.protocol.layout import Layout
 from falkirk.runtime.context import Storage
 from falkirk.runtime.outputs import last_records, own_back_to
-from falkirk.runtime.sinks.release import EpochLogs
+from falkirk.runtime.sinks.epoch_logs import EpochLogs
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, LogKind, Offset, Offsets, Positions
 

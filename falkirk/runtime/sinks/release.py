@@ -32,7 +32,6 @@ from falkirk.runtime.sinks.targets import target_of
 from falkirk.runtime.sinks.topic import TopicTarget
 from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import OFF, Recorder, step
-from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
 
 log = logging.getLogger("falkirk")
@@ -76,6 +75,10 @@ class EpochReleaser:
         self._error: Exception | None = None
         self._failures = 0
         self._not_before_s = 0.0
+        #: The epoch up to which this home had results when this process first asked the sinks, and whether all of them
+        #: have answered since.
+        self._there: EpochNumber | None = None
+        self.has_compared = False
         #: The reason why the release does not progress; empty while it does.
         self.detail = ""
         #: Held while an epoch goes straight to its topic.
@@ -88,28 +91,44 @@ class EpochReleaser:
 
         Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed. SparkError: `SESSION_LOST`.
         """
+        self._note_there()
         if self._is_at_work():
             return max(self._promised, self._straight())
         if self._clock.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
             return max(self.epochs.end(), self._straight())
         try:
-            seen = {name: target.visible() for name, target in self._targets.items()}
-            if self._dead_letters is not None:
-                seen["dead letters"] = self._dead_letters.visible()
-            self._refuse_ahead(seen)
-            return max(seen.values(), default=EpochNumber(0))
+            return self._compare()
         except (SparkError, HomeError) as error:
             self._wait_for(error)
             return max(self.epochs.end(), self._straight())
         finally:
             self._sending.release()
 
+    def _compare(self) -> EpochNumber:
+        """Ask all sinks what readers may have seen; return the epoch, exclusive, up to which any has results.
+
+        Raises: as `visible`. SparkError, HomeError: a sink does not answer.
+        """
+        seen = {name: target.visible() for name, target in self._targets.items()}
+        if self._dead_letters is not None:
+            seen["dead letters"] = self._dead_letters.visible()
+        self._refuse_ahead(seen)
+        self.has_compared = True
+        return max(seen.values(), default=EpochNumber(0))
+
+    def _note_there(self) -> None:
+        """Note the end of the epochs before this process completes more. The sinks may answer only later."""
+        if self._there is None:
+            self._there = max(self.epochs.end(), self._straight())
+
     def _refuse_ahead(self, seen: Mapping[str, EpochNumber]) -> None:
         """Check that no sink has epochs that this home has not completed yet.
 
-        Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have.
+        Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have. A
+        sink may have been away until now, and may have as many epochs as this home has by now.
         """
-        there = max(self.epochs.end(), self._straight())
+        there = self._there if not self.has_compared else None
+        there = max(self.epochs.end() if there is None else there, self._straight())
         for name, upto in seen.items():
             if upto > there:
                 raise SINK_AHEAD_EPOCHS.error(
@@ -124,6 +143,7 @@ class EpochReleaser:
 
         Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
         """
+        self._note_there()
         try:
             sink, upto = self._shortest(released)
         except (SparkError, HomeError) as error:
@@ -236,6 +256,8 @@ class EpochReleaser:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
+            if not self.has_compared:
+                self._compare()
             sink, upto = self._shortest(self._done)
             if self.epochs.any_counts(upto, self._done):
                 raise self._behind(sink, upto, self._done)
@@ -341,60 +363,3 @@ def releaser_of(
         recorder,
         place.clock,
     )
-
-
-class EpochLogs:
-    """The logs of epochs of an application, as a LogsPort.
-
-    Args: logs: all logs by name. releasers: those of the logs that have sinks. session: None: the application is
-        at rest, and releases nothing.
-    """
-
-    def __init__(
-        self,
-        logs: Mapping[LogId, EpochLog],
-        releasers: Mapping[LogId, EpochReleaser],
-        session: SparkSession | None = None,
-    ) -> None:
-        self._logs, self._releasers, self._session = logs, releasers, session
-
-    def ends(self, topic: LogId) -> OffsetFrontier:
-        """See LogsPort."""
-        return OffsetFrontier.prefix(topic, self._logs[topic].end())
-
-    def begins(self, topic: LogId) -> OffsetFrontier:
-        """Return where a log begins, at its oldest existing epoch."""
-        return OffsetFrontier.prefix(topic, self._logs[topic].begin())
-
-    def copy(self, held: LogId, sink: str, first: OffsetFrontier, last: OffsetFrontier) -> OffsetFrontier:
-        """See LogsPort."""
-        assert self._session is not None, "an application at rest releases nothing"
-        return OffsetFrontier.prefix(
-            held,
-            self._releasers[held].release(self._session, _number(first, held), _number(last, held)),
-        )
-
-    def copied(self, held: LogId, sink: str) -> OffsetFrontier:
-        """See LogsPort. Raises: HomeError: `SINK_AHEAD`."""
-        return OffsetFrontier.prefix(held, self._releasers[held].visible())
-
-    def sink_ends(self, held: LogId, sink: str) -> Positions:
-        """See LogsPort."""
-        return self._releasers[held].ends()
-
-    def remains(self, held: LogId, sink: str, released: OffsetFrontier) -> OffsetFrontier:
-        """See LogsPort. An application at rest releases nothing, so nothing is copied again."""
-        if self._session is None:
-            return released
-        return OffsetFrontier.prefix(held, self._releasers[held].remains(_number(released, held)))
-
-    def delete_below(self, topic: LogId, below: OffsetFrontier) -> None:
-        """See LogsPort."""
-        self._logs[topic].drop_results_below(_number(below, topic))
-
-    def acknowledge(self, topic: LogId, upto: OffsetFrontier) -> None:
-        """See LogsPort: nobody outside writes epochs."""
-
-
-def _number(frontier: OffsetFrontier, log: LogId) -> EpochNumber:
-    return EpochNumber(int(frontier.length_of(log)))

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from falkirk.errors import FalkirkError, HomeError, StoreError
-from falkirk.home.folder import Home, ProcessRecord, attach_home, open_home
+from falkirk.home.folder import Home, attach_home, open_home
+from falkirk.home.process_records import ProcessRecord
 from falkirk.system.durable import write_atomically
 from tests.postgres import Postgres
 from tests.support import wait_until

@@ -14,7 +14,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.home import folder as homes
-from falkirk.home.folder import STANDBY, ProcessRecord, open_home
+from falkirk.home.folder import STANDBY, open_home
+from falkirk.home.process_records import ProcessRecord
 from falkirk.host import coordinator as supervise
 from falkirk.host import standby as standbys
 from falkirk.host.coordinator import Coordinator

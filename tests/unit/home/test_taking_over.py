@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from falkirk.commands.running import home_of
 from falkirk.decisions import Lease
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import folder
-from falkirk.home.folder import Home, ProcessRecord, open_home, waiting_home
+from falkirk.home.folder import Home, open_home, waiting_home
 from falkirk.home.lease import await_home
+from falkirk.home.process_records import ProcessRecord
 from falkirk.system import locks, processes
 from tests.support import suspend, wait_until
 
@@ -46,6 +47,16 @@ WRITING = OWNER.replace(
     with home.store._writing():
         signal.raise_signal(signal.SIGSTOP)""".strip(),
 )
+
+
+#: The host of an owner that was killed. It stands still within a write.
+HOST = """
+import pathlib, signal, sys
+from falkirk.home.folder import host_home
+home = host_home(pathlib.Path(sys.argv[1]), "shop", None, 1)
+with home.store._writing():
+    signal.raise_signal(signal.SIGSTOP)
+"""
 
 
 @contextmanager
@@ -99,6 +110,29 @@ def test_an_owner_that_is_suspended_within_a_write_is_replaced(home: Path, monke
         with found:
             assert not psutil.pid_exists(process.pid)
             assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_orphaned_host_that_is_suspended_within_a_write_is_killed(
+    home: Path, monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """Its coordinator was killed. A takeover by a lease and a start without one have to write, and it holds SQLite."""
+    lease = expired(home) if waits else None
+    with nullcontext() if waits else open_home(home, "shop"):
+        pass
+    monkeypatch.setattr(folder, "Store", partial(folder.Store, timeout_s=0.5))
+    process = subprocess.Popen([sys.executable, "-c", HOST, str(home)])
+    try:
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 20, "its suspension")
+        if waits:
+            with waiting_home(home, "shop") as opened:
+                assert opened.take_lease(lease, LASTS_S)
+        else:
+            open_home(home, "shop").close()
+        assert process.wait(20) == -signal.SIGKILL
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_the_lock_of_an_owner_on_another_machine_is_replaced(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

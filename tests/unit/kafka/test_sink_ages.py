@@ -16,7 +16,7 @@ from falkirk.decisions import RegionRecord, Store
 from falkirk.decisions.own_writes import OwnWrites
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
-from falkirk.errors import FalkirkError, HomeError, StoreError
+from falkirk.errors import FalkirkError, HomeError, SparkError, StoreError
 from falkirk.errors.location import caller
 from falkirk.plan.region import BatchLogs
 from falkirk.protocol.down import RETRY_S
@@ -27,8 +27,9 @@ from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.runtime.epochs.log import EpochLog
 from falkirk.runtime.outputs import Outputs
 from falkirk.runtime.sinks import own
+from falkirk.runtime.sinks.epoch_logs import EpochLogs
 from falkirk.runtime.sinks.own import OwnTarget
-from falkirk.runtime.sinks.release import EpochLogs, EpochReleaser
+from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.runtime.sinks.table import TableTarget
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
@@ -45,9 +46,11 @@ class Sink:
     """A target that knows its number of epochs, and that can be restored."""
 
     def __init__(self) -> None:
-        self.has, self.sent = 0, list[int]()
+        self.has, self.sent, self.is_away = 0, list[int](), False
 
     def visible(self) -> int:
+        if self.is_away:
+            raise SparkError("RELEASE_FAILED", "its server does not answer")
         return self.has
 
     delivered = visible
@@ -67,7 +70,7 @@ class Own:
         self._sink = sink
 
     def delivered(self) -> int:
-        return self._sink.has
+        return self._sink.delivered()
 
     def deliver(self, epoch: int, rows: object) -> None:
         self._sink.deliver(epoch, rows)
@@ -169,6 +172,21 @@ def test_a_sink_that_is_ahead_is_refused(world: World) -> None:
             world.start()
         assert refused.value.condition == "SINK_AHEAD"
         assert refused.value.parameters.items() >= {"sink": "out", "seen": EPOCHS + 2, "there": EPOCHS}.items()
+
+
+@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_sink_that_is_ahead_and_away_at_the_start_is_refused_later(world: World, new: int) -> None:
+    """The home has completed more epochs meanwhile, perhaps as many as the sink has."""
+    world.sink.has, world.sink.sent, world.sink.is_away = EPOCHS + 2, [], True
+    recovery = world.start()
+    assert recovery.turn() is None
+    world.complete(new)
+    world.sink.is_away, world.releaser._not_before_s = False, 0.0
+    with pytest.raises(HomeError) as refused:
+        world.release(recovery)
+    assert (refused.value.condition, refused.value.parameters["there"]) == ("SINK_AHEAD", EPOCHS)
+    assert not world.sink.sent
 
 
 def test_an_epoch_that_is_not_complete_here_and_is_out_is_refused(world: World) -> None:

@@ -21,6 +21,14 @@ from tests.support import wait_until
 from tests.unit.metrics.statuses import Clock, full, metrics_of, status
 
 
+def work_on(metrics: Metrics, clock: Clock, seconds: float) -> None:
+    """Let time pass in which the server of the probes runs."""
+    for _ in range(int(seconds / 5)):
+        clock.now_s += 5
+        metrics.look()
+    clock.now_s += seconds % 5
+
+
 def test_healthy_while_the_loop_turns_and_the_host_reports() -> None:
     clock = Clock()
     pulse = Pulse(180.0, clock)
@@ -31,12 +39,12 @@ def test_healthy_while_the_loop_turns_and_the_host_reports() -> None:
         clock.now_s += 10
         pulse.turn()
         assert metrics.health()[0]
-    clock.now_s += 11
+    work_on(metrics, clock, 11)
     pulse.turn()
     assert metrics.health() == (False, {"status": "failing", "reason": "the host has been silent for 181 s"})
     pulse.note_report(40.0)
     assert metrics.health()[0]
-    clock.now_s += 41
+    work_on(metrics, clock, 41)
     assert metrics.health() == (False, {"status": "failing", "reason": "the host has been silent for 41 s"})
     pulse.begin()  # the coordinator replaces it
     assert metrics.health()[0]
@@ -45,10 +53,23 @@ def test_healthy_while_the_loop_turns_and_the_host_reports() -> None:
 def test_not_healthy_if_the_loop_stands_still() -> None:
     clock = Clock()
     metrics = metrics_of(full(), clock=clock)
-    clock.now_s += TURN_S + 1
+    work_on(metrics, clock, TURN_S + 1)
     reason = f"the coordinator has not looked at its host for {TURN_S + 1:.0f} s"
     assert metrics.health() == (False, {"status": "failing", "reason": reason})
     assert metrics.ready()[1]["reason"] == reason
+
+
+def test_a_machine_that_stood_still_leaves_the_application_healthy() -> None:
+    """As after `docker pause` for some minutes, if a probe comes before the coordinator's loop and the host go on."""
+    clock = Clock()
+    metrics = metrics_of(full(), clock=clock)
+    clock.now_s += 600
+    assert metrics.health() == (True, {"status": "ok"})
+    assert metrics.ready()[0]
+    work_on(metrics, clock, 25)
+    assert metrics.health()[0]
+    work_on(metrics, clock, 10)  # of the pause, the first seconds count
+    assert metrics.health() == (False, {"status": "failing", "reason": "the host has been silent for 45 s"})
 
 
 def test_ready_if_every_processor_runs() -> None:
@@ -139,7 +160,9 @@ def test_probes_have_their_codes(client: Client) -> None:
     code, headers, text = client.ask("/health")
     assert (code, headers["Content-Type"], json.loads(text)) == (200, "application/json", {"status": "ok"})
     assert client.ask("/ready")[0] == 200
-    client.clock.now_s += 50
+    for _ in range(10):  # the server looks after each connection, and while nobody connects
+        client.clock.now_s += 5
+        assert client.ask("/metrics")[0] == 200
     assert (client.ask("/health")[0], client.ask("/ready")[0]) == (503, 503)
     assert json.loads(client.ask("/health")[2])["reason"] == "the host has been silent for 50 s"
 
