@@ -6,16 +6,14 @@ the lock (READ COMMITTED), and its commit is in the server's log before a method
 """
 
 import hashlib
-import os
 import re
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sql
 
+from falkirk.decisions.deadlines import DEADLINES
 from falkirk.decisions.engine import Database, driver_missing
 from falkirk.errors.conditions.store import STORE_WITHOUT_IDENTITY
 
@@ -71,12 +69,12 @@ class PostgresDatabase(Database):
         self.engine = engine.execution_options(schema_translate_map={None: self._schema})
 
     def _guarded_ping(self, connection: Any) -> bool:
-        with _ending_after(self._read_s, connection.fileno()):
+        with DEADLINES.ending_after(self._read_s, connection.fileno()):
             return self._ping(connection)
 
     def _guarded(self, connection: sql.Connection, *, writes: bool) -> AbstractContextManager[object]:
         raw: Any = connection.connection.driver_connection
-        return _ending_after(self._write_s if writes else self._read_s, raw.fileno())
+        return DEADLINES.ending_after(self._write_s if writes else self._read_s, raw.fileno())
 
     @property
     def _advice(self) -> tuple[str, str]:
@@ -127,26 +125,3 @@ class PostgresDatabase(Database):
         if state is None:
             return error.connection_invalidated or isinstance(error, sql.exc.OperationalError | sql.exc.InterfaceError)
         return str(state).startswith(_AWAY)
-
-
-@contextmanager
-def _ending_after(seconds: float, connection: int) -> Iterator[None]:
-    """Shut a connection down if the block takes longer: a caller that waits for an answer then gets an error.
-
-    Args: connection: the file descriptor of its socket.
-    """
-    end = socket.socket(fileno=os.dup(connection))  # the number may belong to another socket by then
-    timer = threading.Timer(seconds, _shut_down, (end,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # after that nobody uses the socket
-        end.close()
-
-
-def _shut_down(connection: socket.socket) -> None:
-    with suppress(OSError):  # the other side did so first
-        connection.shutdown(socket.SHUT_RDWR)
