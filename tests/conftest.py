@@ -15,6 +15,7 @@ from falkirk.decisions import Store
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from tests.postgres import Postgres
+from tests.running import times
 from tests.running.shared import shared_broker
 from tests.stores import Place
 from tests.strategies import examples
@@ -40,6 +41,8 @@ os.environ.setdefault("FALKIRK_STANDBY", "0")
 #: The session of a test process lives longer than others. A larger young generation collects garbage less often.
 LARGE_YOUNG = "-Xms1g -Xmn512m"
 
+#: The tasks that each worker's session can run at a time.
+SLOTS = 24
 
 #: Settings of a test process's session: each plan runs briefly, and code generation for it takes longer. Applications
 #: in separate processes (chaos, cluster) run with the users' settings.
@@ -79,20 +82,32 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> "Iterator[SparkSession]":
-    """The only Spark session of this test process, able to run live regions."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """The only Spark session of this test process, able to run live regions; all workers of a run share a JVM.
+
+    If the time of each test is measured, each worker has its own JVM.
+    """
     from falkirk.environment.jars import s3_jars
     from falkirk.environment.spark import session
+    from tests.running.shared import shared_session
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
-        more = {"spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars()))}  # for homes in object stores
-        active = session("falkirk-tests", master="local[24]", settings=INTERPRETED, conf=more)
-    gateway = active.sparkContext._gateway
-    yield active
-    active.stop()
-    gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
-    gateway.proc.wait(60)
+    mine, workers = tmp_path_factory.getbasetemp(), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    run = mine.parent
+    if workers == 1 or times.FILE in os.environ:
+        workers, run = 1, mine
+    more = {
+        "spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars())),  # for homes in object stores
+        "spark.driver.memory": "1g" if workers == 1 else "3g",
+        "spark.default.parallelism": str(SLOTS),
+    }
+
+    def start() -> "SparkSession":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
+            return session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=INTERPRETED, conf=more)
+
+    with shared_session(run, workers - 1, start) as active:
+        yield active
 
 
 @pytest.fixture(scope="session")

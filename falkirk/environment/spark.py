@@ -180,9 +180,7 @@ def session(
             active = builder.getOrCreate()
         for path in filter(None, (conf or {}).get(PY_FILES, "").split(",")):
             active.sparkContext.addPyFile(path)
-        remember_names(active)
-        collect_in_batches(active)
-        make_lists_in_one_call(active)
+        save_calls(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
@@ -194,6 +192,13 @@ def session(
         hint = "Build the session with falkirk.environment.spark.session(), or set these values when you build it."
         raise unsuitable_session(missing, hint)
     return active
+
+
+def save_calls(active: SparkSession) -> None:
+    """Let this process make fewer calls to the JVM of its session."""
+    remember_names(active)
+    collect_in_batches(active)
+    make_lists_in_one_call(active)
 
 
 def _limit_avro(active: SparkSession) -> None:

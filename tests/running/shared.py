@@ -1,16 +1,28 @@
-"""One broker for all workers of a test run: the first one that needs it starts it, and the last one stops it.
+"""One broker and one JVM with Spark for all workers of a test run: the first worker that needs one starts it.
 
-A broker in each worker would run the same code cold, and idle brokers cost CPU time as well.
+A broker or a JVM in each worker would load, interpret and compile the same code again, and idle brokers cost CPU time
+as well.
 """
 
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
+
+import psutil
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
 
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
+from falkirk.environment.spark import save_calls
+
+#: How long the worker that has started the JVM waits for the others at the end of the run, in seconds.
+END_S = 120.0
 
 
 @contextmanager
@@ -19,20 +31,88 @@ def shared_broker(run: Path) -> Iterator[Broker]:
     folder, users = run / "broker", run / "broker-users"
     users.mkdir(exist_ok=True)
     me = users / str(os.getpid())
-    with _locked(run):
+    with _locked(run / "broker-lock"):
         me.touch()
         broker = local_broker.start(folder, java_options=local_broker.SHORT_RUN)
     try:
         yield broker
     finally:
-        with _locked(run):
+        with _locked(run / "broker-lock"):
             me.unlink()
             if not any(users.iterdir()):
                 local_broker.stop(folder)
 
 
 @contextmanager
-def _locked(run: Path) -> Iterator[None]:
-    with open(run / "broker-lock", "w") as handle:
+def shared_session(run: Path, others: int, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
+    """Use the JVM of a run, in a session with its own settings, views and functions.
+
+    The worker that starts the JVM lets it listen at a port for each of the others.
+
+    Args: run: as above. others: the number of other workers. start: starts the JVM.
+    """
+    ports, users = run / "spark-ports.json", run / "spark-users"
+    users.mkdir(exist_ok=True)
+    me, is_first = users / str(os.getpid()), False
+    with _locked(run / "spark-lock"):
+        if is_first := not ports.exists():
+            session = start()
+            ports.write_text(json.dumps([_listen(session) for _ in range(others)]))
+        else:
+            mine, *free = json.loads(ports.read_text())
+            ports.write_text(json.dumps(free))
+            session = _connect(*mine)
+            me.touch()
+    try:
+        yield session
+    finally:
+        if is_first:
+            _wait_for_end(users)
+            gateway = cast(Any, session.sparkContext)._gateway
+            session.stop()
+            gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
+            gateway.proc.wait(60)
+        else:
+            me.unlink()
+
+
+def _listen(session: SparkSession) -> tuple[int, str]:
+    """Let a JVM listen for another Python process; return the port and the secret."""
+    jvm = cast(Any, session)._jvm
+    server = jvm.org.apache.spark.api.python.Py4JServer(session.sparkContext._jsc.sc().conf())
+    jvm.SparkSession.clearActiveSession()  # the threads of the server would inherit it
+    try:
+        server.start()
+    finally:
+        jvm.SparkSession.setActiveSession(cast(Any, session)._jsparkSession)
+    return server.getListeningPort(), server.secret()
+
+
+def _connect(port: int, secret: str) -> SparkSession:
+    """Return a new session in the JVM that listens at a port, and make it the session of this process."""
+    os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+    jvm = cast(Any, SparkContext._jvm)
+    running = jvm.org.apache.spark.SparkContext.getOrCreate()
+    java = jvm.JavaSparkContext.fromSparkContext(running)
+    context = SparkContext(gateway=SparkContext._gateway, jsc=java, conf=SparkConf(_jconf=running.conf()))
+    classic = jvm.org.apache.spark.sql.classic.SparkSession
+    session = SparkSession(context, classic.builder().sparkContext(running).getOrCreate().newSession())
+    save_calls(session)
+    return session
+
+
+def _wait_for_end(users: Path) -> None:
+    deadline_s = time.monotonic() + END_S
+    while any(psutil.pid_exists(int(user.name)) for user in users.iterdir()) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    with open(file, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
