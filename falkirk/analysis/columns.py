@@ -104,7 +104,7 @@ def record_bytes(frame: Frame) -> int:
 
 
 def _own_schema(frame: Frame) -> Any:
-    """Return the types of the user's columns, in the JVM. Spark would analyse the whole plan once more for a select."""
+    """Return the types of the user's columns, in the JVM. For a select, Spark would analyse the whole plan again."""
     own, session = {*frame.columns}, frame.data.sparkSession
     fields = StructType([field for field in frame.data.schema.fields if field.name in own])
     return session._jsparkSession.parseDataType(fields.json())  # type: ignore[attr-defined]

@@ -191,7 +191,7 @@ def _require(frame: Frame, *names: str) -> None:
 def _refuse_ours(frame: Frame, columns: Sequence[Any], *, has_names: bool = False) -> None:
     """Refuse expressions that refer to our columns. Args: has_names: Spark must find all names, in any case."""
     texts = [str(c._jc.toString() if hasattr(c, "_jc") else c).casefold() for c in columns]
-    # A star, a pattern or a subquery may, too. Otherwise Spark need not analyse the plan once more.
+    # A star, a pattern or a subquery may, too. Otherwise, Spark need not analyse the plan again.
     if not (has_names or any(sign in text for text in texts for sign in (PREFIX, "*", "`", "["))):
         return
     analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
