@@ -48,6 +48,10 @@ SLOTS = 24
 #: in separate processes (chaos, cluster) run with the users' settings.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
+#: The number of tasks in which a test's rows and small files are read. By default it is the number of slots, 24, and
+#: each row of a test would be a task.
+FEW = 2
+
 #: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
 WITHOUT_SPARK = ("tests/theory/", "tests/unit/", "tests/simulation/")
 
@@ -98,7 +102,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     more = {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars())),  # for homes in object stores
         "spark.driver.memory": "1g" if workers == 1 else "3g",
-        "spark.default.parallelism": str(SLOTS),
+        "spark.default.parallelism": str(FEW),  # of rows in a list, and of small files
     }
 
     def start() -> "SparkSession":
