@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PRODUCTS = ("apple", "pear", "plum")
+#: So many records are sent at a time.
+MORE = 12
 
 
 def application(wire: Wire, home: Path) -> fk.App:
@@ -110,7 +112,7 @@ def test_each_record_reads_one_epoch_and_has_one_result(topics: Wire, home: Path
 
     def more() -> Any:
         offer()
-        order(12)
+        order(MORE)
         due = len(sent)
         return lambda: len(results()) >= due
 
@@ -144,7 +146,8 @@ def _goes_back_with_its_view(wire: Wire, query: Query, store: Store, more: Calla
     assert taken is not None
     assert store.voided_ranges(LogId(f"priced-{wire.tag}")), "results have read an epoch that is void"
     await_one(query, lambda: len(_valid(wire, store)) >= due, "the results once more")
-    await_one(query, more(), "more results")
+    more()
+    await_one(query, lambda: len(_valid(wire, store)) >= due + MORE, "more results")
     epochs = [json.loads(record.value or b"")["epoch"] for record in _valid(wire, store)]
     assert not {newest} & {*epochs}, "epoch numbers are never used twice"
 
