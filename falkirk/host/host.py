@@ -129,6 +129,7 @@ class Host:
         Raises: FalkirkError: a region can't start. The regions that were started before it are stopped.
         """
         self._on_progress = on_progress
+        self._context.home.may_sweep = False
         try:
             if self._regions:
                 self._live_first.begin()
@@ -255,6 +256,9 @@ class Host:
             self._roll_back(self._recovery)
         self._update_views(self._recovery)  # a region that waits for them can start in this turn
         self._recovery.turn()
+        self._batches.sweep(
+            [unit.live for unit in self._regions.values()], self._recovery.down.errors, self._context.home
+        )
         self._clocks.update(self._recovery)
         self._releases_failed = 0
         if self._acceptance is not None:

@@ -82,7 +82,7 @@ class Site:
         return ()
 
     def look(self) -> None:
-        """Do the periodic work. The server's thread calls it about twice a second."""
+        """Do work that recurs. The server's thread calls it about twice a second."""
 
     def answer(self, request: HttpRequest) -> Answer | None:
         """Return the answer; None: this site has no such path. Called in the thread of the request."""

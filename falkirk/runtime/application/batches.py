@@ -1,15 +1,17 @@
 """Batches: the batches of one plan with their shared parts: logs of epochs and of files, and the releases to sinks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from falkirk.environment.spark import observing
+from falkirk.home.folder import Home
 from falkirk.plan.batch import Batch
 from falkirk.runtime.context import Context
 from falkirk.runtime.epochs.at_rest import epoch_log_of
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.jobs import Shared
 from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.runtime.live.region import LiveRegion
 from falkirk.runtime.sinks.epoch_logs import EpochLogs
 from falkirk.runtime.sinks.release import EpochReleaser, releaser_of
 from falkirk.theory.ids import Offsets
@@ -28,6 +30,19 @@ class Batches:
         """Check the folders of files before any batch looks at them. Raises: HomeError, LogError."""
         for files in self.files:
             files.require()
+
+    def sweep(self, live: Iterable[LiveRegion], down: Container[str], home: Home) -> None:
+        """Once each output was compared with the home, delete the folders of batches that no record names.
+
+        Args: live: the live regions. down: the names of the processors that stay down, which compare nothing. home:
+            learns that other files without a record may be deleted, too.
+        Raises: StoreError.
+        """
+        waits = any(each.opening is None and each.region.name not in down for each in live)
+        home.may_sweep = home.may_sweep or (not waits and all(each.has_compared for each in self.releasers))
+        if home.may_sweep:
+            for region in self.regions.values():
+                region.strays.drop()
 
     def stop(self) -> None:
         """Stop all releases."""

@@ -8,6 +8,7 @@ from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.runtime.context import Storage
 from falkirk.runtime.epochs.files import FileLog
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.strays import Strays
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
@@ -25,6 +26,7 @@ class BatchAtRest:
 
     def __init__(self, logs: BatchLogs, place: Storage, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
         self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
+        self.strays = Strays(epochs, self._store)
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -109,7 +111,7 @@ class BatchAtRest:
 
     def rewind(self, number: CheckpointNumber) -> None:
         """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
-        self.epochs.drop_strays()
+        self.strays.note()
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""

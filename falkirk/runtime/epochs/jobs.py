@@ -78,7 +78,9 @@ class EpochJobs:
         limit_partitions(self.session)
         self._parsings = {given.log: parsing(given.topic) for given in batch.inputs if given.topic is not None}
         copy = context.home.checkpoint(batch.name) if context.home.is_shared else None
-        self._loops = LoopFolders(epochs.files(), copy, self._store.require_charge) if loops is None else loops
+        self._loops = loops or LoopFolders(
+            epochs.files(), copy, self._store.require_charge, may_sweep=lambda: context.home.may_sweep
+        )
         kept = batch.slots if batch.state is None else {**batch.slots, OWN_STATE: batch.state}
         self._columns, self._casts = cast_to(batch.schema), {slot: cast_to(schema) for slot, schema in kept.items()}
         self._fit = FitColumns()

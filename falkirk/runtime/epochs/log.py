@@ -349,24 +349,16 @@ class EpochLog:
         self._synced.pop(folder, None)
         self._checked.pop(folder, None)
 
-    def drop_strays(self) -> None:
-        """Delete folders that no epoch uses, left by an interrupted run or by void epochs.
-
-        Raises: StoreError: `HOME_TAKEN_OVER`: another owner may be writing some of them.
-        """
-        there = [path.name for path in self.folder.children()]  # before the epochs: one may be completed meanwhile
-        self._store.require_charge()  # when these were listed, no other owner had begun a folder
-        self._drop_unused(there)
-
     def drop_unrecorded(self, folders: Iterable[str]) -> None:
         """Delete those of these folders that no epoch uses. The store did not answer when their epochs were recorded.
 
         Raises: StoreError: it still does not answer; nothing was deleted.
         """
         self._store.await_writers()
-        self._drop_unused(folders)
+        self.drop_unused(folders)
 
-    def _drop_unused(self, folders: Iterable[str]) -> None:
+    def drop_unused(self, folders: Iterable[str]) -> None:
+        """Delete those of these folders that no epoch uses."""
         known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
         for folder in folders:
             if folder not in known:

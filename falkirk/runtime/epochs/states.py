@@ -65,8 +65,12 @@ class States:
     def sweep(self, states: Iterable[BatchState]) -> None:
         """Delete the files that no note names any more, neither in a saved state nor in these states.
 
+        If they must stay for now (`Home.may_sweep`), the next epoch deletes them.
+
         Raises: StoreError: `HOME_TAKEN_OVER`.
         """
+        if not self._loops.may_sweep():
+            return
         current, known = list(states), self._noted
         saved = [(slot, e.state) for slot in self._batch.notes for e in self._epochs.epochs() if e.state is not None]
         try:

@@ -220,5 +220,7 @@ def checkpoint_files(home: Home, logs: RegionLogs) -> CheckpointFiles:
     """Return the checkpoints of a region, where its home has them."""
     folder = home.checkpoint(logs.name)
     if home.is_shared:
-        return SharedCheckpoints(logs.name, folder, home.data_of(logs.name), home.store, *logs.sources)
+        return SharedCheckpoints(
+            logs.name, folder, home.data_of(logs.name), home.store, *logs.sources, may_sweep=lambda: home.may_sweep
+        )
     return LocalCheckpoints(folder, *logs.sources)

@@ -1,13 +1,15 @@
 """The files of an iteration in an object store: another machine fetches them, and only the owner deletes any."""
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from falkirk.batch_steps.loop_files import LoopFiles, LoopFolders
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY
+from falkirk.runtime.epochs.states import States
 from falkirk.system.local_data import LocalData
 from tests.support import outcome
 
@@ -151,3 +153,18 @@ def test_a_recomputation_changes_nothing_in_the_object_store(machines: Machines)
 
 def _files(files: LoopFiles) -> list[Path]:
     return [path for path in files.folder.rglob("*") if path.is_file()]
+
+
+def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_compared(machines: Machines) -> None:
+    """Another processor's output may show that the database is an older backup, and the right one names the files."""
+    may_sweep = False
+    loops = LoopFolders(machines.data, machines.path / "a", may_sweep=lambda: may_sweep)
+    (files := loops.of("iterate-1")).require({}, contents=True)
+    files.save(write(files, "7-aa/x.arrow"))
+    batch, epochs = SimpleNamespace(notes=("iterate-1",)), SimpleNamespace(epochs=tuple)
+    states = States(cast(Any, None), cast(Any, batch), cast(Any, epochs), loops)
+    states.sweep([])
+    assert machines.objects() == {"7-aa/x.arrow"}
+    may_sweep = True
+    states.sweep([])
+    assert not machines.objects()

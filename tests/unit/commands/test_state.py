@@ -20,6 +20,7 @@ from falkirk.commands.kept_state import READ_TRIES, batch_states, live_state, ne
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
 from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.runtime.epochs.strays import Strays
 from falkirk.runtime.live import checkpoint
 from falkirk.runtime.live.checkpoint import keep_only
 from falkirk.system.data import DataPath
@@ -218,7 +219,9 @@ def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, mo
     def meanwhile(log: EpochLog, epoch: Epoch) -> Path:
         if epoch.number == 1:
             store.open_recovery("asked", {"report": CheckpointNumber(0)}, voids=[(log.name, 0, Offset(1), Offset(2))])
-            EpochLog(log.name, "report", log.folder, store).drop_strays()
+            strays = Strays(EpochLog(log.name, "report", log.folder, store), store)
+            strays.note()
+            strays.drop()
         return before(log, epoch)
 
     monkeypatch.setattr(EpochLog, "state", meanwhile)

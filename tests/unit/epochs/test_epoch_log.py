@@ -6,6 +6,7 @@ import random
 import shutil
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from falkirk.decisions import Decision, RegionRecord, Store
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.strays import Strays
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import LogId, Offset
@@ -110,6 +112,27 @@ def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: 
     assert max(asked) == 2, "the newest epoch, and the one before it, whose state might have been saved since"
 
 
+def drop_strays(log: EpochLog, store: Store) -> None:
+    strays = Strays(log, store)
+    strays.note()
+    strays.drop()
+
+
+def test_a_folder_that_began_after_the_note_is_no_stray(store: Store, tmp_path: Path) -> None:
+    """The batch runs when its strays are deleted, and an epoch that it computes has no record yet."""
+    log = log_of(store, tmp_path / "b")
+    strays = Strays(log, store)
+    for name in ("0-stray", "1-completed-since"):
+        (tmp_path / "b" / name).mkdir(parents=True)
+    strays.note()
+    (tmp_path / "b" / "2-under-way").mkdir()
+    log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
+    log.record(0, folder="1-completed-since", rows=1, dead=0, state=None, saved=True)
+    for _ in range(2):
+        strays.drop()
+        assert sorted(path.name for path in log.folder.children()) == ["1-completed-since", "2-under-way"]
+
+
 def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +152,7 @@ def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(
     log.drop(saved(log, 1))
     monkeypatch.setattr(shutil, "rmtree", delete)
     assert [path.name for path in log.folder.children() if path.name.startswith(".")]
-    log.drop_strays()
+    drop_strays(log, store)
     assert sorted(path.name for path in log.folder.children()) == ["0-results", "1-results"]
 
 
@@ -148,10 +171,10 @@ def test_a_former_owner_deletes_nothing_of_the_present_one(
             return found
 
         monkeypatch.setattr(LocalData, "children", suspended)
-        assert outcome(log.drop_strays) == "HOME_TAKEN_OVER"
+        assert outcome(partial(drop_strays, log, former)) == "HOME_TAKEN_OVER"
         assert (tmp_path / "b" / "0-stray").exists()
         monkeypatch.undo()
-        log_of(present, tmp_path / "b").drop_strays()
+        drop_strays(log_of(present, tmp_path / "b"), present)
         assert not (tmp_path / "b" / "0-stray").exists()
 
 

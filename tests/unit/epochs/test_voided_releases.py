@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 from falkirk.decisions import Store
 from falkirk.errors import HomeError
 from falkirk.runtime.epochs.log import EpochLog
+from falkirk.runtime.epochs.strays import Strays
 from falkirk.runtime.sinks.release import EpochReleaser
 from falkirk.system.local_data import LocalData
 from tests.support import on_disk, wait_until
@@ -24,7 +25,7 @@ class Sink:
     def seen(self) -> int:
         return max(self.taken, default=-1) + 1
 
-    delivered = seen
+    visible = delivered = seen
 
     def deliver(self, epoch: int, rows: object, *, few: bool = False) -> None:
         self.taken.append(epoch)
@@ -54,7 +55,9 @@ def roll_back(log: EpochLog, store: Store, *, deletes: bool = True) -> None:
     """Void all epochs after the first one, and delete their folders, as a forced rollback does."""
     number = store.open_recovery("asked", {"b": 0}, voids=[(log.name, 0, 1, log.next_number())])
     if deletes:
-        log.drop_strays()
+        strays = Strays(log, store)
+        strays.note()
+        strays.drop()
     store.advance_recovery(number, "done")
 
 

@@ -15,7 +15,10 @@ class Machine:
 
     def __init__(self, place: Path, store: Store, name: str) -> None:
         self.spark, self.data = place / name, LocalData(place / "objects")
-        self.files = SharedCheckpoints("r", self.spark, self.data, store, LogId("pages"))
+        self.may_sweep = True
+        self.files = SharedCheckpoints(
+            "r", self.spark, self.data, store, LogId("pages"), may_sweep=lambda: self.may_sweep
+        )
 
     def begin(self, batch: int = -1) -> str | None:
         """Start from a checkpoint."""

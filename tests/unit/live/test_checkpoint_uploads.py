@@ -132,6 +132,22 @@ def test_a_start_that_is_refused_deletes_nothing(
     again.commit(3)
 
 
+def test_nothing_is_deleted_before_all_outputs_of_the_application_are_compared(
+    machine: Callable[[str], Machine],
+) -> None:
+    """The output of another region, which waits for a view, may show later that the database is an older backup."""
+    first = machine("first")
+    first.begin()
+    (left := first.data / "former/7/state/0/0/8_a7.changelog").write_text("of the right backup")
+    first.may_sweep = False
+    first.commit(0)
+    wait_until(lambda: not _work(), 20, "all work in the background")
+    assert left.exists()
+    first.may_sweep = True
+    first.commit(1)
+    wait_until(lambda: not left.exists(), 20, "the deletion")
+
+
 def _work() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "falkirk-work"]
 

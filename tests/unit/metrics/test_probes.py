@@ -60,7 +60,7 @@ def test_not_healthy_if_the_loop_stands_still() -> None:
 
 
 def test_a_machine_that_stood_still_leaves_the_application_healthy() -> None:
-    """`docker pause` stopped all processes for minutes, and the first to resume is the probe."""
+    """`docker pause` stops all processes for minutes. Then a probe comes before the coordinator's loop continues."""
     clock = Clock()
     metrics = metrics_of(full(), clock=clock)
     clock.now_s += 600
