@@ -102,15 +102,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     more = {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars())),  # for homes in object stores
         "spark.driver.memory": "1g" if workers == 1 else "3g",
-        "spark.default.parallelism": str(FEW),  # of rows in a list, and of small files
+        "spark.default.parallelism": str(SLOTS),
     }
 
     def start() -> "SparkSession":
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
-            return session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=INTERPRETED, conf=more)
+            settings = {**INTERPRETED, "spark.sql.leafNodeDefaultParallelism": str(FEW)}
+            return session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=settings, conf=more)
 
-    with shared_session(run, workers - 1, start) as active:
+    with shared_session(run, workers - 1, start) as active, pytest.MonkeyPatch.context() as patch:
+        context = type(active.sparkContext)
+        parallelize = context.parallelize  # of rows in a list
+        patch.setattr(context, "parallelize", lambda self, rows, slices=None: parallelize(self, rows, slices or FEW))
         yield active
 
 
