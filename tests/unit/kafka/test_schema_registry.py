@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,10 +72,10 @@ def test_a_registry_that_comes_back_is_waited_for() -> None:
         asked = SchemaRegistry(registry.url, None, None, caller(), wait_s=20)
         answer = asked._answer
 
-        def mended(request: object) -> object:
+        def mended(*request: Any) -> object:
             if registry.count("GET"):
                 registry.fault = None
-            return answer(request)  # type: ignore[arg-type]
+            return answer(*request)
 
         asked._answer = mended  # type: ignore[method-assign,assignment]
         assert asked.latest("a-value").number == number
