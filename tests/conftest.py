@@ -15,7 +15,6 @@ from falkirk.decisions import Store
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from tests.postgres import Postgres
-from tests.running import times
 from tests.running.shared import shared_broker
 from tests.stores import Place
 from tests.strategies import examples
@@ -93,6 +92,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """
     from falkirk.environment.jars import s3_jars
     from falkirk.environment.spark import session
+    from tests.running import times
     from tests.running.shared import shared_session
 
     mine, workers = tmp_path_factory.getbasetemp(), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
