@@ -48,7 +48,7 @@ def test_how_to_pages_do_what_they_say(
     """They begin where the first section of the tutorial ends: with its two functions."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "notebook"}
-    helpers = BLOCK.findall(PAGE.read_text())[0][1].replace("localhost:9092", broker.bootstrap)
+    helpers = BLOCK.findall(PAGE.read_text())[0][1].replace("127.0.0.1:9092", broker.bootstrap)
     if page == "from-structured-streaming.md":
         exec(helpers.replace('"tutorial"', '"how-to"').replace('"clicks"', '"how-to-unused"'), names)
     path = DOCS / "how-to" / page
@@ -61,7 +61,7 @@ def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) ->
     assert {kind for kind, _, _ in blocks} >= {"python", "text"}
     with contextlib.ExitStack() as stack:
         for number, (kind, block, line) in enumerate(blocks):
-            code, printed = block.replace("localhost:9092", broker.bootstrap), ""
+            code, printed = block.replace("127.0.0.1:9092", broker.bootstrap), ""
             if kind == "text":
                 continue
             if kind == "sh" and (run := RUN.fullmatch(code)):
