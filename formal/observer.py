@@ -8,12 +8,13 @@ Source: Delivery, consistency, and determinism, Definitions 2 and 4.
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
+from math import gcd, lcm
 from typing import NamedTuple
 
 from formal.system import End, Instance, Moment, Step
 
-Belief = dict[Moment, Fraction]
-"""The moments at which a run may be, each with its probability joint with the outputs seen on the way."""
+Belief = dict[int, Fraction]
+"""The numbers of the moments at which a run may be, each with its probability joint with the outputs seen so far."""
 
 
 class Observation(NamedTuple):
@@ -29,8 +30,12 @@ class Observer:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self._beliefs: dict[tuple[Hashable, ...], Belief] = {(): {instance.beginning: Fraction(1)}}
-        self._steps: dict[Moment, list[Step]] = {}
+        self._beliefs: dict[tuple[Hashable, ...], Belief] = {(): {0: Fraction(1)}}
+        #: The moments that were found, and the number of each: its place there. To hash a moment takes long.
+        self._moments = [instance.beginning]
+        self._numbers = {instance.beginning: 0}
+        #: By the number of a moment: its steps, and the numbers of the moments after them.
+        self._steps: dict[int, tuple[list[Step], list[int]]] = {}
         self._next: dict[tuple[Hashable, ...], dict[tuple[int, Hashable], Fraction]] = {}
 
     def probability(self, observation: Observation) -> Fraction:
@@ -62,35 +67,52 @@ class Observer:
 
     def every_step(self) -> Iterator[tuple[Moment, Step]]:
         """Yield every step that a run may take, with the moment before it, once."""
-        waiting, found = [self.instance.beginning], {self.instance.beginning}
+        waiting, found = [0], {0}
         while waiting:
             now = waiting.pop()
-            for step in self._steps_at(now):
-                yield now, step
-                if step.then not in found:
-                    found.add(step.then)
-                    waiting.append(step.then)
+            for step, then in zip(*self._steps_at(now), strict=True):
+                yield self._moments[now], step
+                if then not in found:
+                    found.add(then)
+                    waiting.append(then)
 
-    def _steps_at(self, now: Moment) -> list[Step]:
+    def _steps_at(self, now: int) -> tuple[list[Step], list[int]]:
         if now not in self._steps:
-            self._steps[now] = self.instance.steps(now)
+            steps = self.instance.steps(self._moments[now])
+            self._steps[now] = steps, [self._number(step.then) for step in steps]
         return self._steps[now]
 
+    def _number(self, moment: Moment) -> int:
+        if moment not in self._numbers:
+            self._numbers[moment] = len(self._moments)
+            self._moments.append(moment)
+        return self._numbers[moment]
+
     def _look(self, seen: tuple[Hashable, ...], belief: Belief) -> None:
-        """Follow every run from here until an output is seen."""
-        found = self._next[seen]
-        while belief:
-            following: Belief = defaultdict(Fraction)
-            for now, probability in belief.items():
-                steps = self._steps_at(now)
-                share = probability / len(steps)
-                for step in steps:
+        """Follow every run from here until an output is seen. All probabilities of a round have one denominator."""
+        denominator = lcm(*(p.denominator for p in belief.values()))
+        shares = {now: p.numerator * (denominator // p.denominator) for now, p in belief.items()}
+        while shares:
+            following, outputs = defaultdict[int, int](int), defaultdict[tuple[int, Hashable, int], int](int)
+            choices = lcm(*(len(self._steps_at(now)[0]) for now in shares))
+            denominator *= choices
+            for now, numerator in shares.items():
+                steps, after = self._steps_at(now)
+                share = numerator * (choices // len(steps))
+                for step, then in zip(steps, after, strict=True):
                     if step.observed is None:
-                        following[step.then] += share
-                        continue
-                    key = (now.came, step.observed)
-                    found[key] = found.get(key, Fraction(0)) + share
-                    if step.observed is not End.END:
-                        then = self._beliefs.setdefault((*seen, step.observed), {})
-                        then[step.then] = then.get(step.then, Fraction(0)) + share
-            belief = following
+                        following[then] += share
+                    else:
+                        outputs[self._moments[now].came, step.observed, then] += share
+            for (came, output, then), numerator in outputs.items():
+                self._see(seen, came, output, then, Fraction(numerator, denominator))
+            common = gcd(denominator, *following.values())
+            denominator //= common
+            shares = {then: numerator // common for then, numerator in following.items()}
+
+    def _see(self, seen: tuple[Hashable, ...], came: int, output: Hashable, then: int, share: Fraction) -> None:
+        found, key = self._next[seen], (came, output)
+        found[key] = found.get(key, Fraction(0)) + share
+        if output is not End.END:
+            belief = self._beliefs.setdefault((*seen, output), {})
+            belief[then] = belief.get(then, Fraction(0)) + share

@@ -18,6 +18,7 @@ starts these processors one at a time, each after the progress of the one before
 them is running, and only the processor whose input kills executors reaches the limit.
 """
 
+from bisect import bisect_left
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -238,9 +239,9 @@ def has_progressed(
     Args: checkpoints: the region's, oldest first. restored: the number of the checkpoint. due: the positions from which
         it resumed, of the partitions that had input; nothing if it has not failed. ran_s: how long it has run.
     """
-    later = [checkpoint for checkpoint in checkpoints if checkpoint.number >= restored]
-    if len(later) < 2:
+    first = bisect_left(checkpoints, restored, key=lambda checkpoint: checkpoint.number)
+    if len(checkpoints) - first < 2:
         return False
-    newest = later[-1].read
-    further = all(newest.length(e) > o for e, o in due.items()) if due else newest != later[0].read
+    newest = checkpoints[-1].read
+    further = all(newest.length(e) > o for e, o in due.items()) if due else newest != checkpoints[first].read
     return further or ran_s > IDLE_S

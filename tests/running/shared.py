@@ -1,12 +1,13 @@
-"""One broker and one JVM with Spark for all workers of a test run: the first worker that needs one starts it.
+"""One broker and one JVM with Spark for all workers of a test run, and folders that one of them makes.
 
-A broker or a JVM in each worker would load, interpret and compile the same code again, and idle brokers cost CPU time
-as well.
+The first worker that needs one starts it. A broker or a JVM in each worker would load, interpret and compile the same
+code again, and idle brokers cost CPU time as well.
 """
 
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,21 @@ def shared_broker(run: Path) -> Iterator[Broker]:
             me.unlink()
             if not any(users.iterdir()):
                 local_broker.stop(folder)
+
+
+def made_once(run: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first worker which needs it makes: whole, or not at all if `make` fails.
+
+    Args: run: a folder that all workers of the run have in common. make: fills an empty folder.
+    """
+    folder, part = run / name, run / f"{name}-part"
+    with _locked(run / f"{name}-lock"):
+        if not folder.exists():
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder
 
 
 @contextmanager

@@ -1,5 +1,6 @@
-"""The Java tests of `java/test`, compiled once per test process."""
+"""The Java tests of `java/test`, compiled once per test run."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from falkirk.environment import module
 from falkirk.environment.compiler import compile_java
 from falkirk.environment.java import find_java
+from tests.running.shared import made_once
 
 TESTS = module.REPOSITORY / "test"
 Command = Callable[..., list[str]]
@@ -16,9 +18,13 @@ Command = Callable[..., list[str]]
 @pytest.fixture(scope="session")
 def java_tests(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Return a function that returns the command which runs a class of `java/test`."""
-    classes = tmp_path_factory.mktemp("java-tests")
+    mine = tmp_path_factory.getbasetemp()
     class_path = (module.module_jar(), *module.compile_class_path())
-    compile_java(TESTS, classes, class_path=class_path, warnings_are_errors=True)
+    classes = made_once(
+        mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine,
+        "java-tests",
+        lambda folder: compile_java(TESTS, folder, class_path=class_path, warnings_are_errors=True),
+    )
     used = ":".join(map(str, (classes, *class_path)))
 
     def command(name: str, arguments: Sequence[str] = ()) -> list[str]:
