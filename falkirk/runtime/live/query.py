@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from falkirk.declare.clock import ClockTopic
 from falkirk.declare.nodes import SourceNode, Step, steps_of
 from falkirk.environment.spark import LIVE_POOL, RETAIN, SPARE_BATCHES
 from falkirk.inputs import reads
@@ -82,7 +83,11 @@ class LiveQuery:
             late = context.void(source) if each.is_hop else Void()
             void = Void((*skips, *late.ranges), late.fences).within(restored[source])
             headers = bool(void.fences) or topic.reads_headers
-            raw = reads.stream(context.session, context.kafka_options(), source, begin[source], headers=headers)
+            raw = reads.stream(
+                context.session, context.kafka_options(), source, begin[source], headers=headers,
+                # While this region was left out of the application, another one may have read the times of a clock.
+                may_expire=isinstance(topic, ClockTopic),
+            )  # fmt: skip
             raws.append(note_timestamps(without(raw, void), context, region.name, number))
         data = rows.rows(results(region, raws, self.release.source_partitions), region, self.release)
         return data.withColumn("topic", self.losses.none_yet(F.col("topic")))

@@ -3,18 +3,24 @@
 import json
 import threading
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+import falkirk as fk
 from falkirk.declare.clock import Clock, ClockTopic
 from falkirk.errors import LogError
 from falkirk.host import clocks
 from falkirk.host.clocks import Clocks, time_text, write_times
+from falkirk.inputs import reads
 from falkirk.kafka.connection import Connection
-from falkirk.theory.ids import LogId
+from falkirk.runtime import rows
+from falkirk.runtime.live import query
+from falkirk.runtime.live.query import LiveQuery
+from falkirk.theory.ids import LogId, Offset
 
 ENOUGH = 5
 
@@ -89,6 +95,35 @@ def test_old_times_are_deleted_as_far_as_no_replay_reads_them() -> None:
     condition = "BROKER_AWAY"
     with pytest.raises(LogError):
         running.delete(recovery)
+
+
+def test_a_region_skips_the_times_that_were_deleted_while_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another region has read them. A missing time does no harm, and missing records of a topic do."""
+    clock = Clock("1 second").topic("shop", "deadbeef", "clock")
+    skips = dict[LogId, bool]()
+
+    def read(session: Any, options: Any, topic: LogId, first: Any, *, headers: bool, may_expire: bool = False) -> str:
+        skips[topic] = may_expire
+        return "records"
+
+    monkeypatch.setattr(reads, "stream", read)
+    for name in ("tell_joined", "results"):
+        monkeypatch.setattr(query, name, lambda *given, **named: None)
+    monkeypatch.setattr(query, "note_timestamps", lambda data, *given: data)
+    monkeypatch.setattr(query, "without", lambda data, void: data)
+    monkeypatch.setattr(rows, "rows", lambda *given: SimpleNamespace(withColumn=lambda name, column: None))
+    sources = [SimpleNamespace(topic=topic, is_hop=False) for topic in (fk.Kafka("orders", schema="n INT"), clock)]
+    region: Any = SimpleNamespace(name="r", sources=sources, joined=None)
+    context: Any = SimpleNamespace(session=None, kafka_options=dict)
+    losses: Any = SimpleNamespace(none_yet=lambda column: column)
+    monkeypatch.setattr(query.F, "col", lambda name: name)
+    live = LiveQuery(
+        region=region, context=context, release=cast(Any, SimpleNamespace(source_partitions=(1, 1))), checkpoint=Path(),
+        retain=1, lanes=cast(Any, None), losses=losses,
+    )  # fmt: skip
+    began = {topic.topic.log: {0: Offset(0)} for topic in sources}
+    live._rows(began, began, ())
+    assert skips == {LogId("orders"): False, clock.log: True}
 
 
 def test_without_clocks_nothing_runs() -> None:

@@ -1,8 +1,10 @@
 package org.falkirk;
 
 import java.lang.reflect.Field;
+import java.util.HashMap;
 import java.util.Map;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.connector.metric.CustomMetric;
@@ -14,13 +16,17 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.kafka010.KafkaBatchReaderFactory;
 import org.apache.spark.sql.kafka010.KafkaMicroBatchStream;
 import org.apache.spark.sql.kafka010.KafkaOffsetRangeLimit;
+import org.apache.spark.sql.kafka010.KafkaSourceOffset;
 import org.apache.spark.sql.kafka010.KafkaSourceProvider;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
+import scala.collection.immutable.Map$;
+import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
 /**
@@ -121,6 +127,22 @@ public final class KafkaSource extends KafkaSourceProvider {
           of.kafkaOffsetReader(), (Map<String, Object>) of(of, "executorKafkaParams"),
           (CaseInsensitiveStringMap) of(of, "options"), (String) of(of, "metadataPath"),
           (KafkaOffsetRangeLimit) of(of, "startingOffsets"), (Boolean) of(of, "failOnDataLoss"));
+    }
+
+    /**
+     * Returns the partitions of a batch in Real-time Mode. Its readers fail on a missing offset, whatever the option
+     * {@code failOnDataLoss} says. So if records may be missing, the batch begins behind them.
+     */
+    @Override
+    public InputPartition[] planInputPartitions(Offset start) {
+      if ((Boolean) of(this, "failOnDataLoss")) {
+        return super.planInputPartitions(start);
+      }
+      Map<TopicPartition, Object> begin =
+          new HashMap<>(CollectionConverters.asJava(((KafkaSourceOffset) start).partitionToOffsets()));
+      Map<TopicPartition, Object> oldest = CollectionConverters.asJava(kafkaOffsetReader().fetchEarliestOffsets());
+      begin.replaceAll((partition, offset) -> Math.max((Long) offset, (Long) oldest.getOrDefault(partition, 0L)));
+      return super.planInputPartitions(new KafkaSourceOffset(Map$.MODULE$.from(CollectionConverters.asScala(begin))));
     }
 
     @Override
