@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.environment import exposure, objects
+from falkirk.environment import exposure, hadoop, objects
 from falkirk.environment.archive import driver_class_path, options
 from falkirk.environment.garbage import collect_in_batches
 from falkirk.environment.held_views import VIEWS_PLUGIN
@@ -183,6 +183,7 @@ def session(
         remember_names(active)
         collect_in_batches(active)
         make_lists_in_one_call(active)
+        hadoop.forget_defaults(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))
