@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.environment import exposure, objects
+from falkirk.environment import exposure, hadoop, objects
 from falkirk.environment.archive import driver_class_path, options
 from falkirk.environment.garbage import collect_in_batches
 from falkirk.environment.held_views import VIEWS_PLUGIN
@@ -181,6 +181,7 @@ def session(
         for path in filter(None, (conf or {}).get(PY_FILES, "").split(",")):
             active.sparkContext.addPyFile(path)
         save_calls(active)
+        hadoop.forget_defaults(active)
         _warn(active)
     else:
         active.conf.set("spark.sql.shuffle.partitions", str(state_partitions))

@@ -230,12 +230,18 @@ class Load:
     """Keyed records at a steady rate, from a thread, until stopped. Subclasses may override `record`.
 
     `rate`, in records per second, may change while the load runs; 0 pauses it.
+
+    Args: together_s: records that are due within this time are sent together.
     """
 
-    def __init__(self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, rate: float = 200.0, seed: int = 1, words: int = 40,
+        together_s: float = TOGETHER_S,
+    ) -> None:  # fmt: skip
         settings = {"linger.ms": 2, "delivery.timeout.ms": 600_000, "enable.idempotence": True, "log_level": 0}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
         self._topic, self.rate, self._random, self._words = topic, rate, random.Random(seed), words
+        self._together_s = together_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._produce, daemon=True)
         self.sent = 0
@@ -253,9 +259,9 @@ class Load:
         due_s = time.monotonic()
         while not self._stopping.wait(max(0.0, due_s - time.monotonic())):
             if not self.rate:
-                due_s = time.monotonic() + TOGETHER_S
+                due_s = time.monotonic() + self._together_s
                 continue
-            together = max(1, round(self.rate * TOGETHER_S))
+            together = max(1, round(self.rate * self._together_s))
             due_s += together / self.rate
             for _ in range(together):
                 key, value = self.record(self.sent)

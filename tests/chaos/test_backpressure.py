@@ -19,6 +19,8 @@ from tests.postgres import Postgres
 from tests.support import wait_until
 
 RATE = 60.0
+#: An eager stream begins an epoch as soon as records have come. With fewer bursts it computes fewer epochs.
+TOGETHER_S = 1.0
 #: Epochs beyond the limit that may be cut before it is known that the sink makes no progress.
 UNAWARE = 4
 #: A JVM with Spark's default heap of 1 GiB stays below the first limit, a host below the second.
@@ -55,7 +57,7 @@ def test_a_slow_sink_and_a_slow_step_make_input_wait(broker: Broker, home: Path,
 
     application.start()
     try:
-        with Load(broker.bootstrap, events, rate=RATE) as load:
+        with Load(broker.bootstrap, events, rate=RATE, together_s=TOGETHER_S) as load:
             wait_until(has_table, START_S, "an epoch in the table")
             wait_until(lambda: wire.count(weighed) and wire.count(counts), 60, "results")
             with _locked(postgres, sink):
