@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import output_of
 from falkirk.analysis.typed import one_key
@@ -37,10 +39,13 @@ def require_columns(wanted: Iterable[str], there: Sequence[str], where: object, 
         )
 
 
-def plain_keys(frame: Frame, keys: Sequence[Any]) -> tuple[Any, ...]:
-    """Return grouping expressions. Each that is only a column, however it is written, becomes the column's name."""
+def plain_keys(frame: Frame, keys: Sequence[Any], selected: DataFrame | None = None) -> tuple[Any, ...]:
+    """Return grouping expressions. Each that is only a column, however it is written, becomes the column's name.
+
+    Args: selected: the keys of the frame, as of `check_group`, if there are any.
+    """
     names = {number: name for name, number in expression_ids(frame).items() if re.fullmatch(r"\w+", name)}
-    grouped = output_of(frame.data.select(*[key_column(key) for key in keys]))
+    grouped = output_of(frame.data.select(*map(key_column, keys)) if selected is None else selected)
     return tuple(names.get(number, key_column(key)) for (_, number), key in zip(grouped, keys, strict=False))
 
 
@@ -55,6 +60,8 @@ def check_partition_key(frame: Frame, keys: Sequence[Any], where: object) -> Non
 
     Raises: DefinitionError: `KEY_INVALID`.
     """
+    if not keys:
+        return
     try:
         with quiet():
             frame.data.select(F.hash(*[key_column(key) for key in keys], F.lit(0)))
@@ -62,17 +69,19 @@ def check_partition_key(frame: Frame, keys: Sequence[Any], where: object) -> Non
         raise KEY_INVALID_EXPRESSION.error(where=where, reason=first_line(error)) from error
 
 
-def check_group(frame: Frame, keys: Sequence[Any], where: object) -> None:
-    """Check that Spark can keep a state by these keys.
+def check_group(frame: Frame, keys: Sequence[Any], where: object) -> DataFrame:
+    """Check that Spark can keep a state by these keys, and return them.
 
     Raises: DefinitionError: `KEY_INVALID`: equal keys may have different bytes, which no state store of Spark supports.
     """
     is_one_key = one_key(frame.data.sparkSession)
-    output = frame.data.select(*map(key_column, keys))._jdf.queryExecution().analyzed().output()
+    selected = frame.data.select(*map(key_column, keys))
+    output = selected._jdf.queryExecution().analyzed().output()
     for i in range(output.size()):
         if not is_one_key(output.apply(i).dataType()):
             kind = output.apply(i).dataType().catalogString()
             raise KEY_INVALID_TYPE.error(where=where, column=str(output.apply(i).name()), type=str(kind))
+    return selected
 
 
 def hop_ddl(frame: Frame, where: object) -> str:
@@ -80,7 +89,7 @@ def hop_ddl(frame: Frame, where: object) -> str:
 
     Raises: DefinitionError: `TYPE_UNSUITABLE`: a type can't be written and read again.
     """
-    ddl = str(frame.own._jdf.schema().toDDL()).replace(" NOT NULL", "")
+    ddl = str(_own_schema(frame).toDDL()).replace(" NOT NULL", "")
     try:
         with quiet():
             frame.data.select(F.from_json(F.lit("{}"), ddl))
@@ -91,7 +100,14 @@ def hop_ddl(frame: Frame, where: object) -> str:
 
 def record_bytes(frame: Frame) -> int:
     """Return the approximate size of a record in a hop in bytes: JSON with Spark's default sizes, and the stamp."""
-    return int(frame.own._jdf.schema().defaultSize()) + sum(len(name) + 4 for name in frame.columns) + _STAMP_BYTES
+    return int(_own_schema(frame).defaultSize()) + sum(len(name) + 4 for name in frame.columns) + _STAMP_BYTES
+
+
+def _own_schema(frame: Frame) -> Any:
+    """Return the types of the user's columns, in the JVM. For a select, Spark would analyse the whole plan again."""
+    own, session = {*frame.columns}, frame.data.sparkSession
+    fields = StructType([field for field in frame.data.schema.fields if field.name in own])
+    return session._jsparkSession.parseDataType(fields.json())  # type: ignore[attr-defined]
 
 
 def expression_ids(frame: Frame) -> dict[str, int]:

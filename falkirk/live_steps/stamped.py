@@ -184,10 +184,16 @@ def _carry(frame: Frame) -> list[Column]:
 
 def _require(frame: Frame, *names: str) -> None:
     """See that columns exist, since Spark ignores unknown names in drop and rename."""
-    _refuse_ours(frame, [F.col(f"`{name}`") for name in names])
+    if not {*names} <= {*frame.columns}:  # Spark may know a name in other letters, and has the error for one it lacks
+        _refuse_ours(frame, [F.col(f"`{name}`") for name in names], has_names=True)
 
 
-def _refuse_ours(frame: Frame, columns: Sequence[Any]) -> None:
+def _refuse_ours(frame: Frame, columns: Sequence[Any], *, has_names: bool = False) -> None:
+    """Refuse expressions that refer to our columns. Args: has_names: Spark must find all names, in any case."""
+    texts = [str(c._jc.toString() if hasattr(c, "_jc") else c).casefold() for c in columns]
+    # A star, a pattern or a subquery may, too. Otherwise, Spark need not analyse the plan again.
+    if not (has_names or any(sign in text for text in texts for sign in (PREFIX, "*", "`", "["))):
+        return
     analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
     references = analyzed.references().toSeq()
     for i in range(references.size()):
@@ -223,7 +229,7 @@ def _select_expr(frame: Frame, *expressions: str) -> Frame:
 
 def _where(frame: Frame, condition: Any) -> Frame:
     holds = F.expr(condition) if isinstance(condition, str) else condition
-    _refuse_ours(frame, [holds])
+    _refuse_ours(frame, [holds], has_names=True)  # in a filter, Spark also finds columns that are no longer there
     data, [holds] = _without_udfs(frame, [holds])
     return replace(frame, data=without_answers(data.where(~is_good() | holds)))
 
@@ -231,7 +237,7 @@ def _where(frame: Frame, condition: Any) -> Frame:
 def _lookup(frame: Frame, view: PlannedView, on: Mapping[str, Any], name: str, epoch: str | None) -> Frame:
     _refuse_names(name, *([] if epoch is None else [epoch]))
     keys = [key_column(key) for key in on.values()]
-    _refuse_ours(frame, keys)
+    _refuse_ours(frame, keys, has_names=True)
     data, keys = _without_udfs(frame, keys)
     data = looked_up(data, view, dict(zip(on, keys, strict=True)), name, epoch)
     return replace(frame, data=without_answers(data))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
@@ -143,7 +144,8 @@ class BatchPlanner:
             check_batch_of_files(name, reader, reader.where)
             return BatchInput(name=name, log=LogId.of_files(name), folder=folder, schema=file_columns(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
-        schema = frame.data.select(*[f"`{c}`" for c in frame.columns]).schema
+        own = {*frame.columns}
+        schema = StructType([field for field in frame.data.schema.fields if field.name in own])
         given = BatchInput(
             name=name, log=source.topic.log, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )

@@ -181,9 +181,13 @@ def step_text(step: Step) -> str:
     return "a window" if step.operation == "windows" else f"{step.operation}()"
 
 
-def check_keyed_step(before: Frame, step: Step, processor: DeclaredProcessor, needs_hop: str | None) -> None:
-    """Check that a live step with event time can keep its state. Args: needs_hop: why it would need a hop before it,
-    which `stateful(order=)` only does after another step with a state.
+def check_keyed_step(
+    before: Frame, step: Step, processor: DeclaredProcessor, keys: tuple[Any, ...], needs_hop: str | None
+) -> None:  # fmt: skip
+    """Check that a live step with event time can keep its state.
+
+    Args: keys: its `timed_keys`. needs_hop: why it would need a hop before it, which `stateful(order=)` only does after
+        another step with a state.
 
     Raises: DefinitionError: `ENGINE_UNSUITABLE`, `KEY_INVALID`, `COLUMN_MISSING`.
     """
@@ -191,7 +195,6 @@ def check_keyed_step(before: Frame, step: Step, processor: DeclaredProcessor, ne
         raise ENGINE_UNSUITABLE_TIMED.error(
             where=step.where, step=step_text(step), processor=processor.name, reason=needs_hop
         )
-    keys = timed_keys(before, step)
     if step.operation == "windows" or set(keys) <= set(before.columns):
         check_group(before, keys, step.where)
 

@@ -187,8 +187,7 @@ class _Planner:
         fused = direct or isinstance(processor.policy, Ephemeral)
         if fused and not logged and not mechanisms.is_logged(processor.policy, draft, shared=shared):
             return draft
-        for_batch = f"a batch reads {name}, and batches read topics"
-        reason = for_batch if logged else mechanisms.why_logged(processor, draft)
+        reason = f"a batch reads {name}, and batches read topics" if logged else mechanisms.why_logged(processor, draft)
         self.logs[name] = self._hop(draft, f"{name}-out", (), reason, processor.where)
         return self._begin_at(self.logs[name])
 
@@ -270,11 +269,11 @@ class _Planner:
         """Return the draft with one more step. Args: introduced: receives the operations that the step introduces."""
         python_steps.check_options(step)
         step = self.batches.with_view(step, processor, self.identity)
+        after: Frame | None = None
         if step.operation in ("agg", "count", "stateful") and not event_time.is_timed(step):
-            frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
+            after = frames.apply(draft.frame, step)  # report the user's mistakes before a hop is planned
             grouped = python_steps.grouped_by(step)
-            columns.check_group(draft.frame, grouped, step.where)
-            keys = columns.plain_keys(draft.frame, grouped)
+            keys = columns.plain_keys(draft.frame, grouped, columns.check_group(draft.frame, grouped, step.where))
             reason = draft.needs_sequencer(keys, step.operation) or mechanisms.before_keyed(draft, processor)
             if reason is not None:
                 if not all(isinstance(key, str) for key in keys) and processor.assertion is None:
@@ -285,13 +284,14 @@ class _Planner:
                 name = self._unused(f"{processor.name}-by-{columns.key_label(keys)}")
                 draft = replace(self._begin_at(self._hop(draft, name, keys, reason, step.where)), ordered_by=name)
                 mechanisms.enter(draft, processor)
+                after = None  # the step begins at the hop
             draft.note_key(keys)
         before = draft.frame
         if event_time.is_timed(step):
             grouped = event_time.timed_keys(before, step)
-            event_time.check_keyed_step(before, step, processor, draft.needs_sequencer(grouped))
+            event_time.check_keyed_step(before, step, processor, grouped, draft.needs_sequencer(grouped))
             draft.note_key(grouped)
-        draft.frame = frames.apply(before, step)
+        draft.frame = frames.apply(before, step) if after is None else after
         draft.node = replace(step, parent=draft.node)
         if step.operation in DECIDING:
             decided = deciding_formulas(draft.frame.data, event_time.deciding_columns(step, draft.frame), draft.began)
