@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import reduce
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
+from falkirk.frames.pairs import united
 from falkirk.kafka.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.runtime.epochs.inputs import read_folders
@@ -72,7 +72,8 @@ def epoch_rows(session: SparkSession, batch: Batch, folders: Folders) -> DataFra
 
     if batch.sorts is None:
         return read(*folders.values())
-    return reduce(DataFrame.unionByName, map(read, folders.values()))  # Spark reads the slices of one epoch at a time
+    # Spark reads the slices of one epoch at a time.
+    return united([read(folder) for folder in folders.values()], DataFrame.unionByName)
 
 
 def due_rows(rows: DataFrame, place: OutputPlace) -> dict[int, list[Values]]:

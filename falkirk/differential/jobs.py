@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,6 +38,7 @@ from falkirk.differential.single_task import SingleTask, TaskOutcome, given_by, 
 from falkirk.differential.state import LoopState
 from falkirk.differential.task import PORT, FileName, LaterReader, Merge, Task, small
 from falkirk.frames.casts import cast
+from falkirk.frames.pairs import united
 
 log = logging.getLogger("falkirk")
 
@@ -153,7 +153,7 @@ class Jobs(Evaluator[DataFrame]):
             parts.append(frame.select(hashed, *columns, *[F.col(n) for n in ours], *tagged))
         if not parts:
             return None
-        return reduce(DataFrame.unionAll, parts).repartition(self._partitions, HASH)
+        return united(parts, DataFrame.unionAll).repartition(self._partitions, HASH)
 
     # -- as Evaluator --------------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Jobs(Evaluator[DataFrame]):
 
     def union(self, node: LoopNode, frames: Sequence[DataFrame], now: LoopTime) -> DataFrame:
         """See Evaluator."""
-        return reduce(DataFrame.unionByName, frames)
+        return united(frames, DataFrame.unionByName)
 
     def beside(self, nodes: Sequence[LoopNode], now: LoopTime) -> list[DataFrame | None]:
         """See Evaluator. In a union with other rows, a task's number tells it its partition."""
@@ -217,7 +217,7 @@ class Jobs(Evaluator[DataFrame]):
         if not ends or job.folder is None:
             return
         try:
-            reduce(DataFrame.unionAll, [end.select(F.lit(0).alias("end")) for end in ends]).collect()
+            united([end.select(F.lit(0).alias("end")) for end in ends], DataFrame.unionAll).collect()
         finally:
             for frame in job.shared:
                 frame.unpersist()

@@ -138,7 +138,7 @@ class Task:
         _forget_garbage()
         context = TaskContext.get()
         assert context is not None
-        yield from _Worker(self, context.partitionId()).work(batches)
+        yield from Worker(self, context.partitionId()).work(batches)
 
 
 class OperatorStorage(Protocol):
@@ -216,7 +216,7 @@ class _Trace:
         return first_of(list(map(runs.load_run, self._paths)), keys, order, most, self._schema)
 
 
-class _Worker:
+class Worker:
     """A `OperatorStorage` for one partition, whose rows are in files."""
 
     beside: tuple[str, ...] = ()
