@@ -19,9 +19,11 @@ from pyspark.sql.types import LongType, StructType
 from falkirk.differential import Collection
 from falkirk.differential.flow import Advanced, Flow
 from falkirk.differential.graph import Scope, Source
+from falkirk.differential.jobs import Jobs
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import LoopState
+from falkirk.differential.task import Task, Worker
 
 Row = tuple[Any, ...]
 Edge = tuple[int, int]
@@ -91,9 +93,32 @@ def _both(changes: DataFrame, whole: DataFrame) -> tuple[list[Row], list[Row]]:
     """Return the rows of both, each with its difference behind its columns. One job of Spark collects them."""
     found: tuple[list[Row], list[Row]] = [], []
     marked = (data.select("*", F.lit(number).alias("_of")) for number, data in enumerate((changes, whole)))
-    for *row, number in reduce(DataFrame.union, marked).collect():
+    for *row, number in reduce(DataFrame.unionAll, marked).collect():
         found[number].append(tuple(row))
     return found
+
+
+def _read_here(rows: DataFrame) -> list[Row]:
+    """Return the rows of a result of `_Flow` without a job of Spark: this process runs the same task."""
+    task: Task = vars(rows)["task"]
+    batches = (batch for part in range(task.partitions) for batch in Worker(task, part).work(iter(())))
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+class _Flow(Flow):
+    """A flow whose DataFrames know the task that computes them."""
+
+    def _jobs(self, *arguments: Any) -> Jobs:
+        jobs = super()._jobs(*arguments)
+        made = jobs._task
+
+        def task(task: Task, arriving: DataFrame | None, schema: StructType) -> DataFrame:
+            rows = made(task, arriving, schema)
+            vars(rows)["task"] = task
+            return rows
+
+        jobs._task = task  # type: ignore[method-assign]
+        return jobs
 
 
 class Changing:
@@ -101,10 +126,12 @@ class Changing:
 
     Args: program: gets the collections of the sources, and returns the result. sources: the columns of each, as DDL.
 
-    Attributes: alone: as of `Flow`. parts: the number of partitions of each input; None: one per row.
+    Attributes: alone: as of `Flow`. parts: the number of partitions of each input; None: one per row. by_spark: a job
+        of Spark reads the results, which costs a third of an epoch, and this process reads them too.
     """
 
     alone = ALONE_MAX
+    by_spark = False
     parts: int | None = 2
 
     def __init__(
@@ -124,7 +151,7 @@ class Changing:
         outside = Scope()
         nodes = {name: Source(scope=outside, schema=like.schema, name=name) for name, like in self._likes.items()}
         made = self._program(*(Collection(nodes[name], like) for name, like in self._likes.items()))
-        return Flow(made.graph(), self.session, self._folder, self._partitions, self.alone)
+        return _Flow(made.graph(), self.session, self._folder, self._partitions, self.alone)
 
     def changes(self, name: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
         """Return rows of a source, each with its difference behind its columns, as they are given to a flow."""
@@ -142,7 +169,11 @@ class Changing:
         for name, rows in given.items():
             for *row, more in rows:
                 self.put[name][row_of(row)] += more
-        changed, whole = _both(done.changes, self.flow.whole(self.state))
+        frames = done.changes, self.flow.whole(self.state)
+        changed, whole = map(_read_here, frames)
+        if self.by_spark:
+            for ours, theirs in zip((changed, whole), _both(*frames), strict=True):
+                assert Counter(map(row_of, ours)) == Counter(map(row_of, theirs))
         for *row, more in changed:
             self.result[row_of(row)] += more
         self.result = Counter({row: often for row, often in self.result.items() if often})

@@ -98,6 +98,7 @@ def every_operation_plainly(left: list[Row], right: list[Row]) -> Rows:
 
 def test_each_operation_is_what_a_plain_program_makes_of_all_rows(session: SparkSession, tmp_path: Path) -> None:
     changing = Changing(session, tmp_path, every_operation, left="k STRING, v INT", right="k STRING, w INT")
+    changing.by_spark = True
     rows: list[Row] = [(k, v) for k in ("a", "b", None) for v in (0, 1, 2, 3)]
     for left, right in zip(shuffled(1, 2, rows, most=9), shuffled(2, 2, rows, most=5), strict=True):
         changing.epoch(left=left, right=right)
