@@ -36,6 +36,7 @@ HEAVY = (
     "tests/integration/machine/test_class_archive.py",
     "tests/integration/machine/test_local_broker.py",
     "tests/integration/machine/test_logs.py",
+    "tests/integration/plans/test_plan_promises.py",
 )
 CLUSTER = "tests/cluster/"
 FILES = (CLUSTER, "tests/theory/", "tests/unit/", *HEAVY)
