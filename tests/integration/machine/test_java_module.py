@@ -34,6 +34,7 @@ from falkirk.environment.spark import session, session_settings
 
 jars = [*map(str, spark_jars()), *sys.argv[1:]]
 builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
+builder = builder.config("spark.ui.enabled", "false")
 for name, value in session_settings(buffer_timeout="1 ms", state_partitions=2).items():
     builder = builder.config(name, value)
 builder.getOrCreate()
@@ -104,7 +105,8 @@ def test_the_archive_of_this_machine_fits_every_module(tmp_path: Path) -> None:
         loaded = tmp_path / "loaded.txt"
         subprocess.run(
             [
-                java.command, *options("spark", java), f"-Xlog:class+load:file={loaded}",
+                java.command, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options("spark", java),
+                f"-Xlog:class+load:file={loaded}",
                 "-cp", os.pathsep.join(map(str, class_path)), "org.apache.spark.deploy.SparkSubmit", "--version",
             ],
             capture_output=True, check=True,
