@@ -45,6 +45,10 @@ LARGE_YOUNG = "-Xms1g -Xmn512m"
 #: in separate processes (chaos, cluster) run with the users' settings.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
+#: The number of tasks in which a test's rows and small files are read. By default it is the number of slots, 24, and
+#: each row of a test would be a task.
+FEW = 2
+
 #: Tests in these folders start no Spark; they are quick unless they use a broker or a database server.
 WITHOUT_SPARK = ("tests/theory/", "tests/unit/", "tests/simulation/")
 
@@ -87,9 +91,13 @@ def spark() -> "Iterator[SparkSession]":
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
         more = {"spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars()))}  # for homes in object stores
-        active = session("falkirk-tests", master="local[24]", settings=INTERPRETED, conf=more)
-    gateway = active.sparkContext._gateway
-    yield active
+        settings = {**INTERPRETED, "spark.sql.leafNodeDefaultParallelism": str(FEW)}
+        active = session("falkirk-tests", master="local[24]", settings=settings, conf=more)
+    gateway, context = active.sparkContext._gateway, type(active.sparkContext)
+    parallelize = context.parallelize
+    with pytest.MonkeyPatch.context() as patch:  # of rows in a list
+        patch.setattr(context, "parallelize", lambda self, rows, slices=None: parallelize(self, rows, slices or FEW))
+        yield active
     active.stop()
     gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
     gateway.proc.wait(60)

@@ -148,6 +148,7 @@ def test_a_session_for_batches_reads_small_files_in_few_tasks(spark: SparkSessio
         (tmp_path / f"{number}.json").write_text('{"n": 1}\n')
     limited, default = spark.newSession(), spark.newSession()
     limit_partitions(limited)
+    default.conf.unset("spark.sql.leafNodeDefaultParallelism")  # which the session of tests has set
 
     def tasks(of: SparkSession) -> int:
         return of.read.schema("n INT").json(str(tmp_path)).rdd.getNumPartitions()
