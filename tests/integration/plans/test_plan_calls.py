@@ -1,14 +1,16 @@
 """The number of calls from Python to the JVM with which Falkirk plans an application does not grow unnoticed."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import falkirk as fk
 from falkirk.differential import Collection
 from falkirk.frames.empty import no_rows
+from falkirk.live_steps import stamped
 from falkirk.plan.planner import plan_application
 from tests.calls import counted
 
@@ -61,6 +63,26 @@ def test_a_plan_makes_few_calls(spark: "SparkSession") -> None:
         with counted() as calls:
             plan_application(app, spark, "deadbeef")
         assert calls.total() <= CALLS_MAX[part.__name__], f"{part.__name__}: {calls.most_common(30)}"
+
+
+def test_a_keyed_step_without_a_hop_is_applied_once(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply, applied = stamped.apply, list[str]()
+    monkeypatch.setattr(stamped, "apply", lambda frame, step: applied.append(step.operation) or apply(frame, step))  # type: ignore[func-returns-value]
+    assert len(plan(lambda s: s.groupBy("s").count(), key="s").regions) == 1
+    assert applied == ["count"]
+    applied.clear()
+    assert len(plan(lambda s: s.groupBy("s").count()).regions) == 2
+    assert applied == ["count", "count"], "at the source, for the user's mistakes, and behind the hop"
+
+
+def test_a_step_is_analysed_once(spark: "SparkSession", plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark would analyse the whole plan for a select of the step's expressions, of the key, and of the columns."""
+    kind = type(spark.range(1))
+    select, selected = kind.select, list[Any]()
+    plan(lambda s: s)  # it plans the source
+    monkeypatch.setattr(kind, "select", lambda rows, *columns: selected.append(columns) or select(rows, *columns))  # type: ignore[func-returns-value]
+    plan(lambda s: s.withColumn("x", F.upper("s")).explode("a", "part").drop("b"))
+    assert len(selected) == 1, "the one of the explode"
 
 
 def test_rows_for_planning_know_their_schema_as_spark_does(spark: "SparkSession") -> None:

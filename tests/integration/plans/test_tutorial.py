@@ -1,4 +1,8 @@
-"""The tutorial and two how-to pages, typed along: their programs run in order, and print the outputs on the page."""
+"""The tutorial and two how-to pages, typed along: their programs run in order, and print the outputs on the page.
+
+Commands that only look at an application print nothing else: a real session's log and the JVM's warnings stay off the
+terminal.
+"""
 
 import codeop
 import contextlib
@@ -7,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,6 +22,7 @@ from falkirk.app import App
 from falkirk.cli import main
 from falkirk.declare.load import load_application
 from falkirk.environment.broker import Broker
+from tests.integration.live import Wire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +38,45 @@ RUN = re.compile(r"falkirk run (\S+) --local\n")
 #: The test calls it in its own process, which has a Spark session.
 VERIFY = re.compile(r"falkirk verify outputs (\S+) --local\n")
 
+#: Runs commands of `falkirk` in one process, which starts one JVM. Each makes a session of its own.
+SEVERAL = """
+import sys
+from falkirk.cli import main
 
-def test_the_tutorial_does_what_it_says(
-    spark: "SparkSession", broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+for command in sys.argv[1:]:
+    print("--", command, flush=True)
+    main(command.split(), standalone_mode=False)
+"""
+QUIET = """
+import falkirk as fk
+
+app = fk.App("quiet", kafka="{broker}")
+app.source("words", fk.Kafka("{words}", schema="word STRING NOT NULL", key="word"))
+
+
+@app.stream(fk.Lazy("5 seconds"))
+def counts(words):
+    return words.groupBy("word").count()
+
+
+app.sink("counts", counts, fk.Kafka("{counts}", key="word"))
+"""
+
+
+def test_the_tutorial_does_what_it_says_and_commands_print_nothing_but_the_answer(
+    spark: "SparkSession", broker: Broker, tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The process of the tutorial's command also runs two commands on another application, with a broker."""
     monkeypatch.chdir(tmp_path)
-    _type_along(PAGE, PAGE.read_text(), broker, {"__name__": "tutorial"})
+    wire = Wire(bootstrap=broker.bootstrap, tag=tag)
+    topics = {name: wire.topic(name, 2) for name in ("words", "counts")}
+    wire.send(topics["words"], [{"word": "a"}], key="a")
+    wire.send(topics["counts"], [{"word": "a", "count": 1}], key="a")
+    Path("quiet.py").write_text(QUIET.format(broker=broker.bootstrap, **topics))
+    more = ("plan quiet.py", "verify outputs quiet.py")
+    (answers,) = _type_along(PAGE, PAGE.read_text(), broker, {"__name__": "tutorial"}, more)
+    assert len(answers) == len(more)
+    assert all("counts" in answer for answer in answers), answers
 
 
 @pytest.mark.skipif("FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone")
@@ -55,8 +94,14 @@ def test_how_to_pages_do_what_they_say(
     _type_along(path, ASIDE.sub("", path.read_text()), broker, names)
 
 
-def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) -> None:
-    """Run the blocks of a page in order, and compare their output with the block of text that follows."""
+def _type_along(
+    page: Path, text: str, broker: Broker, names: dict[str, Any], more: Sequence[str] = ()
+) -> list[list[str]]:  # fmt: skip
+    """Run the blocks of a page in order, and compare their output with the block of text that follows.
+
+    Args: more: the process of each command of the page runs these afterwards. Returns: their outputs, by process.
+    """
+    answers = []
     blocks = [(m[1], m[2], text[: m.start(2)].count("\n")) for m in BLOCK.finditer(text)]
     assert {kind for kind, _, _ in blocks} >= {"python", "text"}
     with contextlib.ExitStack() as stack:
@@ -72,7 +117,8 @@ def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) ->
                 assert result.exit_code == 0, result.output
                 printed = result.stdout
             elif kind == "sh":
-                printed = _shell(code)
+                printed, *others = _shell(code, more)
+                answers.append(others)
             elif file := FILE.match(code):
                 Path(file[1]).write_text(code)
             else:
@@ -82,6 +128,7 @@ def _type_along(page: Path, text: str, broker: Broker, names: dict[str, Any]) ->
                 printed = out.getvalue()
             following = blocks[number + 1] if number + 1 < len(blocks) else ("", "", 0)
             assert printed == (following[1] if following[0] == "text" else ""), f"{page.name}:{line}"
+    return answers
 
 
 def test_the_programs_of_the_tutorial_can_be_pasted() -> None:
@@ -96,12 +143,14 @@ def test_the_programs_of_the_tutorial_can_be_pasted() -> None:
         assert not waiting, program
 
 
-def _shell(command: str) -> str:
-    """Return the output of a command of the page."""
-    program, *arguments = command.split()
+def _shell(command: str, more: Sequence[str]) -> list[str]:
+    """Return the output of a command of the page, and those of others. They print nothing else."""
+    program, _, first = command.strip().partition(" ")
     assert program == "falkirk"
-    done = subprocess.run(
-        [sys.executable, "-m", "falkirk.cli", *arguments], env=os.environ, capture_output=True, text=True, timeout=180
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    run = [sys.executable, "-c", SEVERAL, first, *more]
+    done = subprocess.run(run, env=os.environ, capture_output=True, text=True, timeout=180)
+    assert (done.stderr, done.returncode) == ("", 0), done.stdout
+    nothing, *answers = done.stdout.split("-- ")
+    assert nothing == ""
+    assert all(map(str.startswith, answers, (first, *more))), answers
+    return [answer.partition("\n")[2] for answer in answers]
