@@ -85,19 +85,20 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """The only Spark session of this test process, able to run live regions; all workers of a run share a JVM.
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    """The only Spark session of this test process, able to run live regions.
 
-    If the time of each test is measured, each worker has its own JVM.
+    The workers of a run share a JVM, except for the worker of the lane (`tests/running/lanes.py`). If the time of each
+    test is measured, each has its own.
     """
     from falkirk.environment.jars import s3_jars
     from falkirk.environment.spark import session
-    from tests.running import times
+    from tests.running import lanes, times
     from tests.running.shared import shared_session
 
     mine, workers = tmp_path_factory.getbasetemp(), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     run = mine.parent
-    if workers == 1 or times.FILE in os.environ:
+    if workers == 1 or times.FILE in os.environ or lanes.HAS_LANE in pytestconfig.stash:
         workers, run = 1, mine
     more = {
         "spark.driver.extraClassPath": os.pathsep.join(map(str, s3_jars())),  # for homes in object stores

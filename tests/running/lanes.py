@@ -1,7 +1,8 @@
 """A pytest plugin that gives some tests to one worker together, and all others to any free worker.
 
 - All tests of `chaos/` are one lane: two applications under load slow each other, and a slower application computes
-  for longer until its test ends.
+  for longer until its test ends. The files in `OWN_JVM` belong to the lane, because they change the JVM for all others,
+  or count what is in it. The worker of the lane has a JVM of its own; all others share one (`shared.py`).
 - The tests of a file of `cluster/` share a cluster, and those of a file in `HEAVY` an expensive fixture of the module.
   In two workers, each would make its own.
 - The files of folders without Spark have thousands of tests of milliseconds. Handing out each one takes as long.
@@ -25,6 +26,15 @@ from xdist.scheduler.protocol import Scheduling
 from xdist.workermanage import WorkerController
 
 LANE = "tests/chaos/"
+#: Tests that stop tasks, producers or connections of a whole JVM, that fill its memory, or that look at its process.
+OWN_JVM = (
+    "tests/integration/epochs/test_unreadable_files.py",
+    "tests/integration/live_regions/test_attempts.py",
+    "tests/integration/live_regions/test_fence.py",
+    "tests/integration/live_regions/test_lanes.py",
+    "tests/integration/live_regions/test_stray_connection.py",
+    "tests/integration/machine/",
+)
 #: Files whose tests share a fixture of the module that takes seconds.
 HEAVY = (
     "tests/integration/epochs/test_judge_batches.py",
@@ -33,15 +43,14 @@ HEAVY = (
     "tests/integration/inference/test_hunt_faults.py",
     "tests/integration/kit/test_kit.py",
     "tests/integration/live_regions/test_udf_values.py",
-    "tests/integration/machine/test_class_archive.py",
-    "tests/integration/machine/test_local_broker.py",
-    "tests/integration/machine/test_logs.py",
     "tests/integration/plans/test_plan_promises.py",
 )
 CLUSTER = "tests/cluster/"
 FILES = (CLUSTER, "tests/theory/", "tests/unit/", *HEAVY)
 #: The rules of the house parse the same files.
 HOUSE = "tests/unit/house/"
+#: Whether this worker has the lane.
+HAS_LANE = pytest.StashKey[bool]()
 WITHOUT_SPARK = ("tests/simulation/", "tests/theory/", "tests/unit/")
 
 
@@ -49,7 +58,7 @@ class Lanes(LoadScopeScheduling):
     """Groups the tests that one worker gets together: all tests of a lane, of a file, or one test."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(LANE):
+        if nodeid.startswith((LANE, *OWN_JVM)):
             return LANE
         if nodeid.startswith(HOUSE):
             return HOUSE
@@ -81,6 +90,12 @@ class Lanes(LoadScopeScheduling):
             (scope for scope in self.workqueue if folder_of(scope) == mine),
             next((scope for scope in heavy if folder_of(scope) not in others), None),
         )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the worker of the lane have its own JVM."""
+    if item.nodeid.startswith((LANE, *OWN_JVM)):
+        item.config.stash[HAS_LANE] = True
 
 
 def folder_of(scope: str) -> str:
