@@ -15,8 +15,8 @@ import psutil
 from falkirk.app import App
 from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 
 START_S = 180.0
 STOP_S = 60.0

@@ -22,10 +22,10 @@ from benchmarks.mechanisms import MECHANISMS, RunningSubject, Subject, is_expect
 from benchmarks.probe import LOOK_S, Probe
 from benchmarks.report import Report
 from falkirk.environment import broker as local_broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.shape import read_shape
-from falkirk.runtime.live.checkpoint import committed_at_s, last_committed_batch
+from falkirk.spark_runtime.live.checkpoint import committed_at_s, last_committed_batch
 from falkirk.theory.ids import LogId
 
 PARTITIONS = 2

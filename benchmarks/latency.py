@@ -24,9 +24,9 @@ from benchmarks.report import Report
 from benchmarks.subject import PARTITIONS, Account, Running, Subject
 from demo.pages import pages
 from falkirk.environment import broker as local_broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
 
 VARIANTS = ("none", "repeated", "exactly-once", "twins")
 #: In the timeline: seconds of counted load before the kill.

@@ -24,8 +24,8 @@ from benchmarks.probe import Probe, Window
 from benchmarks.report import Report, percentile
 from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 
 PARTITIONS = 2
 SIDES = ("plain", "falkirk")

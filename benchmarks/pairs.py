@@ -33,9 +33,9 @@ from falkirk.declare.stream import source_node
 from falkirk.environment.partitions import batch_partitions
 from falkirk.environment.spark import BATCH_POOL, LIVE_POOL
 from falkirk.environment.spark import session as spark_session
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import run_here
 from falkirk.system.durable import write_atomically
 from falkirk.theory.ids import LogId, Positions
 from falkirk.theory.offsets import positions_from_json

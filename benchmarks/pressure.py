@@ -32,10 +32,10 @@ from falkirk.environment import broker as local_broker
 from falkirk.environment.spark import session as spark_session
 from falkirk.errors import SparkError
 from falkirk.home.folder import attach_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.theory.ids import LogId
 
 TOPIC, TABLE = "events", "kept"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 
 WORDS = 40
 #: After the last record was sent: the longest time without a result before the probe gives up.

@@ -29,9 +29,9 @@ from falkirk.declare.policy import Delivery, Eager, Ephemeral, FullHistory, LogS
 from falkirk.declare.stream import Stream, source_node
 from falkirk.environment import broker as local_broker
 from falkirk.home.folder import attach_home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.theory.ids import LogId
 
 REGIMES = ("ephemeral", "lazy", "eager", "log_sends", "full_history")

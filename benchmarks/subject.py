@@ -10,8 +10,8 @@ from benchmarks.child import Child, serve
 from benchmarks.jobs import JOBS, application, plain
 from falkirk.declare.policy import Delivery
 from falkirk.environment.spark import session as spark_session
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 
 PARTITIONS = 2
 #: Variants without Falkirk.

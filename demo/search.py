@@ -25,14 +25,14 @@ from demo.search_judge import Finding, Run, judge, read_by_rank, read_by_weights
 from demo.search_screen import SearchScreen
 from demo.visitor import Visitor
 from falkirk.checker import outputs_of, read_topic
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.application import Application
 from falkirk.declare.cut import OnArrival
 from falkirk.declare.load import load_application
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.environment import broker as local_broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.system.terminal import Terminal
 
 #: `modules` has one partition, so that "the first n modules" has one meaning, which the checker needs.

@@ -19,9 +19,9 @@ from falkirk.declare.load import load_application
 from falkirk.environment import broker as local_broker
 from falkirk.environment.cache import cache_home
 from falkirk.errors import FalkirkError
-from falkirk.home.folder import ProcessRecord
-from falkirk.host.coordinator import Coordinator, read_status
-from falkirk.host.settings import RunSettings
+from falkirk.home.process_records import ProcessRecord
+from falkirk.processes.coordinator import Coordinator, read_status
+from falkirk.processes.settings import RunSettings
 from falkirk.system.terminal import Terminal
 
 #: The longest time to wait for a warm standby before the kill. A machine without the memory for one has none.

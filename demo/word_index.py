@@ -26,8 +26,8 @@ from falkirk.checker import (
     render,
 )
 from falkirk.environment import broker as local_broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.system.terminal import Terminal
 
 PAGES, INDEX, PARTITIONS = "pages", "index", 2

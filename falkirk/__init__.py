@@ -32,7 +32,7 @@ from falkirk.errors import (
     StoreError,
     UnrecoverableError,
 )
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.reading import read
 
 __version__ = "0.1.0"

@@ -7,8 +7,8 @@ from falkirk.declare.application import Application
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from falkirk.host.query import Query
-    from falkirk.kafka.connection import Connection
+    from falkirk.kafka_client.connection import Connection
+    from falkirk.processes.query import Query
 
 
 class App(Application):
@@ -62,7 +62,7 @@ class App(Application):
             damaged checkpoint. once: process the present input; then the query ends by itself.
         Raises: FalkirkError: before anything runs.
         """
-        from falkirk.host.query import start_application
+        from falkirk.processes.query import start_application
 
         return start_application(self, kafka=kafka, home=home, create_topics=create_topics, force=force, once=once)
 

@@ -20,7 +20,7 @@ from falkirk.commands.run import run_in_terminal
 from falkirk.declare.load import load_application
 from falkirk.environment.submitted import add_py_files, spark_conf
 from falkirk.home.lease import LASTS_S, lease_s
-from falkirk.host.settings import RunSettings
+from falkirk.processes.settings import RunSettings
 from falkirk.system import private
 from falkirk.system.terminal import Terminal
 

@@ -25,8 +25,8 @@ from falkirk.declare.sink import OwnSink, Sink
 from falkirk.errors.conditions.testing import SINK_INVALID_TARGET
 from falkirk.errors.location import caller
 from falkirk.reading import WritableStream, application_of
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.sinks.own import OwnTarget
 from falkirk.testkit.kit import ABORT, BEGINNING, Kit
 from falkirk.testkit.values import KafkaRecord
 from falkirk.theory.ids import EpochNumber

@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 import pytest
 from hypothesis import HealthCheck, settings
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from tests.postgres import Postgres

@@ -26,10 +26,10 @@ from falkirk.app import App
 from falkirk.commands.dashboard.latency import quantile
 from falkirk.environment import broker as local_broker
 from falkirk.environment.spark import session as spark_session
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.status import LATENCY_BOUNDS_S
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
+from falkirk.spark_runtime.status import LATENCY_BOUNDS_S
 from falkirk.theory.ids import Offset, Offsets
 
 PARTITIONS = 2

@@ -24,8 +24,8 @@ from benchmarks.report import Report, percentile
 from benchmarks.subject import PARTITIONS
 from falkirk.environment import broker as local_broker
 from falkirk.errors import SparkError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,7 @@ def _own_schema(frame: Frame) -> Any:
     """Return the types of the user's columns, in the JVM. For a select, Spark would analyse the whole plan again."""
     own, session = {*frame.columns}, frame.data.sparkSession
     fields = StructType([field for field in frame.data.schema.fields if field.name in own])
-    return session._jsparkSession.parseDataType(fields.json())  # type: ignore[attr-defined]
+    return session._jsparkSession.parseDataType(fields.json())
 
 
 def expression_ids(frame: Frame) -> dict[str, int]:

@@ -22,7 +22,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.inputs import reads
 from falkirk.inputs.topics import parse_records, parsing
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame, attempt
 from falkirk.live_steps.unions import number_source, union_frames

@@ -29,7 +29,7 @@ from falkirk.live_steps.event_time import LATE, as_key, bad, unfit
 from falkirk.live_steps.joins import Matching, join_sides, joined_columns, matching, ours_of, tagged
 from falkirk.live_steps.stamped import Frame, aggregates_of, is_good, key_column
 from falkirk.live_steps.windows import with_key
-from falkirk.runtime.rows import JSON_OPTIONS
+from falkirk.spark_runtime.rows import JSON_OPTIONS
 
 _REASON, _PLACE, _KIND = "__falkirk_reason", "__falkirk_place", "__falkirk_kind"
 _RESULT, _RANK, _START, _END = (f"__falkirk_{name}" for name in ("result", "rank", "start", "end"))

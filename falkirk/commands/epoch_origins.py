@@ -11,10 +11,10 @@ from falkirk.errors.conditions.commands import BATCH_UNKNOWN, EPOCH_MISSING
 from falkirk.plan.batch import STATE_PART
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.at_rest import epoch_log_of, rounds_of
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of, rounds_of
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
 from falkirk.theory.ids import LogId, LogKind, Offset
 
 _Values = dict[str, Any]

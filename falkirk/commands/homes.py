@@ -14,8 +14,8 @@ from rich.table import Table
 from falkirk.commands.options import json_option
 from falkirk.commands.printing import output
 from falkirk.errors import HomeError
-from falkirk.host.coordinator import read_status
 from falkirk.plan.shape import read_shape
+from falkirk.processes.coordinator import read_status
 from falkirk.system import locks
 from falkirk.system.stored import parse_json
 from falkirk.system.times import when

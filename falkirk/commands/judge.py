@@ -69,13 +69,13 @@ from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE_KEY
 from falkirk.frames.names import BAD, STAMP
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.region import Region
-from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
+from falkirk.spark_runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
 
 _CALL = re.compile(r"^(count|sum|min|max)\((.*)\) AS (\w+)$", re.DOTALL)
 #: The parts of a dead letter that are compared.

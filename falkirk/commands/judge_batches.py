@@ -25,14 +25,14 @@ from falkirk.errors import HomeError
 from falkirk.errors.conditions.check import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.errors.spark import SPARK_ERRORS
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
 from falkirk.plan.schemas import with_schemas
-from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.log import DECISION, Epoch
-from falkirk.runtime.record import compare
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs.log import DECISION, Epoch
+from falkirk.spark_runtime.record import compare
 from falkirk.theory.ids import EpochNumber
 
 _AGAIN, _LOGGED, _COUNTED = "computed again", "compared with the log", "counted"

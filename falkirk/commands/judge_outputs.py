@@ -22,7 +22,7 @@ from falkirk.errors import DefinitionError, HomeError
 from falkirk.home.folder import data_folder
 from falkirk.home.identity import identify
 from falkirk.home.lease import has_run
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import Batch
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.plan import Plan

@@ -27,10 +27,10 @@ from falkirk.errors import LogError
 from falkirk.errors.conditions.check import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
 from falkirk.frames.pairs import united
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import Batch
-from falkirk.runtime.epochs.inputs import read_folders
-from falkirk.runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
+from falkirk.spark_runtime.epochs.inputs import read_folders
+from falkirk.spark_runtime.rows import JSON_OPTIONS, NOT_WRITTEN, TOO_LARGE
 from falkirk.system.data import DataPath
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import EpochNumber

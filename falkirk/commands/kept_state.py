@@ -19,10 +19,10 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.names import PREFIX
 from falkirk.home.folder import Home
 from falkirk.plan.region import BatchLogs, RegionLogs
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import checkpoint_files
-from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.live import checkpoint
+from falkirk.spark_runtime.live.at_rest import checkpoint_files
+from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.data import DataPath
 from falkirk.system.durable import damaged
 from falkirk.system.stored import parse_json

@@ -18,15 +18,15 @@ from falkirk.commands.records import EpochPlace, FoundRecord, RecordPlace, Topic
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.application import Application
 from falkirk.errors.conditions.commands import RECORD_FOREIGN, TOPIC_NOT_OURS
-from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
+from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
 from falkirk.live_steps.joins import PLACES
 from falkirk.plan.fingerprint import IN_ORDER, WITH_TIMERS
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime.context import Storage
-from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.runtime.live.epochs_read import EpochsRead
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
+from falkirk.spark_runtime.live.epochs_read import EpochsRead
 from falkirk.theory.delivery import input_records
 from falkirk.theory.ids import LogId, Offset
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from falkirk.decisions import Lease, Waiting
+from falkirk.decision_store import Lease, Waiting
 from falkirk.declare.application import Application
 from falkirk.errors import FalkirkError
 from falkirk.home.folder import LEASED, Home, attach_home

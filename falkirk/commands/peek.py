@@ -17,10 +17,10 @@ from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.commands import TOPIC_NOT_OURS_PEEK
 from falkirk.errors.conditions.kafka import TOPIC_MISSING
-from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
+from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from falkirk.theory.delivery import input_records
 
 #: So many characters of a key and of an origin are shown at most, and of a value at least.

@@ -15,16 +15,16 @@ from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.batch_steps.iteration import fetch_files
 from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.checker import is_compacted
-from falkirk.decisions import ForgottenEpochs
+from falkirk.decision_store import ForgottenEpochs
 from falkirk.errors import HomeError, LogError, is_away
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
-from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.jobs import EpochJobs, Shared
-from falkirk.runtime.epochs.log import DECISION, Epoch, EpochLog
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.epochs.jobs import EpochJobs, Shared
+from falkirk.spark_runtime.epochs.log import DECISION, Epoch, EpochLog
 from falkirk.system.data import DataPath, local_path
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId

@@ -10,9 +10,9 @@ from typing import Any
 
 from falkirk.errors import LogError
 from falkirk.errors.conditions.commands import RECORD_DELETED, RECORD_MISSING, RECORD_NAME_INVALID
-from falkirk.kafka.ranges import LogRecord, read_range
-from falkirk.kafka.signing import RejectedHeader, VerifiedHeader
-from falkirk.runtime.context import Storage
+from falkirk.kafka_client.ranges import LogRecord, read_range
+from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
+from falkirk.spark_runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import one_line
 from falkirk.theory.ids import EpochNumber, LogId, Offset, Offsets

@@ -13,13 +13,13 @@ from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.shape import Shape
 from falkirk.redrive.letters import Letter, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind, letters_to_send, originals
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from falkirk.system.terminal import Terminal
 
 

@@ -17,17 +17,17 @@ from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
 from falkirk.errors.conditions.host import WAIT_UNSUITABLE
 from falkirk.errors.location import caller
 from falkirk.home.lease import LASTS_S, lease_s
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import RunSettings
-from falkirk.host.spans import Spans, exported
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import RunSettings
+from falkirk.processes.spans import Spans, exported
 from falkirk.system import private
 from falkirk.system.signals import stop_on_signals
 from falkirk.system.terminal import Terminal
 
 if TYPE_CHECKING:
     from falkirk.commands.dashboard.watch import DashboardWatch
-    from falkirk.host.metrics import Metrics
-    from falkirk.host.web import Site
+    from falkirk.processes.metrics import Metrics
+    from falkirk.processes.web import Site
 
 _console = Terminal(stderr=True)
 #: Options that need a coordinator, or a session of Falkirk's own.
@@ -44,7 +44,7 @@ def run_application(app: Application, **options: Any) -> None:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         if wait:
             raise WAIT_UNSUITABLE.error(where=caller())
-        from falkirk.host.query import start_application  # needs Spark; the coordinator does not
+        from falkirk.processes.query import start_application  # needs Spark; the coordinator does not
 
         # Under spark-submit the session, and so the host, is this process.
         query = start_application(app, **{n: value for n, value in options.items() if n not in _OF_THE_COORDINATOR})
@@ -131,8 +131,8 @@ def _serve_metrics(
 
     Raises: DefinitionError: `ADDRESS_INVALID`. MachineError: `ADDRESS_TAKEN`.
     """
-    from falkirk.host.metrics import Metrics  # a start without metrics needs no client of Prometheus
-    from falkirk.host.metrics_server import MetricsSite, metrics_server
+    from falkirk.processes.metrics import Metrics  # a start without metrics needs no client of Prometheus
+    from falkirk.processes.metrics_server import MetricsSite, metrics_server
 
     metrics, address = Metrics(name, coordinator.pulse), as_metrics_address(str(settings.metrics))
     if settings.dashboard and as_dashboard_address(str(settings.dashboard)) == address and address[1]:

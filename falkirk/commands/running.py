@@ -19,8 +19,8 @@ from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home, attach_home, open_home
 from falkirk.home.lease import has_run, is_renewed
 from falkirk.home.requests import PATIENCE_S, ask_to_stop
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.files import FileLog
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.files import FileLog
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 

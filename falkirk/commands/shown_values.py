@@ -9,7 +9,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
 from falkirk.errors import FalkirkError
-from falkirk.kafka.schema_registry import SchemaRegistry
+from falkirk.kafka_client.schema_registry import SchemaRegistry
 from falkirk.theory.ids import LogId
 
 #: A value in the wire format of a registry begins with a zero byte and the id of a schema.

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.commands.kept_state import StateReader, StateRows
 from falkirk.environment import spark as local_spark
-from falkirk.runtime.rows import JSON_OPTIONS
+from falkirk.spark_runtime.rows import JSON_OPTIONS
 from falkirk.theory.ids import BatchId
 
 #: Spark's name of a grouping expression that is no column.

@@ -21,7 +21,7 @@ from falkirk.commands.owners import OwnerReader, Owners
 from falkirk.commands.run import foreign_records, status_line
 from falkirk.declare.application import Application
 from falkirk.declare.load import load_application
-from falkirk.host.coordinator import SILENT_S, read_status
+from falkirk.processes.coordinator import SILENT_S, read_status
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 from falkirk.system.times import when

@@ -31,9 +31,9 @@ from falkirk.environment.module import module_jar
 from falkirk.environment.spark import session
 from falkirk.environment.stopping import stop_session
 from falkirk.errors.conditions.commands import ARCHIVE_NOT_MADE
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import run_here
 
 if TYPE_CHECKING:
     import pyarrow as pa

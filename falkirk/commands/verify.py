@@ -109,9 +109,9 @@ def determinism(file: Path, broker: str | None, local: bool, rows: int, as_json_
     command does not affect it. The exit code is 1 if results differ although Falkirk inferred, or you declared, that
     they do not.
     """
-    from falkirk.determinism import AuditOutcome
-    from falkirk.determinism import audit as run_audit
-    from falkirk.determinism.shown import finding_values, findings_table
+    from falkirk.determinism_check import AuditOutcome
+    from falkirk.determinism_check import audit as run_audit
+    from falkirk.determinism_check.shown import finding_values, findings_table
     from falkirk.environment.spark import session
 
     app = load_application(file)

@@ -21,7 +21,7 @@ from falkirk.commands.shown_values import ShownValues
 from falkirk.declare.load import broker_of, load_application
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from falkirk.system.times import when
 
 _Values = Mapping[str, Any]

@@ -59,8 +59,8 @@ from falkirk.errors.conditions.declare import (
     UPSTREAM_UNNAMED,
 )
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.secret import Secret
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.secret import Secret
 
 
 class Application:

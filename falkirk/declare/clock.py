@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.kafka.internal import internal_topic
+from falkirk.kafka_client.internal import internal_topic
 
 #: The column of a time, and the columns of the source.
 AT = "at"

@@ -11,7 +11,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.errors.conditions.declare import NAME_TAKEN_PATH, OPTION_UNKNOWN_SHORT, PATH_INVALID
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.kafka.internal import internal_topic
+from falkirk.kafka_client.internal import internal_topic
 
 #: The shortest window of an id: within it, a client whose connection broke can retry.
 WINDOW_LEAST_S = 60.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from falkirk.declare.application import Application
 from falkirk.errors.conditions.declare import APPLICATION_MISSING, APPLICATIONS_SEVERAL, BROKER_MISSING, FILE_MISSING
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 
 #: The module name under which a user's file is loaded only for its declarations. `App.run` then does nothing.
 LOADING = "__falkirk__"

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from falkirk.errors.conditions.registry import REGISTRY_INVALID, REGISTRY_MISPLACED
 from falkirk.errors.location import SourceLocation, caller
-from falkirk.kafka.secret import Secret
+from falkirk.kafka_client.secret import Secret
 
 
 @dataclass(frozen=True, slots=True)

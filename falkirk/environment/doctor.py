@@ -13,8 +13,8 @@ import psutil
 from falkirk.environment import archive, broker, jars, module
 from falkirk.environment.java import find_java
 from falkirk.errors import FalkirkError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 
 _DISK_MIN_BYTES = 1 << 30
 _INTERNET = (socket.AF_INET, socket.AF_INET6)

@@ -14,19 +14,18 @@ from pyspark.sql import SparkSession
 from falkirk.declare.policy import Duration, duration_s
 from falkirk.environment import exposure, hadoop, objects
 from falkirk.environment.archive import driver_class_path, options
-from falkirk.environment.garbage import collect_in_batches
+from falkirk.environment.few_calls import save_calls
 from falkirk.environment.held_views import VIEWS_PLUGIN
 from falkirk.environment.jars import s3_jars
 from falkirk.environment.java import find_java
-from falkirk.environment.jvm import remember_names, unseen
-from falkirk.environment.lists import make_lists_in_one_call
+from falkirk.environment.jvm import unseen
 from falkirk.environment.module import application_jars, jar_key, module_jar
 from falkirk.environment.submitted import PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.errors import SparkError
 from falkirk.errors.conditions.local import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
 from falkirk.errors.spark import JVM_ERRORS
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.signing import KEY_PATTERN
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.signing import KEY_PATTERN
 from falkirk.system import private
 
 log = logging.getLogger("falkirk")
@@ -94,7 +93,7 @@ _CONTEXT_SETTINGS = {
     "spark.scheduler.mode": "FAIR",
     "spark.scheduler.allocation.file": Path(__file__).with_name("fairscheduler.xml").as_uri(),
     "spark.scheduler.pipelinedGroup.slotCheck.enabled": "false",
-    # A second attempt of a task refuses to write (falkirk/runtime/attempts.py), so Spark need not try one.
+    # A second attempt of a task refuses to write (falkirk/spark_runtime/attempts.py), so Spark need not try one.
     "spark.task.maxFailures": "1",
     "spark.stage.maxConsecutiveAttempts": "1",
     # Spark writes a text of each plan for its user interface, each time it adapts the plan. The short form suffices.
@@ -106,8 +105,8 @@ _CONTEXT_SETTINGS = {
     "spark.network.timeout": "20s",
     "spark.network.timeoutInterval": "5s",
     # A task that runs out of memory fails without ending the JVM, since a file of a few megabytes may contain one line
-    # of gigabytes. The code that meets the error decides (runtime/epochs/failures.py). On a cluster, the tasks of other
-    # regions would fail with the executor, and nobody could say which region is the cause.
+    # of gigabytes. The code that meets the error decides (spark_runtime/epochs/failures.py). On a cluster, the tasks of
+    # other regions would fail with the executor, and nobody could say which region is the cause.
     "spark.executor.killOnFatalError.depth": "0",
 }
 #: Further settings for a cluster. An executor ends itself when its driver has not answered for this many intervals
@@ -193,13 +192,6 @@ def session(
         hint = "Build the session with falkirk.environment.spark.session(), or set these values when you build it."
         raise unsuitable_session(missing, hint)
     return active
-
-
-def save_calls(active: SparkSession) -> None:
-    """Let this process make fewer calls to the JVM of its session."""
-    remember_names(active)
-    collect_in_batches(active)
-    make_lists_in_one_call(active)
 
 
 def _limit_avro(active: SparkSession) -> None:

@@ -3,7 +3,7 @@
 A copied folder or a cloned disk has the same identity and a separate store, so no copy sees the other's generation. The
 copies share only the broker. So each owner appends a claim to an internal topic before it writes anything, and the last
 claim is valid: an owner that finds a later claim than its own ends. The order of the partition decides, so no
-transaction is needed. (The transactional ids of a fenced region are another matter: runtime/lanes.py.)
+transaction is needed. (The transactional ids of a fenced region are another matter: spark_runtime/lanes.py.)
 
 A claim is signed with the secret of the home, which its copies have too. So another writer of the topic can't make an
 owner end. Unsigned and repeated records end no owner. They are reported, and a new owner waits as for an unknown owner,
@@ -41,13 +41,13 @@ from confluent_kafka import Message as Delivered
 from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.home import HOME_COPIED, LEFTOVER_ALIVE
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, away, fault, quiet_options
-from falkirk.kafka.internal import KEEP, internal_topic
-from falkirk.kafka.ranges import Message
-from falkirk.kafka.reader import Reader
-from falkirk.kafka.signing import SigningKey, tag_of
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.faults import ClientErrors, away, fault, quiet_options
+from falkirk.kafka_client.internal import KEEP, internal_topic
+from falkirk.kafka_client.ranges import Message
+from falkirk.kafka_client.reader import Reader
+from falkirk.kafka_client.signing import SigningKey, tag_of
+from falkirk.kafka_client.topics import Topics
 from falkirk.system import locks, processes
 from falkirk.system.durable import write_atomically
 from falkirk.system.machine_time import MachineTime

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from falkirk.errors.conditions.home import HOME_UNUSABLE, HOME_UNUSABLE_ADDRESS, HOME_UNUSABLE_DASHBOARD
-from falkirk.kafka.secret import Secret
+from falkirk.kafka_client.secret import Secret
 from falkirk.system import private
 from falkirk.system.durable import write_atomically
 from falkirk.system.stored import parse_json

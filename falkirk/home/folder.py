@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import psutil
 
-from falkirk.decisions import Lease, Store
+from falkirk.decision_store import Lease, Store
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.home import (
     HOME_DAMAGED_PROCESSES,
@@ -180,8 +180,8 @@ class Home:
         """Kill all remaining processes of a former run, including stopped ones; return those that were found.
 
         Args: spare_pid, spare_application: the JVM and Spark application that this process continues to use, as a
-            notebook does. Producers that linger there are flushed instead (falkirk/runtime/fence.py). A coordinator
-            spares its standby.
+            notebook does. Producers that linger there are flushed instead (falkirk/spark_runtime/fence.py). A
+            coordinator spares its standby.
         Raises: HomeError: `LEFTOVER_ALIVE` if one survives, for example a process of another user; `HOME_DAMAGED`.
         """
         hosts = self._kill_former_host(timeout_s)  # first, because it may start others

@@ -70,7 +70,7 @@ def _shared_identity(data: DataPath, application: str, store: str) -> str:
 
     With another database, the home would begin again, and delete the data of the first one as garbage.
     """
-    from falkirk.decisions.homes import known_home  # without such a home, nothing needs the database here
+    from falkirk.decision_store.homes import known_home  # without such a home, nothing needs the database here
 
     found, identity = known_home(store, str(data), application, secrets.token_hex(4))
     if found != application:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from falkirk.decisions import Store
-from falkirk.decisions.leases import Lease
+from falkirk.decision_store import Store
+from falkirk.decision_store.leases import Lease
 from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.errors.conditions.home import LEASE_INVALID, LEASE_LOST
 from falkirk.errors.conditions.system import HOME_IN_USE

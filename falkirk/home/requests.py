@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.home import REQUEST_REFUSED, REQUEST_UNANSWERED
 from falkirk.system.machine_time import MachineTime

@@ -21,11 +21,11 @@ from falkirk.http_requests.errors import RequestError, passing_error
 from falkirk.http_requests.registry import SKEW_MS, RequestEntry, RequestRegistry, read_back
 from falkirk.http_requests.sender import RequestSender
 from falkirk.http_requests.service import RequestService
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import Message
-from falkirk.kafka.reader import Reader, positions_at, read_until
-from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, Verifier
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import Message
+from falkirk.kafka_client.reader import Reader, positions_at, read_until
+from falkirk.kafka_client.signing import Foreign, ForeignTally, RejectedHeader, Verifier
+from falkirk.kafka_client.topics import Topics
 from falkirk.system.machine_time import MachineTime
 from falkirk.theory.ids import Offset, Offsets
 

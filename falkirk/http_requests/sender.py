@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from falkirk.http_requests.answers_from import answers_header_of
 from falkirk.http_requests.elapsed import header_of
 from falkirk.http_requests.registry import RequestEntry
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, fault, quiet_options
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.faults import ClientErrors, fault, quiet_options
 from falkirk.theory.ids import Offset
 
 #: The broker aborts the open transaction of a dead gateway after this time. Until then readers wait.

@@ -6,7 +6,7 @@ A program that may write the topic may write any header. Only those of a gateway
 import hmac
 from collections.abc import Sequence
 
-from falkirk.kafka.signing import tag_of
+from falkirk.kafka_client.signing import tag_of
 
 #: A tag covers this instead of a partition, which is not known when a request is signed.
 _ANY_PARTITION = -1

@@ -33,7 +33,7 @@ def file_rows(session: SparkSession, files: Files, paths: Mapping[Path, int]) ->
     """Return the rows of files, which are given with their numbers.
 
     A CSV file whose first line does not name the columns fails the job that reads it, and is refused as a whole
-    (`falkirk/runtime/epochs/unreadable.py`): by their position its values would go to wrong columns.
+    (`falkirk/spark_runtime/epochs/unreadable.py`): by their position its values would go to wrong columns.
     """
     schema, required = declared(files.schema or "", f"files in {files.path!r}", files.where)
     reader = session.read

@@ -8,7 +8,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registered
-from falkirk.kafka.schema_registry import authorities
+from falkirk.kafka_client.schema_registry import authorities
 
 #: The column with the content of a value in the reader's schema, or the reason why there is none.
 CONTENT = "__falkirk_content"

@@ -45,7 +45,7 @@ from falkirk.errors.location import SourceLocation
 from falkirk.frames.empty import no_rows
 from falkirk.inputs import avro
 from falkirk.inputs.topics import kafka_schema, parse_records, parsing
-from falkirk.kafka.internal import internal_topic
+from falkirk.kafka_client.internal import internal_topic
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame
 from falkirk.plan import event_time, joins, mechanisms, objective, promises, python_steps, unions
@@ -380,7 +380,7 @@ class _Planner:
             interval_s=policy.interval_s,
             policy=policy,
             repeated_by=draft.repeated_by,
-            # Readers of internal logs skip late records (falkirk/kafka/void.py).
+            # Readers of internal logs skip late records (falkirk/kafka_client/void.py).
             transactional=is_transactional and not is_internal,
             transactional_letters=is_transactional and is_internal,
             stateful=draft.frame.keyed,

@@ -197,7 +197,7 @@ class Region:
 
     @property
     def twins(self) -> bool:
-        """Whether two queries compute its results: see falkirk/runtime/live/twin.py."""
+        """Whether two queries compute its results: see falkirk/spark_runtime/live/twin.py."""
         return isinstance(self.policy, Lazy) and self.policy.twins
 
     @property

@@ -15,7 +15,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
 from falkirk.errors.conditions.registry import HOME_DAMAGED_SCHEMAS, SCHEMAS_UNRECORDED
 from falkirk.home.folder import data_folder
-from falkirk.kafka.schema_registry import SchemaRegistry, SchemaVersion
+from falkirk.kafka_client.schema_registry import SchemaRegistry, SchemaVersion
 from falkirk.system.data import DataPath
 from falkirk.system.stored import parse_json
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors.conditions.plan import HOME_DAMAGED_SHAPE, REGION_UNKNOWN
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.unit import UnitLogs

@@ -11,7 +11,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.policy import Lazy
 from falkirk.environment.exposure import is_local
 from falkirk.errors.conditions.plan import SLOTS_MISSING
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.plan import Plan
 from falkirk.plan.region import Region
 

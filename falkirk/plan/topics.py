@@ -25,8 +25,8 @@ from falkirk.errors.conditions.plan import (
     TOPIC_SHARED_SINKS,
     TOPIC_SHARED_SOURCE,
 )
-from falkirk.kafka.internal import KEEP
-from falkirk.kafka.topics import TopicFacts, Topics
+from falkirk.kafka_client.internal import KEEP
+from falkirk.kafka_client.topics import TopicFacts, Topics
 from falkirk.plan.batch import Batch
 from falkirk.plan.lake import check_package
 from falkirk.plan.plan import Plan

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.protocol.layout import Layout
 from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier

@@ -14,7 +14,7 @@ turn between any two calls, and the next host begins with `open`. Four rules mak
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import FalkirkError, UnrecoverableError
 from falkirk.errors.conditions.protocol import CHECKPOINT_TOO_OLD
 from falkirk.protocol.down import Down, concerns_one, related

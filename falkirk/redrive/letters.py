@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from falkirk.frames.user_function import FAILED
-from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
+from falkirk.kafka_client.ranges import read_messages
+from falkirk.kafka_client.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
 from falkirk.live_steps.event_time import is_of_time
-from falkirk.runtime.context import Storage
-from falkirk.runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import LogId, LogKind, Offset
 

@@ -20,14 +20,14 @@ from typing import cast, get_args
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from falkirk.errors.conditions.redrive import REDRIVE_TAKEN_OVER, REDRIVE_TIMED_OUT
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, away, fault, is_broker_away, quiet_options
-from falkirk.kafka.header import HEADER_KEY, Header
-from falkirk.kafka.internal import KEEP, internal_topic
-from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import NO_HEADER, Foreign, ForeignTally, RejectedHeader, Verifier, tag_of
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.faults import ClientErrors, away, fault, is_broker_away, quiet_options
+from falkirk.kafka_client.header import HEADER_KEY, Header
+from falkirk.kafka_client.internal import KEEP, internal_topic
+from falkirk.kafka_client.ranges import read_messages
+from falkirk.kafka_client.signing import NO_HEADER, Foreign, ForeignTally, RejectedHeader, Verifier, tag_of
 from falkirk.redrive.letters import Letter, LetterKind, Origin
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp

@@ -7,25 +7,25 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from falkirk.decisions import RegionRecord
+from falkirk.decision_store import RegionRecord
 from falkirk.declare.endpoints import Endpoint, Kafka
 from falkirk.declare.sink import OwnSink
 from falkirk.plan.batch import Batch
 from falkirk.plan.plan import Plan
-from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.epochs.jobs import Shared
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.ports import RunPort
-from falkirk.runtime.epochs.region import BatchRegion
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.term import Term
-from falkirk.runtime.growth import grown
-from falkirk.runtime.record import compare
-from falkirk.runtime.rows import encoded
-from falkirk.runtime.sinks.own import OwnTarget
-from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.runtime.sinks.target import Target, sorted_by_place
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.epochs.jobs import Shared
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.epochs.ports import RunPort
+from falkirk.spark_runtime.epochs.region import BatchRegion
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
+from falkirk.spark_runtime.growth import grown
+from falkirk.spark_runtime.record import compare
+from falkirk.spark_runtime.rows import encoded
+from falkirk.spark_runtime.sinks.own import OwnTarget
+from falkirk.spark_runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.sinks.target import Target, sorted_by_place
 from falkirk.testkit.place import KitContext
 from falkirk.testkit.world import SinkContent, World
 from falkirk.theory.ids import EpochNumber, LogId

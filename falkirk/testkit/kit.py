@@ -37,8 +37,8 @@ from falkirk.plan.requests import bound
 from falkirk.plan.schemas import without_registries
 from falkirk.plan.shape import layout_of
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.runtime.application.logs import AllLogs, KafkaLogs
-from falkirk.runtime.sinks.epoch_logs import EpochLogs
+from falkirk.spark_runtime.application.logs import AllLogs, KafkaLogs
+from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
 from falkirk.testkit.batches import MemoryBatch, batches_in_memory
 from falkirk.testkit.live import MemoryRegion
 from falkirk.testkit.logs import MemoryLogs

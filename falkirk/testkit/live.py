@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.policy import Delivery
 from falkirk.plan.region import Region
 from falkirk.protocol.ports import Checkpoint, Health, LogRange

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.testkit.world import World
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId, Offset, Positions

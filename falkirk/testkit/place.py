@@ -13,16 +13,16 @@ from falkirk.batch_steps.in_epoch import empty
 from falkirk.home.folder import Home, open_home
 from falkirk.home.identity import FORMAT
 from falkirk.inputs.topics import kafka_schema
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import TopicFacts
-from falkirk.runtime.context import Context
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import TopicFacts
+from falkirk.spark_runtime.context import Context
 from falkirk.system import private
 from falkirk.system.durable import write_atomically
 from falkirk.testkit.world import MemoryRecord, World
 from falkirk.theory.ids import LogId, Offset, Offsets
 
 if TYPE_CHECKING:
-    from falkirk.kafka.topics import Topics
+    from falkirk.kafka_client.topics import Topics
 
 #: The identity of each home of a test. So the plan of an application is the same in each test.
 IDENTITY = "00000000"

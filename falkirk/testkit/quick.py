@@ -43,7 +43,7 @@ from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.python_steps import schema_of
 from falkirk.live_steps.stamped import Frame
 from falkirk.plan.region import Region
-from falkirk.runtime.rows import OVERHEAD_BYTES
+from falkirk.spark_runtime.rows import OVERHEAD_BYTES
 from falkirk.testkit.place import RECORD_BYTES_MAX
 from falkirk.testkit.world import MemoryRecord
 from falkirk.theory.ids import Offset

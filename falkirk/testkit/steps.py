@@ -23,14 +23,14 @@ from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import BAD, LEAST, STAMP
 from falkirk.inputs.topics import parse_records, parsing
-from falkirk.kafka.header import split_header
+from falkirk.kafka_client.header import split_header
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps import windows
 from falkirk.live_steps.stamped import Frame, aggregates_of, key_column
 from falkirk.live_steps.unions import after, number_source
 from falkirk.plan.region import Region
-from falkirk.runtime import rows
-from falkirk.runtime.rows import IncarnationConstants, OutputTopic
+from falkirk.spark_runtime import rows
+from falkirk.spark_runtime.rows import IncarnationConstants, OutputTopic
 from falkirk.testkit.place import RECORD_BYTES_MAX, kafka_rows
 from falkirk.testkit.quick import QuickSteps
 from falkirk.testkit.world import MemoryRecord

@@ -31,8 +31,8 @@ from falkirk.checker import (
 )
 from falkirk.environment.broker import Broker
 from falkirk.home.process_records import ProcessRecord
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from tests.chaos import watched
 
 APPS = Path(__file__).parent / "apps"

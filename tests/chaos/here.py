@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.declare.load import load_application
-from falkirk.host.query import Query, run_here
-from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.processes.supervised_region import SupervisedRegion
 from tests.chaos.watched import Watched
 
 

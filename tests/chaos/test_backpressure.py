@@ -12,7 +12,7 @@ import sqlalchemy as sql
 
 from falkirk.checker import Guarantee
 from falkirk.environment.broker import Broker
-from falkirk.runtime.epochs.runner import BEHIND_MAX
+from falkirk.spark_runtime.epochs.runner import BEHIND_MAX
 from tests.chaos.harness import APPS, START_S, Application, Load, judge_counts
 from tests.integration.live import Wire
 from tests.postgres import Postgres

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment.broker import Broker
 from tests.chaos.apps.dying import PLACES
 from tests.chaos.harness import APPS, Load

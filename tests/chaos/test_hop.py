@@ -11,8 +11,8 @@ from demo.pages import pages
 from demo.word_index import INDEX, PAGES, example, judge
 from falkirk.checker import Guarantee
 from falkirk.environment.broker import Broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from tests.chaos.harness import Application
 from tests.support import wait_until
 

@@ -33,8 +33,8 @@ from falkirk.checker import (
     read_topic,
 )
 from falkirk.environment.broker import Broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from tests.chaos.harness import APPS, Application, Load
 from tests.chaos.shapes import (
     EXTRA,

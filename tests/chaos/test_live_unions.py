@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from falkirk.checker import read_topic
 from falkirk.cli import main
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment.broker import Broker
 from falkirk.theory.ids import LogId
 from tests.chaos.harness import APPS, Application, Load, topics_of

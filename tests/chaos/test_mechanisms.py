@@ -19,14 +19,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from falkirk.checker import Guarantee, read_topic
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import STANDBY
 from falkirk.home.process_records import ProcessRecord
-from falkirk.host.settings import STATE
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.settings import STATE
 from falkirk.system import priority
 from tests.chaos.counting import LANES, Counting, assert_exactly_once, await_results_behind, counting, repeated
 from tests.chaos.harness import LIGHT, Load, judge_counts, strike, topics_of

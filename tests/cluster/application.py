@@ -13,10 +13,10 @@ import psutil
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
+from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from falkirk.theory.stamp import Stamp
 from tests.chaos.harness import Application, judge_counts
 from tests.cluster.net import Host

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
-from falkirk.decisions import RegionRecord, TailRecord
+from falkirk.decision_store import RegionRecord, TailRecord
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.internal import KEEP, internal_topic
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.internal import KEEP, internal_topic
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.runtime import lanes
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.at_rest import epoch_log_of
+from falkirk.spark_runtime import lanes
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
 from falkirk.theory.ids import BatchId, CheckpointNumber, Incarnation, LogId, Offset
 from tests.integration.live import Wire
 from tests.support import on_disk

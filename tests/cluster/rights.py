@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # they are public
 
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from tests.cluster.secured import PASSWORD, Secured, right_of
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from falkirk.checker import read_topic
 from falkirk.environment.broker import Broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from tests.chaos.harness import Application
 
 APP = Path(__file__).parent / "apps" / "failing.py"

@@ -19,9 +19,9 @@ from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.commands.redrive import send_again
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import settling
-from falkirk.runtime.context import Storage
+from falkirk.kafka_client.connection import Connection
+from falkirk.spark_runtime import settling
+from falkirk.spark_runtime.context import Storage
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
 from tests.cluster.past import BATCHES, Past
 from tests.cluster.rights import (

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from falkirk.environment.broker import Broker
-from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import APPS, Application, topics_of
 from tests.chaos.regions import Regions
 from tests.chaos.test_lookups import Market, judge

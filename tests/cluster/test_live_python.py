@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from falkirk.environment.broker import Broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
 from tests.chaos.harness import Application, Load
 from tests.cluster.bed import pythons
 from tests.support import is_alive, wait_until

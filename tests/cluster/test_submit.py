@@ -22,9 +22,9 @@ from confluent_kafka import Producer
 from falkirk.checker import Guarantee, read_topic
 from falkirk.environment.broker import Broker
 from falkirk.environment.module import application_jars
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from tests.chaos.harness import Load, judge_counts
 from tests.cluster.spark import encrypted, spark_class
 from tests.support import wait_until

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError, InternalError, StoreError
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.system import object_data
 from falkirk.system.copies import has_content
 from falkirk.system.data import DataPath, local_path

@@ -11,14 +11,14 @@ import falkirk as fk
 from falkirk.declare.nodes import SourceNode
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host import start
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps.stamped import Frame
 from falkirk.plan import planner
 from falkirk.plan.draft import Draft
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.context import Context
+from falkirk.processes import start
+from falkirk.spark_runtime.context import Context
 from tests.integration.functions import SCHEMA
 from tests.integration.live import Wire
 from tests.integration.targets import Place, place

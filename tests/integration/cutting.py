@@ -8,8 +8,8 @@ import pytest
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from tests.support import wait_until
 
 Place = tuple[type, str, bool]

@@ -5,9 +5,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from falkirk.checker import TopicRecord, read_topic
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.fencing import take_ids
-from falkirk.kafka.header import Header
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.fencing import take_ids
+from falkirk.kafka_client.header import Header
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 from tests.integration.live import Wire

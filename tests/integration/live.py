@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 import falkirk as fk
 from falkirk.checker import TopicRecord, read_topic
-from falkirk.host.query import Query
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import Query
 from tests.support import wait_until
 
 TIMEOUT_S = 180.0

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from falkirk.cli import main
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment.broker import Broker
 from tests.chaos.harness import APPS, Load
 from tests.chaos.watched import Watched

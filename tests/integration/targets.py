@@ -21,12 +21,12 @@ from falkirk.declare.accepted import as_endpoint
 from falkirk.environment.spark import observing
 from falkirk.errors import SparkError
 from falkirk.errors.location import caller
-from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks import writing
-from falkirk.runtime.sinks.table import TableTarget
-from falkirk.runtime.sinks.target import Target
-from falkirk.runtime.sinks.targets import target_of
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.sinks import writing
+from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.spark_runtime.sinks.target import Target
+from falkirk.spark_runtime.sinks.targets import target_of
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

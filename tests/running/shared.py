@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,8 @@ from pyspark.sql import SparkSession
 
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
-from falkirk.environment.spark import save_calls
+from falkirk.environment.few_calls import save_calls
+from tests.support import wait_until
 
 #: How long the worker that has started the JVM waits for the others at the end of the run, in seconds.
 END_S = 120.0
@@ -83,7 +83,7 @@ def shared_session(run: Path, others: int, start: Callable[[], SparkSession]) ->
         yield session
     finally:
         if is_first:
-            _wait_for_end(users)
+            wait_until(lambda: not any(psutil.pid_exists(int(u.name)) for u in users.iterdir()), END_S, "other workers")
             gateway = cast(Any, session.sparkContext)._gateway
             session.stop()
             gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
@@ -119,12 +119,6 @@ def _connect(port: int, secret: str) -> SparkSession:
     session = SparkSession(context, classic.builder().sparkContext(running).getOrCreate().newSession())
     save_calls(session)
     return session
-
-
-def _wait_for_end(users: Path) -> None:
-    deadline_s = time.monotonic() + END_S
-    while any(psutil.pid_exists(int(user.name)) for user in users.iterdir()) and time.monotonic() < deadline_s:
-        time.sleep(0.1)
 
 
 @contextmanager

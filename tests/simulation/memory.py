@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from falkirk.decisions import Recovery, RecoveryState, Release
-from falkirk.decisions.values import Marked
+from falkirk.decision_store import Recovery, RecoveryState, Release
+from falkirk.decision_store.values import Marked
 from falkirk.theory.ids import Offset
 from falkirk.theory.offsets import PartitionRange, merged_ranges
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import GuaranteeError, UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage, TimeDomain, sink_name
 from falkirk.protocol.recovery import RecoveryProtocol

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import UnrecoverableError
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.recovery import RecoveryProtocol

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.protocol.layout import Layout
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import Positions

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from falkirk.decisions.values import Recovery
+from falkirk.decision_store.values import Recovery
 from falkirk.system.terminal import one_line
 
 #: The greatest number of kept events, and of checkpoints among them.

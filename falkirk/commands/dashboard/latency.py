@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from falkirk.runtime.status import LATENCY_BOUNDS_S
+from falkirk.spark_runtime.status import LATENCY_BOUNDS_S
 
 #: Quantiles are of the results of this time.
 WINDOW_S = 20.0

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from falkirk.kafka.ranges import Message, read_messages
-from falkirk.kafka.signing import RejectedHeader
+from falkirk.kafka_client.ranges import Message, read_messages
+from falkirk.kafka_client.signing import RejectedHeader
 from falkirk.plan.shape import Shape
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from falkirk.system.stored import parse_json
 from falkirk.system.terminal import plain_text
 from falkirk.theory.ids import LogId, Offset

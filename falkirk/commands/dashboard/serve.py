@@ -12,8 +12,8 @@ from falkirk.declare.address import as_dashboard_address
 from falkirk.declare.application import Application
 from falkirk.errors.conditions.host import ADDRESS_TAKEN_DASHBOARD
 from falkirk.home.credentials import new_token, write_dashboard_token
-from falkirk.host.web import Site, WebServer, why_not
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.web import Site, WebServer, why_not
 from falkirk.system.terminal import stderr_is_terminal
 
 #: The address if none is named. If another process uses its port, any free one.

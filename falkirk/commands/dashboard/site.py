@@ -18,7 +18,7 @@ from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.commands.dashboard.watch import DashboardWatch, json_bytes
 from falkirk.errors import FalkirkError
-from falkirk.host.web import Answer, HttpRequest, Site
+from falkirk.processes.web import Answer, HttpRequest, Site
 
 #: The greatest number of open pages.
 STREAMS_MAX = 12

@@ -14,8 +14,8 @@ from falkirk.declare.application import Application
 from falkirk.errors.conditions.commands import NEVER_RAN
 from falkirk.home.folder import attach_home
 from falkirk.home.identity import identity_of
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.context import Storage
+from falkirk.kafka_client.connection import Connection
+from falkirk.spark_runtime.context import Storage
 
 
 class Visits(Protocol):

@@ -27,8 +27,8 @@ from falkirk.commands.offline.values import cut_json, preview_json
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.commands import PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
 from falkirk.home.requests import PATIENCE_S, ask_for_rollback
-from falkirk.host.coordinator import SILENT_S, read_status
 from falkirk.plan.shape import read_shape
+from falkirk.processes.coordinator import SILENT_S, read_status
 from falkirk.protocol.consistent_cuts import consistent_cuts
 from falkirk.protocol.rollback import UnitCheckpoints, contradiction
 from falkirk.system.machine_time import MachineTime

@@ -14,7 +14,7 @@ from falkirk.declare.application import Application
 from falkirk.errors import HomeError
 from falkirk.errors.conditions.commands import CHECKPOINT_INVALID, CHECKPOINT_UNKNOWN, NEVER_RAN
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import Shape, read_shape
 from falkirk.protocol.consistent_cuts import ConsistentCut, consistent_cuts
 from falkirk.protocol.kept import NO_HISTORY, grouped_checkpoints
@@ -22,14 +22,14 @@ from falkirk.protocol.layout import cut, cutter_name, epochs_name
 from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.protocol.rollback import RollbackDecision, UnitCheckpoints
-from falkirk.runtime.application.logs import AllLogs, KafkaLogs
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.runtime.sinks.epoch_logs import EpochLogs
-from falkirk.runtime.sinks.release import releaser_of
-from falkirk.runtime.sinks.writing import readable_ends, settle_at_rest
+from falkirk.spark_runtime.application.logs import AllLogs, KafkaLogs
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.at_rest import BatchAtRest, epoch_log_of
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
+from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
+from falkirk.spark_runtime.sinks.release import releaser_of
+from falkirk.spark_runtime.sinks.writing import readable_ends, settle_at_rest
 from falkirk.system.data import DataPath
 from falkirk.theory.constraints import Constraint
 from falkirk.theory.history import History

@@ -8,7 +8,7 @@ and each step of it. So a command looks there before and after, and reads again 
 from collections.abc import Callable
 from typing import TypeVar
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.commands import RECOVERIES_MEANWHILE
 

@@ -9,8 +9,8 @@ from falkirk.errors import HomeError, LogError, StoreError
 from falkirk.errors.conditions.declare import BROKER_MISSING
 from falkirk.home.folder import attach_home
 from falkirk.home.identity import IDENTITY_FILE, identity_of
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.objective import chosen_for, previewed
 from falkirk.plan.patterns import shown_matches, with_topics
 from falkirk.plan.plan import Plan

@@ -3,7 +3,7 @@
 import os
 from dataclasses import replace
 
-from falkirk.runtime.live import query, region
+from falkirk.spark_runtime.live import query, region
 
 
 def off_if_asked() -> None:

@@ -10,7 +10,7 @@ import os
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.host.standby import Standby
+from falkirk.processes.standby import Standby
 
 INTERVAL, EVENTS, COUNTS = os.environ.get("INTERVAL", "5 seconds"), os.environ["EVENTS"], os.environ["COUNTS"]
 SCHEMA = "word STRING NOT NULL, n INT"

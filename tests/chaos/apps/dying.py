@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from falkirk.decisions import Store
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.application import logs
-from falkirk.runtime.sinks import copying
+from falkirk.decision_store import Store
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.application import logs
+from falkirk.spark_runtime.sinks import copying
 from tests.integration.tentative import application
 
 #: The places: which function is called, whether to die before or after it, and how often it is certainly called. At the

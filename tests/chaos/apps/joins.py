@@ -6,8 +6,8 @@ from dataclasses import replace
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.runtime.outputs import Outputs
-from falkirk.runtime.rows import Barrier
+from falkirk.spark_runtime.outputs import Outputs
+from falkirk.spark_runtime.rows import Barrier
 from tests import joined
 
 app = fk.App("joins")

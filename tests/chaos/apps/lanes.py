@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from falkirk.plan import planner
 from falkirk.plan.region import Region
-from falkirk.runtime import lanes
+from falkirk.spark_runtime import lanes
 from falkirk.system import processes
 from tests.chaos.apps.counts import app
 

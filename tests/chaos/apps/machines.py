@@ -6,7 +6,7 @@ The environment names the machine. OFF names mechanisms that are switched off, s
 import os
 from pathlib import Path
 
-from falkirk.decisions import generation
+from falkirk.decision_store import generation
 from falkirk.home import guard, lease
 from falkirk.system import processes
 

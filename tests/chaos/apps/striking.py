@@ -12,7 +12,7 @@ from falkirk.differential import jobs
 from falkirk.differential import single_task as alone
 from falkirk.differential.jobs import Jobs
 from falkirk.differential.task import Task
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.system import durable
 from tests.dying import dying, opening_notes
 

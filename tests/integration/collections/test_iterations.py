@@ -14,22 +14,22 @@ import pytest
 import falkirk as fk
 from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.commands.offline.application import OfflineApplication
-from falkirk.decisions.values import CheckpointRecord
+from falkirk.decision_store.values import CheckpointRecord
 from falkirk.differential import Collection, connected_components
 from falkirk.differential.jobs import Jobs
 from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.home.folder import Home, open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import retry
-from falkirk.runtime.epochs.inputs import Inputs
-from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.states import States
-from falkirk.runtime.sinks.table import TableTarget
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime import retry
+from falkirk.spark_runtime.epochs.inputs import Inputs
+from falkirk.spark_runtime.epochs.jobs import EpochJobs
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.epochs.run import Run
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.states import States
+from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.system import durable
 from falkirk.system.local_data import LocalData
 from tests.dying import opening_notes

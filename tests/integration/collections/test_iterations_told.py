@@ -21,9 +21,9 @@ from falkirk.differential.single_task import ALONE_MAX
 from falkirk.differential.state import LoopState
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.epochs.log import EpochLog
 from tests.integration.changing import Row, added, taken
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -14,10 +14,10 @@ from falkirk.commands.redrive import send_again
 from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError
 from falkirk.home.folder import attach_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shape import read_shape
+from falkirk.processes.query import run_here
 from tests.integration.live import Wire
 from tests.support import wait_until
 

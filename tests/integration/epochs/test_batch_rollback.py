@@ -23,9 +23,9 @@ from falkirk.environment.broker import Broker
 from falkirk.errors import GuaranteeError, HomeError
 from falkirk.home.folder import Home, open_home
 from falkirk.home.requests import ask_for_rollback
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.processes.query import Query, run_here
 from tests.chaos.harness import Load, judge_counts
 from tests.integration.batches import ROWS, application
 from tests.integration.epochs.test_batch_failures import assert_walk

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sql
 
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query
+from falkirk.processes.query import Query
 from falkirk.testing import run
 from tests.integration.batches import ROWS, application
 from tests.integration.live import Wire

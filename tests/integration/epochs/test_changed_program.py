@@ -15,10 +15,10 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.epochs import region
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.epochs import region
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 

@@ -15,14 +15,14 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.context import Context
-from falkirk.runtime.epochs.at_rest import epoch_log_of
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.epochs.jobs import Shared
-from falkirk.runtime.epochs.log import Epoch
-from falkirk.runtime.epochs.region import BatchRegion
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.epochs.jobs import Shared
+from falkirk.spark_runtime.epochs.log import Epoch
+from falkirk.spark_runtime.epochs.region import BatchRegion
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

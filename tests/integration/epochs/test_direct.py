@@ -21,24 +21,24 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.analysis.structure import KnownLeaves, digest, structure_of
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.policy import Policy
 from falkirk.environment.broker import Broker
 from falkirk.environment.spark import observing
 from falkirk.errors import HomeError, InternalError
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import stamped as frames
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.context import Context
-from falkirk.runtime.epochs import region
-from falkirk.runtime.epochs.direct import _around
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.sinks import writing
-from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs import region
+from falkirk.spark_runtime.epochs.direct import _around
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.run import Run
+from falkirk.spark_runtime.sinks import writing
+from falkirk.spark_runtime.sinks.topic import TopicTarget
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire, failed
 from tests.support import wait_until

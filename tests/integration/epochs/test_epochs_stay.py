@@ -12,12 +12,12 @@ import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 from falkirk.protocol.layout import Stage, TimeDomain
 from falkirk.protocol.ports import LogRange
-from falkirk.runtime.epochs.at_rest import BatchAtRest
-from falkirk.runtime.epochs.log import Epoch
+from falkirk.spark_runtime.epochs.at_rest import BatchAtRest
+from falkirk.spark_runtime.epochs.log import Epoch
 from falkirk.theory.frontier import Frontier
 from tests.integration.epochs.test_batches import WORDS, Table
 from tests.integration.live import Wire, await_one

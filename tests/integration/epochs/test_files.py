@@ -17,10 +17,10 @@ from falkirk.errors import DefinitionError
 from falkirk.frames.names import BAD, STAMP
 from falkirk.home.folder import open_home
 from falkirk.inputs.files import file_rows
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.epochs.files import FileLog
-from falkirk.runtime.sinks.table import TableTarget
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.sinks.table import TableTarget
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -11,8 +11,8 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.declare.policy import Policy
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire, await_one
 

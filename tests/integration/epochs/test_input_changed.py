@@ -11,9 +11,9 @@ import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.epochs.log import EpochLog
 from tests.integration.live import Wire, await_one, failed
 from tests.support import wait_until
 

@@ -25,13 +25,13 @@ from falkirk.commands.judge_batches import BatchJudge, batch_judge
 from falkirk.commands.origins import Origins
 from falkirk.commands.records import RecordPlace, TopicRecords
 from falkirk.commands.verify import outputs
-from falkirk.decisions import ForgottenEpochs
+from falkirk.decision_store import ForgottenEpochs
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.jobs import EpochJobs
 from falkirk.theory.ids import EpochNumber
 from tests.integration.live import Wire, await_one
 from tests.support import on_disk

@@ -12,17 +12,17 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
 from falkirk.inputs import reads
 from falkirk.inputs.topics import parsing
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import Message, read_messages
-from falkirk.kafka.void import Void
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import Message, read_messages
+from falkirk.kafka_client.void import Void
 from falkirk.plan.batch import BatchInput
-from falkirk.runtime.context import Storage
-from falkirk.runtime.epochs.inputs import FitColumns, Inputs
-from falkirk.runtime.epochs.log import Epoch
-from falkirk.runtime.sinks import copying
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.inputs import FitColumns, Inputs
+from falkirk.spark_runtime.epochs.log import Epoch
+from falkirk.spark_runtime.sinks import copying
 from falkirk.theory.ids import Incarnation, LogId, Offset
 from tests.integration.live import Wire, await_one
 

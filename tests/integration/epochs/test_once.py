@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query
+from falkirk.processes.query import Query
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 from tests.integration.live import Wire, await_one
 from tests.support import wait_until
 

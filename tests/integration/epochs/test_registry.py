@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 from tests.integration.live import Wire
 from tests.registries import FakeRegistry, wire
 from tests.support import wait_until

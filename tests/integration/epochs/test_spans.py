@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import SparkError
-from falkirk.host.query import run_here
-from falkirk.host.spans import ENDPOINTS
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.epochs.jobs import EpochJobs
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
+from falkirk.processes.spans import ENDPOINTS
+from falkirk.spark_runtime.epochs.jobs import EpochJobs
 from tests.collector import attributes, collecting
 from tests.integration.live import Wire, await_one
 

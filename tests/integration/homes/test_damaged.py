@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host import supervised_region
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.live.checkpoint import committed_batches
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes import supervised_region
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.live.checkpoint import committed_batches
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

@@ -7,8 +7,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import run_here
 from tests.disks import small_disk
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire

@@ -14,10 +14,10 @@ from falkirk.environment.broker import Broker
 from falkirk.errors import FalkirkError
 from falkirk.home.claim import MARK, Claim
 from falkirk.home.folder import open_home
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import RunSettings
-from falkirk.host.starting import start_process
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import RunSettings
+from falkirk.processes.starting import start_process
 from tests.support import wait_until
 
 APPLICATION = """
@@ -30,7 +30,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with a dummy process in place of Spark's.
 HOST = """
 import pathlib, signal, subprocess, sys
-from falkirk.host import process as host, start
+from falkirk.processes import process as host, start
 
 def session(*args, **settings):
     child = subprocess.Popen(["sleep", "1000"])

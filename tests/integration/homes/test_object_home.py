@@ -17,12 +17,12 @@ from falkirk.declare.stream import Stream
 from falkirk.differential import Collection
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan import refusals
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.object_data import ObjectData
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

@@ -8,11 +8,11 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import lanes
-from falkirk.runtime.live.region import LiveRegion
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.spark_runtime import lanes
+from falkirk.spark_runtime.live.region import LiveRegion
 from tests.integration.live import Wire, await_one
 from tests.objects import BUCKET, ObjectStore
 from tests.postgres import Postgres

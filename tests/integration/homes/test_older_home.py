@@ -12,9 +12,9 @@ import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError
 from falkirk.home.claim import MARK
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import falkirk as fk
 from falkirk.differential import Collection
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.sinks import folder as folder_sink
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.sinks import folder as folder_sink
 from falkirk.system import durable, local_data
 from tests.disks import ForgetfulDisk, SyncedBefore
 from tests.integration.live import Wire, await_one, failed

@@ -22,13 +22,13 @@ from falkirk.commands.spark_state import read_aggregates
 from falkirk.commands.why import origin_tree
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import Home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
 from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import read_shape
-from falkirk.runtime.context import Storage
-from falkirk.runtime.live.checkpoint import committed_batches
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.live.checkpoint import committed_batches
 from falkirk.system.terminal import Terminal
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.offsets import PartitionRange

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge, LiveVerdict
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from tests import duplicates, joined, versioned, windows
 from tests.integration.judged import changed
 from tests.integration.live import Wire

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import falkirk as fk
 from falkirk.commands.judge_outputs import OutputsJudge
 from falkirk.home.folder import open_home
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
 from tests.integration.live import Wire
 

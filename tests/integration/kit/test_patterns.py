@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.decisions.regions import RegionStore
+from falkirk.decision_store.regions import RegionStore
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.testing import ABORT, kit
 

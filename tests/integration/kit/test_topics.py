@@ -10,7 +10,7 @@ from falkirk.errors import DefinitionError
 from falkirk.frames.names import LEAST
 from falkirk.plan.plan import Plan
 from falkirk.plan.planner import plan_application
-from falkirk.runtime.live.query import results
+from falkirk.spark_runtime.live.query import results
 from falkirk.testing import ABORT, kit
 from falkirk.testkit.place import kafka_rows
 from falkirk.testkit.world import MemoryRecord

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.differential import Collection
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from falkirk.protocol import down
-from falkirk.runtime import retry
-from falkirk.runtime.status import RegionStatus
+from falkirk.spark_runtime import retry
+from falkirk.spark_runtime.status import RegionStatus
 from tests.integration.live import Wire, await_one, failed
 
 if TYPE_CHECKING:

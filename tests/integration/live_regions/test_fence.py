@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.checker import Guarantee, Verdict
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime import fence, lanes
-from falkirk.runtime.live.region import LiveRegion
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime import fence, lanes
+from falkirk.spark_runtime.live.region import LiveRegion
 from tests.chaos.harness import Load, judge_counts
 from tests.support import wait_until
 

@@ -12,10 +12,10 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.environment.broker import Broker
 from falkirk.environment.spark import RETAIN
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.plan import Plan
-from falkirk.runtime.live.checkpoint import committed_batches
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.live.checkpoint import committed_batches
 from tests.integration.live import Wire
 from tests.support import wait_until
 

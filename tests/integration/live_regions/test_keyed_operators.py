@@ -14,9 +14,9 @@ from falkirk.commands.offline.application import OfflineApplication
 from falkirk.environment.broker import Broker
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import event_time
+from falkirk.processes.query import run_here
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire

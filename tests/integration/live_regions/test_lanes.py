@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import lanes
-from falkirk.runtime.live.region_lanes import RegionLanes
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime import lanes
+from falkirk.spark_runtime.live.region_lanes import RegionLanes
 from tests.integration.lane_writers import (
     REFUSED,
     Writer,

@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import event_time
+from falkirk.processes.query import run_here
 from tests.duplicates import BEGAN, Expected, drawn, expected
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, fail_behind_a_checkpoint, failed

@@ -17,8 +17,8 @@ import psutil
 import falkirk as fk
 from falkirk.declare.policy import DEFAULT_POLICY
 from falkirk.errors import FalkirkError
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from tests.integration.live import Wire, await_checkpoints, await_one, ended_incarnations, failed
 from tests.integration.live_functions import counted_while_there, doubled, spread, totalled
 from tests.support import children_with

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors.location import SourceLocation
-from falkirk.host.query import Query
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.live.inputs import due
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query
+from falkirk.spark_runtime.live.inputs import due
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.times import TopicPartition
 from tests.integration.live import Wire, failed, settle

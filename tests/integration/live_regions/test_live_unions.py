@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import rows
-from falkirk.runtime.rows import Barrier
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime import rows
+from falkirk.spark_runtime.rows import Barrier
 from falkirk.theory.channel import ReleasedTail
 from tests.integration.judged import see_judged
 from tests.integration.live import Wire, await_one, failed
@@ -138,7 +138,7 @@ def test_a_wrong_barrier_loses_or_repeats_results(
 ) -> None:
     run(topics, home, 0)
     if broken == "no barrier":
-        monkeypatch.setattr("falkirk.runtime.outputs.Outputs.barrier", _open)
+        monkeypatch.setattr("falkirk.spark_runtime.outputs.Outputs.barrier", _open)
     else:  # compares all sources with the stamps of the first one
         table: Callable[..., Any] = rows._table
 

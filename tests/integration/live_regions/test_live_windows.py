@@ -15,9 +15,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.live_steps import event_time
+from falkirk.processes.query import run_here
 from tests import windows
 from tests.duplicates import BEGAN, DELAY_S, PARTITIONS, drawn
 from tests.integration.judged import see_judged

@@ -16,12 +16,12 @@ import falkirk as fk
 from falkirk.checker import Guarantee
 from falkirk.commands.judge import LiveJudge
 from falkirk.commands.judge_batches import batch_judge
-from falkirk.determinism import sample
+from falkirk.determinism_check import sample
 from falkirk.environment.broker import Broker
-from falkirk.host.query import run_here
 from falkirk.inputs.topics import KAFKA_DDL, parse_records, parsing
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.planner import plan_application
+from falkirk.processes.query import run_here
 from falkirk.testing import KafkaRecord, run
 from tests.integration.live import Wire
 from tests.support import wait_until

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import falkirk as fk
-from falkirk.host import start as hosted
 from falkirk.plan.plan import Plan
+from falkirk.processes import start as hosted
 from tests.integration.live import Wire
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
-from falkirk.runtime.application import logs
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
+from falkirk.spark_runtime.application import logs
 from tests.chaos.apps.dying import PLACES, RECORDS_AT_ONCE
 from tests.chaos.harness import Load
 from tests.integration.live import Wire, await_one

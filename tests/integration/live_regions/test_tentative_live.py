@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from falkirk.protocol import rollback
 from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.recovery import RecoveryProtocol

@@ -10,16 +10,16 @@ from pyspark.sql import functions as F
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import Query, run_here
-from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_range
-from falkirk.kafka.topics import Topics
-from falkirk.runtime import lanes
-from falkirk.runtime.live import query as live_query
-from falkirk.runtime.live import twin as twins
-from falkirk.runtime.live.query import foreach_writer
-from falkirk.runtime.live.twin import Twin
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_range
+from falkirk.kafka_client.topics import Topics
+from falkirk.processes.query import Query, run_here
+from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.spark_runtime import lanes
+from falkirk.spark_runtime.live import query as live_query
+from falkirk.spark_runtime.live import twin as twins
+from falkirk.spark_runtime.live.query import foreach_writer
+from falkirk.spark_runtime.live.twin import Twin
 from falkirk.theory.ids import Offset
 from falkirk.theory.stamp import Stamp
 from tests.chaos.harness import Load, judge_counts

@@ -11,13 +11,13 @@ from confluent_kafka.admin import AdminClient
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from falkirk.errors import InternalError, LogError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import LogRecord, read_range
-from falkirk.kafka.signing import NO_HEADER, Foreign, SigningKey, Verifier
-from falkirk.kafka.tail import OwnRecords, tail_of
-from falkirk.kafka.topics import TopicFacts, Topics
-from falkirk.kafka.void import Void
-from falkirk.runtime.live.inputs import read_before
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import LogRecord, read_range
+from falkirk.kafka_client.signing import NO_HEADER, Foreign, SigningKey, Verifier
+from falkirk.kafka_client.tail import OwnRecords, tail_of
+from falkirk.kafka_client.topics import TopicFacts, Topics
+from falkirk.kafka_client.void import Void
+from falkirk.spark_runtime.live.inputs import read_before
 from falkirk.theory.channel import Channel
 from falkirk.theory.ids import LogId, Offset
 from falkirk.theory.stamp import Stamp

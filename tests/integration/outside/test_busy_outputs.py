@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_messages
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_messages
+from falkirk.processes.query import run_here
 from falkirk.protocol import down
-from falkirk.runtime import settling
+from falkirk.spark_runtime import settling
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

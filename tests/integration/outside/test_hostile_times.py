@@ -17,12 +17,12 @@ from falkirk.batch_steps.times import sort
 from falkirk.declare.cut import EARLIEST, LATEST, SPAN_S_MAX, ByTime
 from falkirk.environment.broker import Broker
 from falkirk.frames.names import STAMP
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.batch import STAMP_TYPE
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks.console import ConsoleTarget
-from falkirk.runtime.sinks.table import TableTarget
+from falkirk.processes.query import run_here
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.sinks.console import ConsoleTarget
+from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.system.local_data import LocalData
 from tests.integration.live import Wire
 from tests.support import wait_until

@@ -25,8 +25,8 @@ from falkirk.http_requests.registry import RequestEntry, RequestRegistry
 from falkirk.http_requests.sender import RequestSender
 from falkirk.http_requests.service import RequestService
 from falkirk.inputs.topics import parse_records, parsing
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.reader import Reader
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.reader import Reader
 from falkirk.plan.planner import plan_application
 from tests.clock import SetClock
 from tests.integration.gate import Gate, value

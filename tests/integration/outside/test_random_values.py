@@ -24,8 +24,8 @@ from falkirk.inputs.topics import dead_letter, parse_records, parsing
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame
 from falkirk.redrive.letters import parse_letter
-from falkirk.runtime.epochs.unreadable import _read_all
-from falkirk.runtime.rows import JSON_OPTIONS
+from falkirk.spark_runtime.epochs.unreadable import _read_all
+from falkirk.spark_runtime.rows import JSON_OPTIONS
 from tests.strategies import DEEP, HUGE, LONG
 
 if TYPE_CHECKING:

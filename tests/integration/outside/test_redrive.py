@@ -15,15 +15,15 @@ from falkirk.commands.redrive import send_again
 from falkirk.environment.broker import Broker
 from falkirk.errors import DefinitionError, InternalError, LogError
 from falkirk.home.folder import Home, open_home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import read_messages
-from falkirk.kafka.signing import tag_of
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import read_messages
+from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout
 from falkirk.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
-from falkirk.runtime.context import Storage
-from falkirk.runtime.rows import RAW_BYTES_MAX
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.rows import RAW_BYTES_MAX
 from tests.integration.live import Wire
 from tests.support import wait_until
 

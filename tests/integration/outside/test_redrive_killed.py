@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.environment.broker import Broker
 from falkirk.errors import LogError
 from falkirk.home.folder import Home
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.redrive import sending
 from falkirk.redrive.sending import TRANSACTION_S, Notes, RedriveSender
-from falkirk.runtime.context import Storage
+from falkirk.spark_runtime.context import Storage
 from tests.integration.live import Wire
 from tests.support import wait_until
 

@@ -10,9 +10,9 @@ import falkirk as fk
 from falkirk.commands.redrive import send_again
 from falkirk.environment.broker import Broker
 from falkirk.home.folder import open_home
-from falkirk.host.query import run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from falkirk.plan.shape import read_shape
+from falkirk.processes.query import run_here
 from tests.integration.epochs.test_batches import Table
 from tests.integration.live import Wire
 from tests.support import wait_until

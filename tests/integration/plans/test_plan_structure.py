@@ -1,6 +1,6 @@
 """The text that identifies a batch's program while an epoch is published in part: another program never has the same.
 
-It decides whether a restart may finish that epoch; see `falkirk/runtime/epochs/direct.py`.
+It decides whether a restart may finish that epoch; see `falkirk/spark_runtime/epochs/direct.py`.
 """
 
 from collections.abc import Callable

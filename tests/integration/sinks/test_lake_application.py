@@ -18,8 +18,8 @@ from pyiceberg.catalog import load_catalog
 import falkirk as fk
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.home.folder import open_home
-from falkirk.host.query import Query, run_here
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.query import Query, run_here
 from tests.integration.live import Wire, await_one
 
 if TYPE_CHECKING:

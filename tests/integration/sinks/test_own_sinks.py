@@ -12,7 +12,7 @@ from falkirk.errors import DefinitionError
 from falkirk.plan.guarantees import promises_of
 from falkirk.plan.planner import plan_application
 from falkirk.plan.shown.screen import Shown
-from falkirk.runtime.sinks.own import OwnTarget
+from falkirk.spark_runtime.sinks.own import OwnTarget
 from tests.integration.cutting import Place, run_until_cut_off
 from tests.integration.live import Wire
 from tests.integration.targets import documented

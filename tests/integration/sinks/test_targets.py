@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 import falkirk as fk
 from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, SparkError
-from falkirk.kafka.ranges import read_range
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.outputs import own_back_to
-from falkirk.runtime.sinks.folder import FolderTarget
-from falkirk.runtime.sinks.table import TableTarget
-from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.kafka_client.ranges import read_range
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.outputs import own_back_to
+from falkirk.spark_runtime.sinks.folder import FolderTarget
+from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.spark_runtime.sinks.topic import TopicTarget
 from tests.integration.live import Wire
 from tests.integration.targets import EPOCHS, FORMATS, KINDS, ROWS, CutOff, Place, cut_off, epoch, release_in_part
 from tests.postgres import Postgres

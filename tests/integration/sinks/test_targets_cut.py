@@ -20,15 +20,15 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from sqlalchemy import event
 
-from falkirk.runtime import fence, lanes
-from falkirk.runtime.epochs.inputs import ROW
-from falkirk.runtime.sinks import folder, lake, table, topic
-from falkirk.runtime.sinks.table import TableTarget
-from falkirk.runtime.sinks.topic import TopicTarget
+from falkirk.spark_runtime import fence, lanes
+from falkirk.spark_runtime.epochs.inputs import ROW
+from falkirk.spark_runtime.sinks import folder, lake, table, topic
+from falkirk.spark_runtime.sinks.table import TableTarget
+from falkirk.spark_runtime.sinks.topic import TopicTarget
 from tests.integration.targets import FORMATS, LAKES, ROWS, CutOff, Place, deliver, epoch
 
 if TYPE_CHECKING:
-    from falkirk.kafka.topics import TopicFacts
+    from falkirk.kafka_client.topics import TopicFacts
 
 #: The least and the greatest number of calls in a release.
 POINTS_MIN, POINTS_MAX = 4, 60

@@ -21,7 +21,7 @@ from benchmarks.report import Report
 from falkirk.declare.policy import Eager, Ephemeral, FullHistory, Lazy, LogSends
 from falkirk.errors import SparkError
 from falkirk.home.folder import open_home
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.log import EpochLog
 from tests.support import wait_until
 
 

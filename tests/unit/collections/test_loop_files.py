@@ -9,7 +9,7 @@ import pytest
 from falkirk.batch_steps.loop_files import LoopFiles, LoopFolders
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.runtime.epochs.states import States
+from falkirk.spark_runtime.epochs.states import States
 from falkirk.system.local_data import LocalData
 from tests.support import outcome
 

@@ -22,7 +22,7 @@ from falkirk.declare.load import load_application
 from falkirk.errors import HomeError, SparkError
 from falkirk.home.folder import LEASED, open_home, this_process, waiting_home
 from falkirk.plan.objective import chosen, objective_values
-from falkirk.runtime.status import RegionStatus
+from falkirk.spark_runtime.status import RegionStatus
 from falkirk.system import locks
 from falkirk.system.terminal import Terminal
 from falkirk.theory.objective import Measurements

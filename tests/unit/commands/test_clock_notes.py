@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.kafka.topics import TopicFacts
+from falkirk.kafka_client.topics import TopicFacts
 from falkirk.plan.plan import Plan
 from falkirk.plan.topics import notes_on_clocks
 

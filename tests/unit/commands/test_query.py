@@ -9,8 +9,8 @@ import pytest
 
 import falkirk as fk
 from falkirk.errors.conditions.home import HOME_COPIED
-from falkirk.host.counts import KeptCounts
-from falkirk.host.query import Query
+from falkirk.processes.counts import KeptCounts
+from falkirk.processes.query import Query
 from falkirk.reading import name_after
 
 

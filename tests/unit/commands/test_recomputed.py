@@ -14,9 +14,9 @@ from pyspark.errors import AnalysisException
 from falkirk.batch_steps.loop_files import LoopFolders
 from falkirk.commands import recomputed
 from falkirk.commands.recomputed import _Log, _Run, read_kept
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, LogId, Offset

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from falkirk.kafka.signing import VerifiedHeader
+from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.fingerprint import KEYED_STEP, places_of_keyed_step
 from falkirk.redrive.letters import Letter, _of_time, parse_letter
 from falkirk.redrive.sending import count_by_kind, letters_to_send
-from falkirk.runtime.rows import RAW_BYTES_MAX
+from falkirk.spark_runtime.rows import RAW_BYTES_MAX
 
 SOURCES = {"clicks": "events"}
 

@@ -14,8 +14,8 @@ from falkirk.commands import state as command
 from falkirk.commands.offline.application import OfflineApplication
 from falkirk.commands.offline.unchanged import TRIES, read_unchanged
 from falkirk.errors import FalkirkError
-from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.at_rest import RegionAtRest
+from falkirk.spark_runtime.live import checkpoint
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
 from falkirk.theory.ids import BatchId, CheckpointNumber, LogId
 from falkirk.theory.times import TopicPartition
 from tests.unit.commands.test_state import stateful

@@ -8,7 +8,7 @@ import pytest
 
 from falkirk.commands import kept_state
 from falkirk.commands.kept_state import READ_TRIES, live_state, newest_checkpoint
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import BatchId
 from tests.support import outcome

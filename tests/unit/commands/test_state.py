@@ -19,10 +19,10 @@ from falkirk.commands import kept_state
 from falkirk.commands.kept_state import READ_TRIES, batch_states, live_state, newest_checkpoint
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.strays import Strays
-from falkirk.runtime.live import checkpoint
-from falkirk.runtime.live.checkpoint import keep_only
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.epochs.strays import Strays
+from falkirk.spark_runtime.live import checkpoint
+from falkirk.spark_runtime.live.checkpoint import keep_only
 from falkirk.system.data import DataPath
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
 from tests.support import on_disk

@@ -20,9 +20,9 @@ import falkirk as fk
 from falkirk import cli
 from falkirk.commands import run
 from falkirk.errors import SparkError
-from falkirk.host.settings import RunSettings
-from falkirk.runtime.sinks.console import ConsoleTarget
-from falkirk.runtime.status import CONSOLE
+from falkirk.processes.settings import RunSettings
+from falkirk.spark_runtime.sinks.console import ConsoleTarget
+from falkirk.spark_runtime.status import CONSOLE
 from falkirk.system.terminal import Terminal, one_line, plain_text
 
 PACKAGE = Path(fk.__file__).parent
@@ -127,7 +127,7 @@ def test_a_row_in_the_terminal_can_forge_no_other_row(monkeypatch: pytest.Monkey
         drop = limit = lambda self, *_: self
 
     monkeypatch.delenv(CONSOLE, raising=False)
-    monkeypatch.setattr("falkirk.runtime.sinks.console.sorted_by_place", lambda rows, few: rows)
+    monkeypatch.setattr("falkirk.spark_runtime.sinks.console.sorted_by_place", lambda rows, few: rows)
     written: list[str] = []
     ConsoleTarget(fk.Console(), "out", written.append).deliver(1, _Rows())  # type: ignore[arg-type]
     assert written == [f"── out, epoch 1: 1 row(s)\nname={SHOWN}\\n── out, epoch 7: 0 row(s)\n"]

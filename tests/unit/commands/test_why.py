@@ -18,9 +18,9 @@ from falkirk.errors import FalkirkError
 from falkirk.plan.fingerprint import WITH_TIMERS
 from falkirk.plan.shape import read_shape
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime.context import Storage
-from falkirk.runtime.live.at_rest import RegionAtRest
-from falkirk.runtime.live.epochs_read import EpochsRead
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
+from falkirk.spark_runtime.live.epochs_read import EpochsRead
 from falkirk.system.terminal import Terminal
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset

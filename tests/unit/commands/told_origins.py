@@ -10,17 +10,17 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands import records as module
-from falkirk.decisions import RegionRecord
+from falkirk.decision_store import RegionRecord
 from falkirk.errors.conditions.kafka import RANGE_EXPIRED
 from falkirk.home.folder import Home, open_home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.ranges import LogRecord
-from falkirk.kafka.signing import tag_of
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.ranges import LogRecord
+from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import BatchLogs, RegionLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
-from falkirk.runtime import context
-from falkirk.runtime.epochs.log import EpochLog
+from falkirk.spark_runtime import context
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.theory.ids import EpochNumber, LogId, Offset
 from tests.support import on_disk
 

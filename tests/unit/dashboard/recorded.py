@@ -10,7 +10,7 @@ from falkirk.commands.dashboard.graph import graph_of
 from falkirk.commands.dashboard.progress import Snapshot, failure, frontiers, sink_frontiers
 from falkirk.commands.dashboard.site import DashboardSite
 from falkirk.errors.conditions.commands import CUT_UNKNOWN, PREVIEW_OUTDATED, ROLLBACK_NEEDS_COMMAND
-from falkirk.host.web import WebServer
+from falkirk.processes.web import WebServer
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import Checkpoint
 from falkirk.theory.frontier import EMPTY, OffsetFrontier

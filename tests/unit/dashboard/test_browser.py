@@ -7,7 +7,7 @@ import pytest
 
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
-from falkirk.host.web import WebServer
+from falkirk.processes.web import WebServer
 from tests.support import wait_until
 from tests.unit.dashboard.browser import Browser, executable
 from tests.unit.dashboard.recorded import HOSTILE, NOW_S, TOKEN, RecordedWatch, large, served, shop

@@ -14,7 +14,7 @@ from falkirk.commands.dashboard import serve as module
 from falkirk.declare.address import as_dashboard_address
 from falkirk.errors import DefinitionError, HomeError
 from falkirk.home.credentials import write_dashboard_token
-from falkirk.host.coordinator import Coordinator
+from falkirk.processes.coordinator import Coordinator
 from falkirk.system.terminal import stderr_is_terminal
 from tests.unit.metrics.test_coordinator import APP
 

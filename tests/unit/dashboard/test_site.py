@@ -11,7 +11,7 @@ from falkirk.commands.dashboard import site as module
 from falkirk.commands.dashboard.board import Board
 from falkirk.commands.dashboard.consent import Consented
 from falkirk.commands.dashboard.site import DashboardSite, page_files
-from falkirk.host.web import HttpRequest
+from falkirk.processes.web import HttpRequest
 from tests.unit.dashboard.recorded import HOSTILE, TOKEN, RecordedWatch, served, shop
 
 SHOWN = {"checkpoints": {"sales": 0}, "outside": {"sales": 5}, "at_s": 7.5}

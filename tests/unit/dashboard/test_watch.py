@@ -7,10 +7,10 @@ import pytest
 
 from falkirk.commands.dashboard import watch as module
 from falkirk.commands.dashboard.latency import Latencies, quantile
-from falkirk.decisions.values import Recovery
+from falkirk.decision_store.values import Recovery
 from falkirk.errors import FalkirkError
-from falkirk.host.coordinator import SILENT_S
-from falkirk.runtime.status import LATENCY_BOUNDS_S
+from falkirk.processes.coordinator import SILENT_S
+from falkirk.spark_runtime.status import LATENCY_BOUNDS_S
 from tests.unit.dashboard.conftest import Stage
 from tests.unit.dashboard.recorded import HOSTILE
 from tests.unit.metrics.statuses import histogram

@@ -5,7 +5,7 @@ import pytest
 import falkirk as fk
 from falkirk.declare.nodes import ProcessorNode, Step, roots_of
 from falkirk.declare.stream import Stream
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from tests.unit.declare.test_declare import refused
 
 BOTH = ["orders-eu", "orders-us"]

@@ -14,17 +14,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.cut import ByClock, OnArrival
 from falkirk.errors import SparkError
-from falkirk.host.host import Host
-from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.runner import BEHIND_MAX, EpochRunner
-from falkirk.runtime.epochs.term import Term
-from falkirk.runtime.sinks import table
-from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.runtime.sinks.table import TableTarget
+from falkirk.processes.host import Host
+from falkirk.spark_runtime.epochs.jobs import EpochJobs
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.runner import BEHIND_MAX, EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
+from falkirk.spark_runtime.sinks import table
+from falkirk.spark_runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber, Positions
 from tests.postgres import Postgres

@@ -17,13 +17,13 @@ import falkirk as fk
 from falkirk.batch_steps import iteration, loop_files
 from falkirk.batch_steps.iteration import Iterating
 from falkirk.batch_steps.loop_files import LocalLoopFiles, LoopFolders
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs.inputs import Inputs, refuse_damaged
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.sinks import folder as folders
-from falkirk.runtime.sinks.folder import FolderTarget
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.epochs.inputs import Inputs, refuse_damaged
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.sinks import folder as folders
+from falkirk.spark_runtime.sinks.folder import FolderTarget
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system import durable, local_data
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber

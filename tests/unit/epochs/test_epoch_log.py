@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Decision, RegionRecord, Store
+from falkirk.decision_store import Decision, RegionRecord, Store
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.strays import Strays
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import LogId, Offset

@@ -17,10 +17,10 @@ import falkirk as fk
 from falkirk.commands.judge_places import output_place
 from falkirk.errors import HomeError, SparkError
 from falkirk.plan import lake as planning
-from falkirk.runtime.sinks import delta, iceberg
-from falkirk.runtime.sinks.delta import DeltaLakeTable
-from falkirk.runtime.sinks.iceberg import IcebergTable
-from falkirk.runtime.sinks.lake import (
+from falkirk.spark_runtime.sinks import delta, iceberg
+from falkirk.spark_runtime.sinks.delta import DeltaLakeTable
+from falkirk.spark_runtime.sinks.iceberg import IcebergTable
+from falkirk.spark_runtime.sinks.lake import (
     CommitConflict,
     DataFile,
     LakeTable,

@@ -13,9 +13,9 @@ from pyspark.sql import Row
 from falkirk.batch_steps.folding import folding
 from falkirk.batch_steps.python import KIND, Poison, RowCollector, mapping
 from falkirk.errors import SparkError
-from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.term import Term
+from falkirk.spark_runtime.epochs.run import Run
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
 from falkirk.theory.ids import EpochNumber
 
 RESULT = pa.struct([("n", pa.int32())])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.program import refuse_other_program
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.program import refuse_other_program
 from falkirk.system.local_data import LocalData
 from tests.stores import void_range
 

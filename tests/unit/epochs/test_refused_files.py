@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 
 from falkirk.cli import main
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import DefinitionError, LogError
 from falkirk.home.folder import open_home
-from falkirk.runtime.epochs import files
-from falkirk.runtime.epochs.files import FileLog, RefusedFile, is_lost
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.unreadable import BatchFiles, WhyUnreadable
+from falkirk.spark_runtime.epochs import files
+from falkirk.spark_runtime.epochs.files import FileLog, RefusedFile, is_lost
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.epochs.unreadable import BatchFiles, WhyUnreadable
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import LogId
 from tests.unit.epochs.test_files import folder, log, names, put

@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 from pyspark.errors import AnalysisException
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.cut import OnArrival
 from falkirk.errors import HomeError, LogError, SparkError, StoreError
-from falkirk.runtime.epochs.jobs import EpochJobs
-from falkirk.runtime.epochs.log import Epoch, EpochLog
-from falkirk.runtime.epochs.results import Written
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.term import Term
-from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.spark_runtime.epochs.jobs import EpochJobs
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.epochs.results import Written
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
+from falkirk.spark_runtime.retry import FAILURES_MAX
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber
 from tests.support import on_disk

@@ -8,11 +8,11 @@ import pytest
 
 from falkirk.errors import HomeError, StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.runtime.epochs import run as run_module
-from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.term import Term
-from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.spark_runtime.epochs import run as run_module
+from falkirk.spark_runtime.epochs.run import Run
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
+from falkirk.spark_runtime.retry import FAILURES_MAX
 from falkirk.system.durable import damaged
 from falkirk.theory.ids import EpochNumber
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.decisions import Store
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.sinks import asking as asking_stores
-from falkirk.runtime.sinks import own
-from falkirk.runtime.sinks.asking import ANSWER_S
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.decision_store import Store
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.sinks import asking as asking_stores
+from falkirk.spark_runtime.sinks import own
+from falkirk.spark_runtime.sinks.asking import ANSWER_S
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system.local_data import LocalData
 from tests.clock import MovedClock
 from tests.support import wait_until

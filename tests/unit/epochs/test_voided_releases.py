@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.strays import Strays
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.strays import Strays
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system.local_data import LocalData
 from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import session

@@ -13,8 +13,8 @@ from falkirk.errors import HomeError, LogError
 from falkirk.home import claim as module
 from falkirk.home.claim import Claim, Owner
 from falkirk.home.folder import Home, open_home
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.internal import internal_topic
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.internal import internal_topic
 from tests.clock import MovedClock
 
 

@@ -13,10 +13,10 @@ from falkirk.errors import HomeError, StoreError
 from falkirk.home import claim as module
 from falkirk.home.claim import FENCED_S, MARK, REPLACED_S, Claim, Owner, refuse_copied
 from falkirk.home.folder import open_home
-from falkirk.host.failures import Failures
-from falkirk.host.measurements import UNKNOWN
-from falkirk.host.start import assemble_host
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.failures import Failures
+from falkirk.processes.measurements import UNKNOWN
+from falkirk.processes.start import assemble_host
 from falkirk.system.traced import OFF
 from tests.unit.home.claims import Copies, Partition, copied
 

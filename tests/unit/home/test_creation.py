@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.decisions.engine import Database
-from falkirk.decisions.sqlite import SqliteDatabase
+from falkirk.decision_store.engine import Database
+from falkirk.decision_store.sqlite import SqliteDatabase
 from falkirk.errors import FalkirkError
 from falkirk.home import identity as identities
 from falkirk.home.folder import Home, open_home, waiting_home

@@ -13,13 +13,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.host import supervised_region
-from falkirk.host.failures import Failures
-from falkirk.host.supervised import Supervision
-from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.processes import supervised_region
+from falkirk.processes.failures import Failures
+from falkirk.processes.supervised import Supervision
+from falkirk.processes.supervised_region import SupervisedRegion
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime.live import inputs
-from falkirk.runtime.retry import FAILURES_MAX
+from falkirk.spark_runtime.live import inputs
+from falkirk.spark_runtime.retry import FAILURES_MAX
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import Offset
 from falkirk.theory.times import TopicPartition

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import falkirk as fk
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.home.folder import open_home
 from falkirk.home.requests import stop_asked
-from falkirk.host import coordinator as module
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import RunSettings
+from falkirk.processes import coordinator as module
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import RunSettings
 
 
 def before(store: Store) -> None:

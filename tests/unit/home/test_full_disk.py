@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError, StoreError
 from falkirk.home.folder import open_home
-from falkirk.host.coordinator import Coordinator, read_status
-from falkirk.host.process import write_status
-from falkirk.host.settings import RunSettings
-from falkirk.runtime.status import RegionStatus
+from falkirk.processes.coordinator import Coordinator, read_status
+from falkirk.processes.process import write_status
+from falkirk.processes.settings import RunSettings
+from falkirk.spark_runtime.status import RegionStatus
 from falkirk.system.disk import is_full
 from falkirk.system.durable import write_atomically
 from tests.disks import SmallDisk, small_disk

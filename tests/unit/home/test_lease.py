@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 import falkirk as fk
-from falkirk.decisions import Lease, Store
-from falkirk.decisions.postgres import WRITER_S
+from falkirk.decision_store import Lease, Store
+from falkirk.decision_store.postgres import WRITER_S
 from falkirk.declare.load import load_application
 from falkirk.errors import DefinitionError, HomeError, StoreError
 from falkirk.home.folder import Home, waiting_home
 from falkirk.home.lease import LASTS_MIN_S, MARGIN_S, LeaseKeeper, LeaseWatch, await_home, lease_s
 from falkirk.home.process_records import ProcessRecord
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import RunSettings
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import RunSettings
 from falkirk.system import locks
 from tests.postgres import Postgres
 from tests.stores import Place

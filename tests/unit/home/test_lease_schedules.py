@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falkirk.decisions import Lease
+from falkirk.decision_store import Lease
 from falkirk.errors import StoreError
 from falkirk.home.lease import MARGIN_S, RENEW_S, LeaseKeeper, LeaseWatch
 from tests.strategies import examples

@@ -14,7 +14,7 @@ from falkirk.environment import spark as local_spark
 from falkirk.environment.jvm import unseen
 from falkirk.environment.spark import ESSENTIAL, kafka_options, missing_settings, session, session_settings
 from falkirk.errors import SparkError
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 
 WELL = {name: value for name, (value, _) in ESSENTIAL.items()}
 #: A setting whose default is the needed value.

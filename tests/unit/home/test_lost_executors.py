@@ -17,13 +17,13 @@ import falkirk as fk
 from falkirk.errors import FalkirkError, LogError, SparkError
 from falkirk.errors.location import SourceLocation
 from falkirk.home.guard import EXIT_FATAL
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.counts import KeptCounts
-from falkirk.host.failures import LOSSES_MAX, Failures
-from falkirk.host.host import Host
-from falkirk.host.process import EXIT_RESTART, write_status
-from falkirk.host.settings import COUNTS_FILE, RunSettings
-from falkirk.runtime.status import RegionStatus
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.counts import KeptCounts
+from falkirk.processes.failures import LOSSES_MAX, Failures
+from falkirk.processes.host import Host
+from falkirk.processes.process import EXIT_RESTART, write_status
+from falkirk.processes.settings import COUNTS_FILE, RunSettings
+from falkirk.spark_runtime.status import RegionStatus
 from tests.unit.home.stand_ins import host_process
 from tests.unit.home.test_failures_across_hosts import Impatient
 

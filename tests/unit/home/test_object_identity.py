@@ -13,7 +13,7 @@ from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.owners import OwnerReader
 from falkirk.commands.running import home_of, home_to_read
 from falkirk.commands.status import see
-from falkirk.decisions.homes import known_home
+from falkirk.decision_store.homes import known_home
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.home.folder import data_folder, waiting_home

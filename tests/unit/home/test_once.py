@@ -11,14 +11,14 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands import run as running
-from falkirk.decisions.values import Decision
+from falkirk.decision_store.values import Decision
 from falkirk.home.folder import Home, open_home
-from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
-from falkirk.host.settings import EXIT_OVER, HostSettings, RunSettings
+from falkirk.processes import coordinator as supervise
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.once import begin_once, close_run, decide_ends, ends_of_sources, open_decision
+from falkirk.processes.settings import EXIT_OVER, HostSettings, RunSettings
 from falkirk.protocol.layout import Layout
-from falkirk.runtime.epochs.files import FileLog
+from falkirk.spark_runtime.epochs.files import FileLog
 from falkirk.theory.ids import LogId, Offset, Positions
 
 SOURCE, ADDED = LogId("orders"), LogId("refunds")

@@ -11,7 +11,7 @@ import pytest
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import guard
 from falkirk.home.folder import host_home, open_home
-from falkirk.host.settings import HostSettings
+from falkirk.processes.settings import HostSettings
 from falkirk.system import locks
 from tests.support import suspend, wait_until
 
@@ -32,7 +32,7 @@ app.sink("out", "events", fk.Kafka("out"))
 #: The host, with Spark and Kafka replaced. It starts Spark as the first step of taking charge, and then hangs.
 HOST = """
 import json, pathlib, signal, sys
-from falkirk.host import process as host, start
+from falkirk.processes import process as host, start
 
 class Topics:
     def __init__(self, connection): pass

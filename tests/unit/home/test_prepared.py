@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from falkirk.home.folder import Home, open_home
-from falkirk.host import prepared
-from falkirk.host.prepared import Prepared, digests
-from falkirk.host.settings import EXIT_UNUSABLE, STATE, WARM, HostSettings
+from falkirk.processes import prepared
+from falkirk.processes.prepared import Prepared, digests
+from falkirk.processes.settings import EXIT_UNUSABLE, STATE, WARM, HostSettings
 from tests.support import wait_until
 from tests.unit.home.test_orphaned_host import COORDINATOR, ROOT
 
@@ -31,7 +31,7 @@ HOST = """
 import pathlib, signal, sys
 from types import SimpleNamespace
 from unittest.mock import MagicMock
-from falkirk.host import prepared, process as host, start
+from falkirk.processes import prepared, process as host, start
 
 folder = pathlib.Path(sys.argv[1])
 

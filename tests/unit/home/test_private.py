@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk import cli
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.declare.endpoints import Files
 from falkirk.environment import jars
 from falkirk.environment.spark import _launch_settings
 from falkirk.errors import MachineError
 from falkirk.home.folder import attach_home, open_home
-from falkirk.runtime.sinks.folder import FolderTarget
+from falkirk.spark_runtime.sinks.folder import FolderTarget
 from falkirk.system import private
 from tests.unit.hostile.test_random_files import Decisions
 from tests.unit.kafka.test_folder_sinks import proofs

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from falkirk.decisions import Store
-from falkirk.decisions import requests as request_store
-from falkirk.decisions.engine import Database
-from falkirk.decisions.requests import asked_by
+from falkirk.decision_store import Store
+from falkirk.decision_store import requests as request_store
+from falkirk.decision_store.engine import Database
+from falkirk.decision_store.requests import asked_by
 from falkirk.errors import FalkirkError, HomeError, StoreError
 from falkirk.home.requests import ask_for_rollback, fail_former, is_rolled_back
-from falkirk.host.rollback_requests import RollbackRequests
+from falkirk.processes.rollback_requests import RollbackRequests
 from falkirk.protocol.rollback import RollbackDecision
 from falkirk.theory.ids import CheckpointNumber
 from tests.support import wait_until

@@ -16,9 +16,9 @@ from falkirk.commands.records import EpochPlace, TopicRecords
 from falkirk.environment.broker import Broker
 from falkirk.errors import HomeError, StoreError
 from falkirk.home.folder import Home, attach_home, open_home
-from falkirk.kafka.connection import Connection
-from falkirk.runtime import settling
-from falkirk.runtime.context import Storage
+from falkirk.kafka_client.connection import Connection
+from falkirk.spark_runtime import settling
+from falkirk.spark_runtime.context import Storage
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
 from tests.cluster.past import Past
 from tests.integration.live import Wire

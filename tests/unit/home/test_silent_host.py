@@ -10,9 +10,9 @@ import pytest
 
 import falkirk as fk
 from falkirk.home.folder import open_home
-from falkirk.host import coordinator as supervise
-from falkirk.host.coordinator import SILENT_S, Coordinator
-from falkirk.host.settings import RunSettings
+from falkirk.processes import coordinator as supervise
+from falkirk.processes.coordinator import SILENT_S, Coordinator
+from falkirk.processes.settings import RunSettings
 from falkirk.system.silence import LOOK_MAX_S
 from tests.clock import MovedClock
 

@@ -16,11 +16,11 @@ import falkirk as fk
 from falkirk.home import folder as homes
 from falkirk.home.folder import STANDBY, open_home
 from falkirk.home.process_records import ProcessRecord
-from falkirk.host import coordinator as supervise
-from falkirk.host import standby as standbys
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import PLAN, RunSettings
-from falkirk.host.standby import TRIES_MAX
+from falkirk.processes import coordinator as supervise
+from falkirk.processes import standby as standbys
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import PLAN, RunSettings
+from falkirk.processes.standby import TRIES_MAX
 from falkirk.system import priority
 from tests.support import wait_until
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from falkirk.home.folder import STANDBY, Home, open_home
-from falkirk.host import standby as standbys
-from falkirk.host.standby import FAILED_PAUSE_S, MEASURED_S, STEADY_S, TRIES_MAX, VARIABLE, Standby
+from falkirk.processes import standby as standbys
+from falkirk.processes.standby import FAILED_PAUSE_S, MEASURED_S, STEADY_S, TRIES_MAX, VARIABLE, Standby
 from falkirk.system import priority
 from falkirk.system.memory import available_bytes
 from tests.clock import MovedClock

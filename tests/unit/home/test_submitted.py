@@ -15,8 +15,8 @@ from falkirk.environment import spark as local_spark
 from falkirk.environment.held_views import VIEWS_PLUGIN, holds_views
 from falkirk.environment.submitted import add_py_files, choose_python, merge_settings, spark_conf
 from falkirk.errors import DefinitionError
-from falkirk.host import prepared
-from falkirk.host.settings import HostSettings, RunSettings
+from falkirk.processes import prepared
+from falkirk.processes.settings import HostSettings, RunSettings
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 
 import falkirk as fk
 from falkirk.commands.running import home_of
-from falkirk.decisions import Lease
+from falkirk.decision_store import Lease
 from falkirk.errors import HomeError, StoreError
 from falkirk.home import folder
 from falkirk.home.folder import Home, open_home, waiting_home

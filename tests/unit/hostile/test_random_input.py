@@ -42,7 +42,7 @@ from falkirk.http_requests.fits import encode, parse_body
 from falkirk.http_requests.registry import RequestRegistry
 from falkirk.http_requests.server import Counter, web_application
 from falkirk.http_requests.service import RequestService
-from falkirk.kafka.header import Header, header_value
+from falkirk.kafka_client.header import Header, header_value
 from falkirk.redrive.letters import parse_letter
 from falkirk.redrive.sending import parse_note
 from tests.strategies import DEEP, LONG, documents, examples, objects, values

@@ -15,9 +15,9 @@ from falkirk.http_requests import bridge as module
 from falkirk.http_requests.bridge import Answers, KafkaBridge, Requests, _resumed
 from falkirk.http_requests.elapsed import ELAPSED_HEADER, header_of
 from falkirk.http_requests.registry import RequestRegistry, digest_of, read_back
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.signing import ForeignTally, SigningKey, Verifier
-from falkirk.runtime.foreign import _by_header, _by_time
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.signing import ForeignTally, SigningKey, Verifier
+from falkirk.spark_runtime.foreign import _by_header, _by_time
 from tests.strategies import DEEP, LONG, documents, examples, objects
 from tests.unit.dashboard.recorded import TOKEN, served, shop
 

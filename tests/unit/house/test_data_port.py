@@ -11,20 +11,21 @@ from tests.unit.house.parsed import nodes
 from tests.unit.house.test_layers import MODULES
 
 #: The packages whose modules work with data of a home.
-OF_DATA = ("falkirk.differential", "falkirk.batch_steps", "falkirk.runtime")
+OF_DATA = ("falkirk.differential", "falkirk.batch_steps", "falkirk.spark_runtime")
 REFUSED = {"glob", "os", "pathlib", "shutil", "tempfile"}
 #: Modules for files that are no data of a home: folders of users, pipes, sockets, the terminal.
 OTHER_FILES = {
-    "falkirk.runtime.epochs.files", "falkirk.runtime.epochs.pipes", "falkirk.runtime.record",
-    "falkirk.runtime.sinks.console", "falkirk.runtime.sinks.delta", "falkirk.runtime.sinks.folder",
-    "falkirk.runtime.sinks.iceberg", "falkirk.runtime.sinks.lake",
+    "falkirk.spark_runtime.epochs.files", "falkirk.spark_runtime.epochs.pipes", "falkirk.spark_runtime.record",
+    "falkirk.spark_runtime.sinks.console", "falkirk.spark_runtime.sinks.delta", "falkirk.spark_runtime.sinks.folder",
+    "falkirk.spark_runtime.sinks.iceberg", "falkirk.spark_runtime.sinks.lake",
 }  # fmt: skip
 #: Modules for Spark's checkpoint of a live region in a folder of the driver's machine. With a home in an object store,
 #: that folder is a working copy: `shared_checkpoints` alone copies it, through the port.
 WORKING_COPY = {
-    "falkirk.runtime.live.checkpoint", "falkirk.runtime.live.checkpoint_files", "falkirk.runtime.live.kept",
-    "falkirk.runtime.live.query", "falkirk.runtime.live.shared_checkpoints", "falkirk.runtime.live.state_files",
-    "falkirk.runtime.live.triage", "falkirk.runtime.live.twin", "falkirk.runtime.live.warming",
+    "falkirk.spark_runtime.live.checkpoint", "falkirk.spark_runtime.live.checkpoint_files",
+    "falkirk.spark_runtime.live.kept", "falkirk.spark_runtime.live.query",
+    "falkirk.spark_runtime.live.shared_checkpoints", "falkirk.spark_runtime.live.state_files",
+    "falkirk.spark_runtime.live.triage", "falkirk.spark_runtime.live.twin", "falkirk.spark_runtime.live.warming",
 }  # fmt: skip
 #: Modules for the files of iterations in the folder of their tasks. With a home in an object store, that folder is a
 #: working copy: `loop_files` alone copies it, through the port.
@@ -45,7 +46,8 @@ def test_two_modules_copy_between_a_working_copy_and_the_data() -> None:
     found = {name for name, path in MODULES.items() if {"copy_from", "copy_to"} & _called(path)}
     implementing = {"falkirk.system.local_data", "falkirk.system.object_data"}
     assert found - implementing == {
-        "falkirk.runtime.live.shared_checkpoints", "falkirk.batch_steps.loop_files", "falkirk.commands.kept_state",
+        "falkirk.spark_runtime.live.shared_checkpoints", "falkirk.batch_steps.loop_files",
+        "falkirk.commands.kept_state",
     }  # fmt: skip
 
 

@@ -11,9 +11,9 @@ import yaml
 from falkirk import cli
 from falkirk.commands.group import Command
 from falkirk.declare.address import as_metrics_address
-from falkirk.host.metrics import Metrics
-from falkirk.host.metrics_server import MetricsSite
-from falkirk.host.pulse import Pulse
+from falkirk.processes.metrics import Metrics
+from falkirk.processes.metrics_server import MetricsSite
+from falkirk.processes.pulse import Pulse
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS: list[dict[str, Any]] = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/shop.yaml").read_text()))

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parents[3]
 PACKAGE = ROOT / "falkirk"
 #: The packages, each above those that it may import. `checker` shares no code with the judged parts: see test_tidy.py.
 LAYERS = (
-    "errors", "system", "checker", "theory", "kafka", "declare", "decisions", "home", "environment", "protocol",
-    "frames", "live_steps", "inputs", "analysis", "http_requests", "differential", "batch_steps", "plan", "runtime",
-    "host", "determinism", "redrive", "commands", "testkit", "api", "cli",
+    "errors", "system", "checker", "theory", "kafka_client", "declare", "decision_store", "home", "environment",
+    "protocol", "frames", "live_steps", "inputs", "analysis", "http_requests", "differential", "batch_steps",
+    "plan", "spark_runtime", "processes", "determinism_check", "redrive", "commands", "testkit", "api", "cli",
 )  # fmt: skip
 #: The modules that users import, and those that only they import.
 API = ("falkirk", "falkirk.app", "falkirk.reading", "falkirk.testing")
@@ -40,7 +40,7 @@ JAVA_IMPORTS = (
 #: The folders of the repository outside the package. They may import all of the package.
 OUTSIDE = ("benchmarks", "demo", "formal", "tests", "examples", "tools")
 #: The imports that the protocol may have: it knows Spark, Kafka and files by its ports alone.
-OF_THE_PROTOCOL = {"decisions", "errors", "protocol", "theory"}
+OF_THE_PROTOCOL = {"decision_store", "errors", "protocol", "theory"}
 
 
 def modules() -> dict[str, Path]:

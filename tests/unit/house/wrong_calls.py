@@ -6,10 +6,10 @@ occurs (`warn_unused_ignores`).
 
 from pathlib import Path
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.protocol.ports import Checkpoint, LogsPort, RegionPort
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.live import checkpoint
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.live import checkpoint
 from falkirk.theory.frontier import EMPTY
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, Incarnation, LogId, Offset, Offsets, Positions
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from falkirk.errors import LogError
-from falkirk.kafka.header import BYTES_MAX, TAG_DIGITS, Header
+from falkirk.kafka_client.header import BYTES_MAX, TAG_DIGITS, Header
 from falkirk.theory.stamp import Stamp
 from tests.strategies import examples
 from tests.unit.java.conftest import Command

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import HomeError, SparkError
 from falkirk.errors.conditions.runtime import FOLDER_DAMAGED
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.sinks import folder
-from falkirk.runtime.sinks.folder import FolderTarget, Proofs
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.sinks import folder
+from falkirk.spark_runtime.sinks.folder import FolderTarget, Proofs
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import EpochNumber
 from tests.stores import Place

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.errors import DefinitionError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.options import ALLOWED
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.options import ALLOWED
 
 SASL: dict[str, Any] = {
     "security_protocol": "SASL_SSL",

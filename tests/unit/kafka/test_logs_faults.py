@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.faults import ClientErrors, fault
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.faults import ClientErrors, fault
 
 
 @pytest.mark.parametrize(

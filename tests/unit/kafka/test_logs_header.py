@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falkirk.errors import LogError
-from falkirk.kafka.header import Header, header_value, split_header, stamp_of
-from falkirk.kafka.signing import SigningKey, Verifier
-from falkirk.kafka.tail import OwnRecord, OwnRecords, tail_of
-from falkirk.kafka.void import Void
+from falkirk.kafka_client.header import Header, header_value, split_header, stamp_of
+from falkirk.kafka_client.signing import SigningKey, Verifier
+from falkirk.kafka_client.tail import OwnRecord, OwnRecords, tail_of
+from falkirk.kafka_client.void import Void
 from falkirk.theory.channel import Channel
 from falkirk.theory.ids import Offset
 from falkirk.theory.stamp import Stamp

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from falkirk.errors import LogError
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.internal import ANY_TIME, KEEP
-from falkirk.kafka.topics import Topics
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.internal import ANY_TIME, KEEP
+from falkirk.kafka_client.topics import Topics
 from tests.clock import MovedClock
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import HomeError
-from falkirk.runtime.application.batches import Batches
+from falkirk.spark_runtime.application.batches import Batches
 from tests.unit.kafka import test_sink_ages as ages
 from tests.unit.kafka.test_sink_ages import EPOCHS, World
 

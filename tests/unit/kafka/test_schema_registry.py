@@ -8,7 +8,7 @@ import pytest
 
 from falkirk.errors import DefinitionError, LogError
 from falkirk.errors.location import caller
-from falkirk.kafka.schema_registry import SchemaRegistry, authorities
+from falkirk.kafka_client.schema_registry import SchemaRegistry, authorities
 from tests.registries import FakeRegistry, Fault
 
 SCHEMA = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "string"}]}

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falkirk.decisions import RegionRecord, Store
+from falkirk.decision_store import RegionRecord, Store
 from falkirk.home.folder import open_home
-from falkirk.kafka.signing import (
+from falkirk.kafka_client.signing import (
     MALFORMED,
     NO_HEADER,
     OF_ANOTHER,
@@ -24,8 +24,8 @@ from falkirk.kafka.signing import (
     explained_by,
     tag_of,
 )
-from falkirk.kafka.tail import OwnRecords, tail_of
-from falkirk.kafka.void import Void
+from falkirk.kafka_client.tail import OwnRecords, tail_of
+from falkirk.kafka_client.void import Void
 
 KEY = SigningKey(secret=bytes(range(32)), since_birth=True)
 TEXT = b"deadbeef/3/0.1.17/2/"

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 import falkirk as fk
-from falkirk.decisions import RegionRecord, Store
-from falkirk.decisions.own_writes import OwnWrites
+from falkirk.decision_store import RegionRecord, Store
+from falkirk.decision_store.own_writes import OwnWrites
 from falkirk.declare.accepted import as_endpoint
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import FalkirkError, HomeError, SparkError, StoreError
@@ -23,14 +23,14 @@ from falkirk.protocol.down import RETRY_S
 from falkirk.protocol.layout import Layout, Stage
 from falkirk.protocol.ports import Health
 from falkirk.protocol.recovery import RecoveryProtocol
-from falkirk.runtime.epochs.at_rest import BatchAtRest, epoch_log_of
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.outputs import Outputs
-from falkirk.runtime.sinks import own
-from falkirk.runtime.sinks.epoch_logs import EpochLogs
-from falkirk.runtime.sinks.own import OwnTarget
-from falkirk.runtime.sinks.release import EpochReleaser
-from falkirk.runtime.sinks.table import TableTarget
+from falkirk.spark_runtime.epochs.at_rest import BatchAtRest, epoch_log_of
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.outputs import Outputs
+from falkirk.spark_runtime.sinks import own
+from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
+from falkirk.spark_runtime.sinks.own import OwnTarget
+from falkirk.spark_runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from tests.unit.live.machines import Machine
 
 

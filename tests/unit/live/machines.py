@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from falkirk.decisions import Store
-from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
+from falkirk.decision_store import Store
+from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import BatchId, LogId
 from tests.support import wait_until

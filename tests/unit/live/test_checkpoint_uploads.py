@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors.conditions.system import DATA_AWAY
-from falkirk.runtime.live.shared_checkpoints import SharedCheckpoints
+from falkirk.spark_runtime.live.shared_checkpoints import SharedCheckpoints
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import BatchId
 from tests.support import wait_until

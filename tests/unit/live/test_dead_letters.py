@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.reader import Reader
-from falkirk.kafka.signing import SigningKey, Verifier, tag_of
-from falkirk.runtime.dead_letters import DeadLetters
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.reader import Reader
+from falkirk.kafka_client.signing import SigningKey, Verifier, tag_of
+from falkirk.spark_runtime.dead_letters import DeadLetters
 
 OURS, OTHERS = SigningKey(secret=bytes(32), since_birth=True), SigningKey(secret=bytes(range(32)), since_birth=True)
 

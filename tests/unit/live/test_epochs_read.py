@@ -1,10 +1,10 @@
 """The notes of a region about the epochs of views that its records may have read."""
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import Checkpoint
 from falkirk.protocol.rollback import decide_rollback
-from falkirk.runtime.live.epochs_read import EpochsRead, as_positions
+from falkirk.spark_runtime.live.epochs_read import EpochsRead, as_positions
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import INITIAL, BatchId, CheckpointNumber, EpochNumber, LogId
 

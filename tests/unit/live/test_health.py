@@ -9,7 +9,7 @@ from falkirk.live_steps.python_command import START_S
 from falkirk.live_steps.python_udfs import TIMEOUT_S
 from falkirk.plan.python_steps import longest_call_s
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
+from falkirk.spark_runtime.live.region import OVERDUE_AT_START_S, OVERDUE_S, SLOWER, LiveRegion
 from falkirk.system.silence import LOOK_MAX_S, Silence
 from falkirk.theory.frontier import EMPTY
 from tests.clock import MovedClock

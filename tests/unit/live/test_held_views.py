@@ -12,10 +12,10 @@ from pyspark.errors import PySparkException
 
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.host.host import Host
-from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.runtime.application import views
-from falkirk.runtime.application.views import HeldViews
+from falkirk.processes.host import Host
+from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.spark_runtime.application import views
+from falkirk.spark_runtime.application.views import HeldViews
 from falkirk.theory.ids import EpochNumber, LogId
 from tests.clock import MovedClock
 from tests.support import wait_until

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.host.live_first import LIMIT_S, LiveFirst
-from falkirk.runtime.epochs.run import LIVE_FIRST, Run
-from falkirk.runtime.epochs.runner import EpochRunner
-from falkirk.runtime.epochs.term import Term
+from falkirk.processes.live_first import LIMIT_S, LiveFirst
+from falkirk.spark_runtime.epochs.run import LIVE_FIRST, Run
+from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.term import Term
 from falkirk.theory.ids import EpochNumber
 from tests.support import wait_until
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from falkirk.declare.policy import Lazy
-from falkirk.host import host, measurements
-from falkirk.host.host import Host
-from falkirk.host.measurements import Launch, RegionMeasurements, StartMeasurement
-from falkirk.host.supervised_region import SupervisedRegion
+from falkirk.processes import host, measurements
+from falkirk.processes.host import Host
+from falkirk.processes.measurements import Launch, RegionMeasurements, StartMeasurement
+from falkirk.processes.supervised_region import SupervisedRegion
 from falkirk.theory.ids import BatchId
 from falkirk.theory.objective import GUESSES, Measurements
 from tests.unit.regions import region_under

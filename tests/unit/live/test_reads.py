@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from falkirk.inputs import reads
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 
 CLIENT = Connection("one:9092").spark_options()
 ALWAYS = {**CLIENT, "subscribe": "orders", "failOnDataLoss": "true", "includeHeaders": "false"}

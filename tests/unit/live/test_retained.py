@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from falkirk.environment.spark import RETAIN
-from falkirk.host import host
-from falkirk.host.host import Host
-from falkirk.runtime.live import at_rest, checkpoint_files, query, region
-from falkirk.runtime.live.query import LiveQuery
-from falkirk.runtime.live.region import LiveRegion
+from falkirk.processes import host
+from falkirk.processes.host import Host
+from falkirk.spark_runtime.live import at_rest, checkpoint_files, query, region
+from falkirk.spark_runtime.live.query import LiveQuery
+from falkirk.spark_runtime.live.region import LiveRegion
 from falkirk.theory.history import History
 from tests.clock import MovedClock
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import StoreError
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
-from falkirk.runtime.live import shared_checkpoints
-from falkirk.runtime.live.checkpoint import last_committed_batch
+from falkirk.spark_runtime.live import shared_checkpoints
+from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import BatchId, LogId
 from tests.support import outcome, wait_until

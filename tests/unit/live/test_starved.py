@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 from falkirk.protocol.ports import Checkpoint
-from falkirk.runtime.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
+from falkirk.spark_runtime.live.starved import _INTERVAL_MAX_S, CHECKPOINTS, Starvation
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber
 from falkirk.theory.times import TopicPartition

@@ -6,13 +6,13 @@ from typing import Any, cast
 import pytest
 
 from falkirk.errors import SparkError
-from falkirk.host import supervised_region
-from falkirk.host.failures import Failures
-from falkirk.host.supervised import Supervision
-from falkirk.host.supervised_region import SupervisedRegion
-from falkirk.runtime.causes import is_stray
-from falkirk.runtime.retry import FAILURES_MAX, PAUSES_S
-from falkirk.runtime.status import RegionStatus
+from falkirk.processes import supervised_region
+from falkirk.processes.failures import Failures
+from falkirk.processes.supervised import Supervision
+from falkirk.processes.supervised_region import SupervisedRegion
+from falkirk.spark_runtime.causes import is_stray
+from falkirk.spark_runtime.retry import FAILURES_MAX, PAUSES_S
+from falkirk.spark_runtime.status import RegionStatus
 from tests.clock import MovedClock
 
 SPARK = "\tat org.apache.spark."

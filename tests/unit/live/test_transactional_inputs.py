@@ -12,10 +12,10 @@ from confluent_kafka import Producer
 
 import falkirk as fk
 from falkirk.environment.broker import Broker
-from falkirk.kafka.connection import Connection
-from falkirk.kafka.topics import Topics
-from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.record import first_positions
+from falkirk.kafka_client.connection import Connection
+from falkirk.kafka_client.topics import Topics
+from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.spark_runtime.record import first_positions
 from falkirk.theory.frontier import OffsetFrontier
 from falkirk.theory.ids import LogId
 from falkirk.theory.times import TopicPartition

@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import SparkError
-from falkirk.runtime.live.checkpoint_files import LocalCheckpoints
-from falkirk.runtime.live.region import LiveRegion
-from falkirk.runtime.live.triage import damage_of
+from falkirk.spark_runtime.live.checkpoint_files import LocalCheckpoints
+from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.spark_runtime.live.triage import damage_of
 from tests.unit.live.test_checkpoint_files import write
 
 FOLDER = Path("/data/shop/regions/counts")

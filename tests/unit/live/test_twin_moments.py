@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from falkirk.runtime.live import twin as twins
-from falkirk.runtime.live.twin import FOLDER, Twin
+from falkirk.spark_runtime.live import twin as twins
+from falkirk.spark_runtime.live.twin import FOLDER, Twin
 from falkirk.theory.ids import BatchId
 from tests.clock import MovedClock
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from falkirk.runtime.live.warming import AGAIN, BATCHES, WarmQuery
+from falkirk.spark_runtime.live.warming import AGAIN, BATCHES, WarmQuery
 
 
 class Spark:

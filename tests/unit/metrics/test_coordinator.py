@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.metrics import Metrics
-from falkirk.host.settings import RunSettings
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.metrics import Metrics
+from falkirk.processes.settings import RunSettings
 from tests.unit.home.test_failures_across_hosts import Cluster, Impatient
 from tests.unit.metrics.statuses import value
 

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import falkirk as fk
 from falkirk.commands import run
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.settings import RunSettings
-from falkirk.host.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.settings import RunSettings
+from falkirk.processes.spans import ENDPOINTS, Spans, exported, exporting, is_recorded, is_wanted
 from falkirk.system.traced import Recorder, step
 from tests.collector import Collector, attributes, collecting
 from tests.support import wait_until

@@ -12,14 +12,14 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import DefinitionError, SparkError
-from falkirk.host.recorded import RecordedRecovery, checkpoint_span, recorded
 from falkirk.plan.batch import BatchInput
+from falkirk.processes.recorded import RecordedRecovery, checkpoint_span, recorded
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.runtime.epochs.log import EpochLog
-from falkirk.runtime.epochs.run import Run
-from falkirk.runtime.sinks.release import EpochReleaser
+from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.run import Run
+from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system import traced
 from falkirk.system.local_data import LocalData
 from falkirk.system.traced import KEPT_MAX, OFF, STEPS_MAX, Recorder, add_attributes, condition_of, step
@@ -223,8 +223,8 @@ def test_a_checkpoint_is_a_span_of_sparks_batch() -> None:
 
 def test_a_start_without_a_collector_imports_nothing_of_opentelemetry() -> None:
     program = (
-        "import sys, falkirk.cli, falkirk.commands.run, falkirk.host.process, falkirk.host.query\n"
-        "assert not falkirk.host.process.is_recorded()\n"
+        "import sys, falkirk.cli, falkirk.commands.run, falkirk.processes.process, falkirk.processes.query\n"
+        "assert not falkirk.processes.process.is_recorded()\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -11,16 +11,16 @@ from py4j.protocol import Py4JError
 import falkirk as fk
 from falkirk.commands import run
 from falkirk.errors import DefinitionError, FalkirkError, HomeError, InternalError, LogError, SparkError, StoreError
-from falkirk.host.coordinator import Coordinator
-from falkirk.host.failures import Failures
-from falkirk.host.query import Query
-from falkirk.host.settings import RunSettings
-from falkirk.host.supervised import Supervision
-from falkirk.host.supervised_batch import SupervisedBatch
+from falkirk.processes.coordinator import Coordinator
+from falkirk.processes.failures import Failures
+from falkirk.processes.query import Query
+from falkirk.processes.settings import RunSettings
+from falkirk.processes.supervised import Supervision
+from falkirk.processes.supervised_batch import SupervisedBatch
 from falkirk.protocol.down import APPLICATION_CONDITIONS, PROCESSOR_CONDITIONS, Down, concerns_one, has_work
 from falkirk.protocol.layout import Layout, Stage
-from falkirk.runtime.epochs.failures import may_have_lost_state
-from falkirk.runtime.status import RegionStatus
+from falkirk.spark_runtime.epochs.failures import may_have_lost_state
+from falkirk.spark_runtime.status import RegionStatus
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 FAILED = SparkError("FUNCTION_FAILED", "a function failed on a row.", where="shop.py:7", hint="Mend it.")

@@ -13,7 +13,7 @@ from falkirk.http_requests.bridge import KafkaBridge, Pace, Requests
 from falkirk.http_requests.errors import RequestError
 from falkirk.http_requests.registry import RequestEntry, RequestRegistry, read_back
 from falkirk.http_requests.service import RequestService
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 
 REQUESTS = Requests(topic="t", key=b"", on_foreign=lambda found: None)
 

@@ -15,7 +15,7 @@ from falkirk.http_requests.elapsed import Elapsed, elapsed_of, header_of
 from falkirk.http_requests.errors import RequestError
 from falkirk.http_requests.registry import SKEW_MS, RequestEntry, RequestRegistry, digest_of, read_back
 from falkirk.http_requests.service import RequestService
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
 from tests.clock import SetClock
 from tests.support import wait_until
 

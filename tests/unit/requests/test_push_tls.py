@@ -15,10 +15,10 @@ import falkirk as fk
 from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
 from falkirk.home.folder import Home, open_home
-from falkirk.host.gateway import Gateway
 from falkirk.http_requests import connections
 from falkirk.http_requests.connections import Connections
-from falkirk.kafka.connection import Connection
+from falkirk.kafka_client.connection import Connection
+from falkirk.processes.gateway import Gateway
 from tests.unit.requests.test_push_server import turn
 
 REQUEST = b"POST /queries HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from falkirk.decisions.deadlines import DEADLINES
+from falkirk.decision_store.deadlines import DEADLINES
 from tests.postgres import Postgres
 from tests.stores import Place
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from falkirk.decisions import Store
-from falkirk.decisions.engine import Database
+from falkirk.decision_store import Store
+from falkirk.decision_store.engine import Database
 from falkirk.errors import StoreError
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres

@@ -5,8 +5,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
-from falkirk.decisions import Store
-from falkirk.decisions.values import DamagedValue, load_measurements
+from falkirk.decision_store import Store
+from falkirk.decision_store.values import DamagedValue, load_measurements
 from falkirk.errors import InternalError, StoreError
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from falkirk.decisions import (
+from falkirk.decision_store import (
     CheckpointRecord,
     Decision,
     ForgottenEpochs,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 from falkirk.errors import Certainty, StoreError
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place

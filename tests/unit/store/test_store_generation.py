@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from falkirk.decisions import Store, TailRecord
-from falkirk.decisions.logs import record_void
-from falkirk.decisions.own_writes import OwnWrites
-from falkirk.decisions.part import Part
+from falkirk.decision_store import Store, TailRecord
+from falkirk.decision_store.logs import record_void
+from falkirk.decision_store.own_writes import OwnWrites
+from falkirk.decision_store.part import Part
 from falkirk.errors import StoreError
 from falkirk.theory.ids import BatchId, LogId, Offset
 from falkirk.theory.objective import Measurements

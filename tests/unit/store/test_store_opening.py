@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sql
 
-import falkirk.decisions
-from falkirk.decisions import SCHEMA_VERSION, Request, Store
-from falkirk.decisions.migrate import MIGRATIONS
-from falkirk.decisions.tables import metadata
+import falkirk.decision_store
+from falkirk.decision_store import SCHEMA_VERSION, Request, Store
+from falkirk.decision_store.migrate import MIGRATIONS
+from falkirk.decision_store.tables import metadata
 from falkirk.errors import StoreError
 from falkirk.theory.ids import EpochNumber
 from falkirk.theory.offsets import PartitionRange
@@ -382,7 +382,7 @@ def test_a_missing_driver_is_named_with_the_command(monkeypatch: pytest.MonkeyPa
 
 
 def test_no_pickle_anywhere() -> None:
-    folder = Path(falkirk.decisions.__file__).parent
+    folder = Path(falkirk.decision_store.__file__).parent
     names = set()
     for file in folder.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
-from falkirk.decisions.part import Part
-from falkirk.decisions.sqlite import SqliteDatabase
+from falkirk.decision_store import Store
+from falkirk.decision_store.part import Part
+from falkirk.decision_store.sqlite import SqliteDatabase
 from falkirk.theory.offsets import PartitionRange
 from tests.stores import Place, void_range
 
 OTHER_PROCESS = """
 import sys
 from pathlib import Path
-from falkirk.decisions import Store
+from falkirk.decision_store import Store
 store = Store(Path(sys.argv[1]))
 store.record_decision("cut", "b", 7, {"at": 7})
 store.close()

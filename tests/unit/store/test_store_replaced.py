@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from falkirk.decisions import Store
-from falkirk.decisions.sqlite import SqliteDatabase
+from falkirk.decision_store import Store
+from falkirk.decision_store.sqlite import SqliteDatabase
 from tests.support import outcome
 
 

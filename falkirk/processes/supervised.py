@@ -1,0 +1,117 @@
+"""Supervised: one region or batch, as the host watches it.
+
+The recovery protocol decides where a processor resumes, and starts it through its port. The host watches it: it
+decides which errors are permanent, counts failures, and keeps the status that users see.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from falkirk.errors import FalkirkError
+from falkirk.errors.location import SourceLocation
+from falkirk.processes.failures import Failures
+from falkirk.processes.figures import Published
+from falkirk.processes.measurements import UNKNOWN, Launch
+from falkirk.protocol.ports import RegionPort
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.status import RegionStatus
+from falkirk.theory.frontier import OffsetFrontier
+
+#: The detail in the status of a processor that waits for the trial of another one.
+WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervision:
+    """The parts that all processors of a host share.
+
+    Args: say: receives one line for the user at each event. launch: the start of the host.
+    """
+
+    context: Context
+    failures: Failures
+    say: Callable[[str], None]
+    launch: Launch = UNKNOWN
+
+
+class Supervised(ABC):
+    """A processor of an application. Args: where: the user's line that declares it.
+
+    Attributes: status: its state, as users see it.
+    """
+
+    def __init__(self, name: str, where: SourceLocation, watch: Supervision) -> None:
+        self.name, self.where, self.status = name, where, RegionStatus(name=name)
+        self._context, self._failures, self._say = watch.context, watch.failures, watch.say
+
+    @property
+    @abstractmethod
+    def port(self) -> RegionPort:
+        """Through which the protocol starts and stops it."""
+
+    @abstractmethod
+    def prepare(self) -> object:
+        """Check its inputs and outputs before anything starts. Raises: HomeError, LogError."""
+
+    def before_start(self) -> bool:
+        """Return whether it may start now. Raises: FalkirkError: a start can't help."""
+        if self._failures.waits(self.name):
+            self.status.state, self.status.detail = "waiting", WAITS
+            return False
+        self._failures.begin(self.name, self.where)
+        return True
+
+    @abstractmethod
+    def has_input(self) -> bool:
+        """Return whether there is input that it has not completed. Raises: LogError, StoreError."""
+
+    @abstractmethod
+    def poll(self) -> FalkirkError | None:
+        """Check it once; return the error for which it has to stay down, if there is one.
+
+        Raises: LogError, StoreError: the broker or the store is away. SparkError: `SESSION_LOST`.
+        """
+
+    @abstractmethod
+    def count_failure(self, reason: str) -> None:
+        """Count a failure, just before the protocol starts it again. Raises: SparkError: `REGION_KEEPS_FAILING`."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Update the status if it was started since."""
+
+    @abstractmethod
+    def describe(self, published: Published, released: OffsetFrontier) -> dict[str, Any]:
+        """Return its figures as plain values. Args: as of `figures.LiveFigures.describe`."""
+
+    @abstractmethod
+    def wait(self, reason: str) -> None:
+        """Show the reason for the wait in the status, and do not count the time."""
+
+    @abstractmethod
+    def leave_off(self) -> None:
+        """Begin no further work. Callers of `stop` wait only for a limited time."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Send the results that this process still holds for it; it must be stopped. May block. Raises: SparkError."""
+
+
+def statuses(
+    units: Mapping[str, Supervised], down: Mapping[str, FalkirkError], waiting: Mapping[str, FalkirkError]
+) -> tuple[RegionStatus, ...]:
+    """Return a copy of the status of each processor, upstream first.
+
+    Args: down: those that stay down. waiting: those whose results wait for their sink.
+    """
+    found = [unit.status.copy() for unit in units.values()]
+    for status in found:
+        if (reason := waiting.get(status.name)) is not None:
+            status.detail = f"results wait. {reason.condition}: {reason}"
+    return tuple(status if (error := down.get(status.name)) is None else status.failed(error) for status in found)

@@ -1,0 +1,87 @@
+"""Batches: the batches of one plan with their shared parts: logs of epochs and of files, and the releases to sinks."""
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
+
+from falkirk.environment.spark import observing
+from falkirk.home.folder import Home
+from falkirk.plan.batch import Batch
+from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
+from falkirk.spark_runtime.epochs.files import FileLog
+from falkirk.spark_runtime.epochs.jobs import Shared
+from falkirk.spark_runtime.epochs.region import BatchRegion
+from falkirk.spark_runtime.live.region import LiveRegion
+from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
+from falkirk.spark_runtime.sinks.release import EpochReleaser, releaser_of
+from falkirk.theory.ids import Offsets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The batches of one plan in one session. Args: regions: by name. logs: of their epochs, as a LogsPort."""
+
+    regions: dict[str, BatchRegion]
+    logs: EpochLogs
+    files: tuple[FileLog, ...]
+    releasers: tuple[EpochReleaser, ...]
+
+    def prepare(self) -> None:
+        """Check the folders of files before any batch looks at them. Raises: HomeError, LogError."""
+        for files in self.files:
+            files.require()
+
+    def sweep(self, live: Iterable[LiveRegion], down: Container[str], home: Home) -> None:
+        """Once each output was compared with the home, delete the folders of batches that no record names.
+
+        Args: live: the live regions. down: the names of the processors that stay down, which compare nothing. home:
+            learns that other files without a record may be deleted, too.
+        Raises: StoreError.
+        """
+        waits = any(each.opening is None and each.region.name not in down for each in live)
+        home.may_sweep = home.may_sweep or (not waits and all(each.has_compared for each in self.releasers))
+        if home.may_sweep:
+            for region in self.regions.values():
+                region.strays.drop()
+
+    def stop(self) -> None:
+        """Stop all releases."""
+        for releaser in self.releasers:
+            releaser.stop()
+
+
+def batches_of(
+    batches: tuple[Batch, ...],
+    context: Context,
+    settle: Callable[[str], Offsets],
+    on_complete: Callable[[str], None],
+    may_work: Callable[[], bool],
+) -> Batches:
+    """Return the batches of a plan.
+
+    Args: settle: returns where a topic ends, once no record of an earlier release can still arrive there. on_complete:
+        called with the name of a batch that has recorded an epoch. may_work: returns whether batches may compute
+        epochs now.
+    """
+    logs = {batch.log: epoch_log_of(batch.logs(), context) for batch in batches}
+    folders = {i.log: (i.name, i.folder) for b in batches for i in b.inputs if i.folder is not None}
+    files = {log: FileLog(name, folder, context.home.store) for log, (name, folder) in folders.items()}
+    releasers = {
+        batch.log: releaser_of(
+            batch.logs(),
+            {s.name: s for s in batch.sinks},
+            logs[batch.log],
+            context,
+            settle,
+            batch.schema,
+            context.recorder,
+        )
+        for batch in batches
+        if batch.is_held
+    }
+    shared = Shared(logs=logs, files=files, on_complete=on_complete, may_work=may_work)
+    regions = {batch.name: BatchRegion(batch, context, shared, releasers.get(batch.log)) for batch in batches}
+    return Batches(
+        regions=regions, logs=EpochLogs(logs, releasers, observing(context.session)), files=(*files.values(),),
+        releasers=(*releasers.values(),),
+    )  # fmt: skip

@@ -1,0 +1,365 @@
+"""Release: copies the epochs of batches from their logs to their sinks.
+
+If a sink can't be reached, only its own epochs wait.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import reduce
+from typing import TypeGuard
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from falkirk.declare.endpoints import Kafka
+from falkirk.declare.parts import DeclaredSink
+from falkirk.environment.spark import RELEASE_POOL, cancel_jobs
+from falkirk.errors import HomeError, SparkError
+from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
+from falkirk.errors.spark import SPARK_ERRORS
+from falkirk.plan.region import BatchLogs
+from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.epochs.inputs import PLACE_BITS, ROW, files_found, read_folders
+from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
+from falkirk.spark_runtime.retry import pause_s
+from falkirk.spark_runtime.sinks.target import Target
+from falkirk.spark_runtime.sinks.targets import target_of
+from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.system.machine_time import MachineTime
+from falkirk.system.traced import OFF, Recorder, step
+from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
+
+log = logging.getLogger("falkirk")
+
+#: At a stop, a running release may wait this long for a sink. Then its jobs are cancelled.
+_STOP_S = 10.0
+#: A cancelled job ends within this time.
+CANCEL_S = 5.0
+#: Up to this many rows, in this many bytes of files, are released by one task, without a shuffle.
+FEW_ROWS, FEW_BYTES = 20_000, 16_000_000
+#: The place of a dead letter in its epoch begins with the number of its origin. Inputs come first, sinks from here on.
+_SINKS_FROM = 128
+#: Conditions of a folder or a table into which others write, or which they have changed. Its results wait until the
+#: operator has removed the cause.
+_OF_ONE_SINK = ("FOLDER_DAMAGED", "FOLDER_OF_ANOTHER", "TABLE_OF_ANOTHER", "TABLE_UNFIT")
+
+
+class EpochReleaser:
+    """Releases the results and the dead letters of one batch. A separate thread does it, so that a slow sink never
+    delays the thread that watches the application.
+
+    Args: targets: the targets by name of their sink. dead_letters: the target of dead letters. schema: the schema of
+        the results; without columns if nothing will be released. recorder: of the host. clock: measures pauses.
+    """
+
+    def __init__(
+        self, epochs: EpochLog, targets: Mapping[str, Target], dead_letters: Target | None, schema: StructType,
+        recorder: Recorder = OFF, clock: MachineTime = time,
+    ) -> None:  # fmt: skip
+        self.epochs, self._targets, self._dead_letters = epochs, targets, dead_letters
+        self._recorder, self._clock = recorder, clock
+        self._schema = StructType([*schema.fields, StructField(ROW, LongType())])
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._group = f"release-{epochs.name}-{uuid.uuid4().hex[:8]}"
+        self._session: SparkSession | None = None
+        #: The epoch up to which all are published, and the one up to which the thread will publish.
+        self._done = self._promised = EpochNumber(0)
+        #: The epoch up to which the last call of `release` asked for.
+        self._asked = EpochNumber(0)
+        self._error: Exception | None = None
+        self._failures = 0
+        self._not_before_s = 0.0
+        #: The epoch up to which this home had results when this process first asked the sinks, and whether all of them
+        #: have answered since.
+        self._there: EpochNumber | None = None
+        self.has_compared = False
+        #: The reason why the release does not progress; empty while it does.
+        self.detail = ""
+        #: Held while an epoch goes straight to its topic.
+        self._sending = threading.Lock()
+
+    def visible(self) -> EpochNumber:
+        """Return the epoch, exclusive, up to which readers outside may have seen results.
+
+        If a sink does not answer, these are all epochs.
+
+        Raises: HomeError: `SINK_AHEAD`: a sink has epochs that this home has not completed. SparkError: `SESSION_LOST`.
+        """
+        self._note_there()
+        if self._is_at_work():
+            return max(self._promised, self._straight())
+        if self._clock.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
+            return max(self.epochs.end(), self._straight())
+        try:
+            return self._compare()
+        except (SparkError, HomeError) as error:
+            self._wait_for(error)
+            return max(self.epochs.end(), self._straight())
+        finally:
+            self._sending.release()
+
+    def _compare(self) -> EpochNumber:
+        """Ask all sinks what readers may have seen; return the epoch, exclusive, up to which any has results.
+
+        Raises: as `visible`. SparkError, HomeError: a sink does not answer.
+        """
+        seen = {name: target.visible() for name, target in self._targets.items()}
+        if self._dead_letters is not None:
+            seen["dead letters"] = self._dead_letters.visible()
+        self._refuse_ahead(seen)
+        self.has_compared = True
+        return max(seen.values(), default=EpochNumber(0))
+
+    def _note_there(self) -> None:
+        """Note the end of the epochs before this process completes more. The sinks may answer only later."""
+        if self._there is None:
+            self._there = max(self.epochs.end(), self._straight())
+
+    def _refuse_ahead(self, seen: Mapping[str, EpochNumber]) -> None:
+        """Check that no sink has epochs that this home has not completed yet.
+
+        Their numbers would be used again, and the sinks would mistake the new epochs for the ones that they have. A
+        sink may have been away until now, and may have as many epochs as this home has by now.
+        """
+        there = self._there if not self.has_compared else None
+        there = max(self.epochs.end() if there is None else there, self._straight())
+        for name, upto in seen.items():
+            if upto > there:
+                raise SINK_AHEAD_EPOCHS.error(
+                    where=self.epochs.folder, sink=name, seen=upto, there=there, epochs=self.epochs.name
+                )
+
+    def remains(self, released: EpochNumber) -> EpochNumber:
+        """Return the epoch, exclusive, up to which all sinks still have the released epochs.
+
+        They have fewer after somebody restored an older copy of a sink. A sink that does not answer is asked again
+        before it receives results.
+
+        Raises: HomeError: `SINK_BEHIND`: the log no longer has the epochs that a sink lacks.
+        """
+        self._note_there()
+        try:
+            sink, upto = self._shortest(released)
+        except (SparkError, HomeError) as error:
+            self._wait_for(error)
+            return released
+        if not self.epochs.any_counts(upto, released):
+            return released
+        if not self.epochs.has_all(upto, released):
+            raise self._behind(sink, upto, released)
+        log.warning("sink %r lacks the epochs %d to %d: Falkirk sends them again", sink, upto, released - 1)
+        return upto
+
+    def _shortest(self, released: EpochNumber) -> tuple[str, EpochNumber]:
+        """Return the sink that has kept the fewest released epochs, and the epoch up to which it has them."""
+        delivered = {name: target.delivered() for name, target in self._targets.items()}
+        known = [(upto, name) for name, upto in delivered.items() if upto is not None]
+        upto, name = min([*known, (released, "")])
+        return name, upto
+
+    def _behind(self, sink: str, upto: EpochNumber, released: EpochNumber) -> HomeError:
+        return SINK_BEHIND.error(
+            where=self.epochs.folder, sink=sink, kept=upto, released=released, epochs=self.epochs.name
+        )
+
+    def _straight(self) -> EpochNumber:
+        """Return the epoch, exclusive, up to which results may have gone straight to their topic."""
+        return EpochNumber(max((e.number + 1 for e in self.epochs.epochs() if e.direct or _is_open(e)), default=0))
+
+    def has_taken(self) -> str:
+        """Return the name of a table or folder that already has results of this home; empty: none, or it can't be
+        asked."""
+        for name, target in self._targets.items():
+            with suppress(SparkError):
+                if not isinstance(target, TopicTarget) and target.visible():
+                    return name
+        return ""
+
+    def ends(self) -> Positions:
+        """Return where the topics with results end now. Topics of dead letters are omitted: people may delete them."""
+        return {LogId(t.topic): t.end() for t in self._targets.values() if isinstance(t, TopicTarget)}
+
+    def found(self) -> EpochNumber:
+        """Ask the only topic for the epoch, exclusive, up to which it has results.
+
+        Raises: LogError, SparkError: it can't be asked now.
+        """
+        with self._sending:
+            return self._topic().visible()
+
+    def _topic(self) -> TopicTarget:
+        (target,) = self._targets.values()
+        assert isinstance(target, TopicTarget), "only a topic takes unrecorded results (falkirk/plan/direct.py)"
+        return target
+
+    def send(self, epoch: EpochNumber, rows: DataFrame, *, few: bool) -> DataFrame | None:
+        """Deliver an epoch to the only topic before it is recorded, in the caller's thread.
+
+        Returns: the rows that are too large, as dead letters.
+        Raises: LogError: as `TopicTarget.deliver_computed`. Errors of the computation.
+        """
+        with self._sending:
+            return self._topic().deliver_computed(epoch, rows, few=few)
+
+    def release(self, session: SparkSession, first: EpochNumber, last: EpochNumber) -> EpochNumber:
+        """Have the epochs [first, last) released in order; return the epoch up to which all are published by now.
+
+        Raises: the error that ended the thread. If a sink can't be reached, the release is retried instead.
+        """
+        self._asked = last
+        if self._is_at_work():
+            self._promised = max(self._promised, last)
+            return max(first, self._done)
+        if (error := self._error) is not None:
+            self._error = None
+            raise error
+        self._done = done = max(first, self._done)
+        if done < last and self._clock.monotonic() >= self._not_before_s:
+            self._promised, self._session = last, session
+            self._thread = threading.Thread(
+                target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
+            )
+            self._thread.start()
+        return done
+
+    def released(self) -> EpochNumber:
+        """Return the epoch, exclusive, up to which this process has published all."""
+        return self._done
+
+    def backlog(self) -> int:
+        """Return how many epochs may be released, but are not yet."""
+        return max(0, self._asked - self._done)
+
+    def stop(self) -> None:
+        """Stop the release. The part of an epoch that is already in a sink stays there.
+
+        Running jobs are cancelled. The session may outlive this releaser, and a job that sends only later would repeat
+        results of the next start.
+        """
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+        if self._thread is not None and self._thread.is_alive() and self._session is not None:
+            cancel_jobs(self._session, self._group)
+            self._thread.join(CANCEL_S)
+
+    def _is_at_work(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, session: SparkSession) -> None:
+        try:
+            session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
+            session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
+            if not self.has_compared:
+                self._compare()
+            sink, upto = self._shortest(self._done)
+            if self.epochs.any_counts(upto, self._done):
+                raise self._behind(sink, upto, self._done)
+            while self._done < (last := self._promised):  # further calls of `release` may raise it meanwhile
+                for epoch in self.epochs.complete(self._done, last):
+                    if self._stopping.is_set():
+                        return
+                    with self._recorder.span("release", processor=self.epochs.region, epoch=epoch.number):
+                        self._deliver_if_valid(session, epoch)
+                    self._done, self._failures, self.detail = EpochNumber(epoch.number + 1), 0, ""
+                self._done = last
+        except Exception as error:
+            if _concerns_one_sink(error):
+                self._fail(_text_of(error))
+            else:
+                self._error = error
+
+    def _deliver_if_valid(self, session: SparkSession, epoch: Epoch) -> None:
+        """Deliver an epoch, unless a forced rollback makes it invalid and deletes its results meanwhile."""
+        try:
+            if self._is_valid(epoch):
+                self._deliver(session, epoch)
+        except (HomeError, *SPARK_ERRORS) as error:
+            if self._is_valid(epoch):
+                raise
+            log.info("%s: epoch %d became invalid during its release: %s", self.epochs.name, epoch.number, error)
+
+    def _is_valid(self, epoch: Epoch) -> bool:
+        return self.epochs.any_counts(epoch.number, EpochNumber(epoch.number + 1))
+
+    def _deliver(self, session: SparkSession, epoch: Epoch) -> None:
+        folder, dead = self.epochs.results(epoch), []
+        is_small = sum(size for name, size in folder.files().items() if name.endswith(".parquet")) <= FEW_BYTES
+        for i, (name, target) in enumerate(self._targets.items() if not epoch.direct else ()):
+            if self._stopping.is_set():
+                raise RELEASE_FAILED_STOP.error()
+            rows = read_folders(session, [folder], self._schema)
+            with step("deliver", sink=name):
+                too_large = target.deliver(epoch.number, rows, few=is_small and epoch.rows <= FEW_ROWS)
+            if too_large is not None:
+                dead.append(too_large.withColumn(ROW, F.col(ROW) + F.lit((_SINKS_FROM + i) << PLACE_BITS)))
+        if epoch.dead:
+            paths = [p for part in folder.children() if part.name.startswith("_dead") for p in part.rows()]
+            with files_found(folder):
+                dead.append(session.read.parquet(*paths).select("key", "value", ROW))
+        if self._dead_letters is not None and dead:
+            texts = [d.select(F.col("key").cast("string").alias("key"), "value", ROW) for d in dead]
+            self._dead_letters.deliver(
+                epoch.number, reduce(DataFrame.unionByName, texts), few=is_small and epoch.dead <= FEW_ROWS
+            )
+
+    def _wait_for(self, error: SparkError | HomeError) -> None:
+        """Ask a sink again later. Raises: the error, if it concerns more than one sink."""
+        if not _concerns_one_sink(error):
+            raise error
+        self._fail(_text_of(error))
+
+    def _fail(self, detail: str) -> None:
+        self.detail = detail
+        if not self._failures:
+            log.warning("%s", detail)
+        self._failures += 1
+        self._not_before_s = self._clock.monotonic() + pause_s(
+            self._failures + 1
+        )  # never at once: it is somebody's server
+
+
+def _concerns_one_sink(error: Exception) -> TypeGuard[SparkError | HomeError]:
+    """Return whether others may run while this sink waits; after `SESSION_LOST` only another Spark application may."""
+    if isinstance(error, SparkError):
+        return error.condition != "SESSION_LOST"
+    return isinstance(error, HomeError) and error.condition in _OF_ONE_SINK
+
+
+def _text_of(error: SparkError | HomeError) -> str:
+    return error.message if isinstance(error, SparkError) else f"the results wait. {error}"
+
+
+def _is_open(epoch: Epoch) -> bool:
+    return epoch.may_be_out and not epoch.is_complete
+
+
+def releaser_of(
+    logs: BatchLogs,
+    sinks: Mapping[str, DeclaredSink],
+    epochs: EpochLog,
+    place: Storage,
+    settle: Callable[[str], Offsets],
+    schema: StructType,
+    recorder: Recorder = OFF,
+) -> EpochReleaser:
+    """Return the releaser of a batch.
+
+    Args: sinks: the sinks of the application, by name. settle: see `TopicTarget`. schema, recorder: see
+        `EpochReleaser`.
+    """
+    dead = logs.dead_letters
+    return EpochReleaser(
+        epochs,
+        {name: target_of(sinks[name].to, name, place, settle) for name in logs.sinks if name in sinks},
+        None if dead is None else TopicTarget(place, Kafka(dead), settle, encoded=True),
+        schema,
+        recorder,
+        place.clock,
+    )
