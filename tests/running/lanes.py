@@ -26,12 +26,16 @@ from xdist.scheduler.protocol import Scheduling
 from xdist.workermanage import WorkerController
 
 LANE = "tests/chaos/"
-#: Tests that stop tasks, producers or connections of a whole JVM, that fill its memory, or that look at its process.
+#: Tests that stop or delay the tasks, connections or Python processes of a whole JVM, fill its memory, or look at its
+#: process.
 OWN_JVM = (
     "tests/integration/epochs/test_unreadable_files.py",
     "tests/integration/live_regions/test_attempts.py",
-    "tests/integration/live_regions/test_fence.py",
+    "tests/integration/live_regions/test_beside_batch.py",
     "tests/integration/live_regions/test_lanes.py",
+    "tests/integration/live_regions/test_live_python.py",
+    "tests/integration/live_regions/test_live_timers.py",
+    "tests/integration/live_regions/test_live_udfs.py",
     "tests/integration/live_regions/test_stray_connection.py",
     "tests/integration/machine/",
 )
