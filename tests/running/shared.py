@@ -63,8 +63,8 @@ def made_once(run: Path, name: str, make: Callable[[Path], None]) -> Path:
 def shared_session(run: Path, others: int, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """Use the JVM of a run, in a session with its own settings, views and functions.
 
-    The worker that starts the JVM lets it listen at a port for each of the others, and ends it after their use. A worker
-    that finds no such JVM, or no free port, starts one.
+    The worker that starts the JVM lets it listen at a port for each of the others, and ends it after their use. A
+    worker that finds no such JVM, or no free port, starts one.
 
     Args: run: as above. others: the number of other workers. start: starts a JVM.
     """
