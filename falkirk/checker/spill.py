@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from falkirk.errors.conditions.check import FOLDER_UNUSABLE
+from falkirk.errors.conditions.checker import FOLDER_UNUSABLE
 
 T = TypeVar("T")
 
