@@ -195,5 +195,5 @@ class Context(Storage):
         )
 
     def kafka_options(self) -> dict[str, str]:
-        """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""
+        """Return the options of Spark's Kafka source and sink. Raises: as `environment.spark.kafka_options`."""
         return kafka_options(self.session, self.connection)
