@@ -139,4 +139,4 @@ def test_clients_are_told_once_it_is_so_through_kills(broker: Broker, home: Path
 def _requests(wire: Wire, home: Path) -> set[str]:
     """Return the ids in the topic of requests."""
     identity = json.loads((home / "falkirk.json").read_text())["identity"]
-    return {(record.key or b"").decode() for record in wire.records(f"falkirk.http_requests.{identity}.queries")}
+    return {(record.key or b"").decode() for record in wire.records(f"falkirk.push.{identity}.queries")}

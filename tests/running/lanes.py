@@ -74,7 +74,10 @@ class Lanes(LoadScopeScheduling):
             super()._reschedule(node)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        chosen = self._light() if LANE in self.assigned_work[node] else self._near(node)
+        if LANE in self.workqueue:  # before its worker can have the session of the others
+            chosen: str | None = LANE
+        else:
+            chosen = self._light() if LANE in self.assigned_work[node] else self._near(node)
         if chosen is not None:
             self.workqueue.move_to_end(chosen, last=False)
         super()._assign_work_unit(node)

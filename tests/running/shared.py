@@ -23,7 +23,7 @@ from falkirk.environment.few_calls import save_calls
 from tests.support import wait_until
 
 #: How long the worker that has started the JVM waits for the others at the end of the run, in seconds.
-END_S = 120.0
+END_S = 60.0
 
 
 @contextmanager
@@ -63,33 +63,43 @@ def made_once(run: Path, name: str, make: Callable[[Path], None]) -> Path:
 def shared_session(run: Path, others: int, start: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     """Use the JVM of a run, in a session with its own settings, views and functions.
 
-    The worker that starts the JVM lets it listen at a port for each of the others.
+    The worker that starts the JVM lets it listen at a port for each of the others, and ends it after their use. A
+    worker that finds no such JVM, or no free port, starts one.
 
-    Args: run: as above. others: the number of other workers. start: starts the JVM.
+    Args: run: as above. others: the number of other workers. start: starts a JVM.
     """
-    ports, users = run / "spark-ports.json", run / "spark-users"
+    file, users = run / "spark-ports.json", run / "spark-users"
     users.mkdir(exist_ok=True)
-    me, is_first = users / str(os.getpid()), False
+    me = users / str(os.getpid())
     with _locked(run / "spark-lock"):
-        if is_first := not ports.exists():
-            session = start()
-            ports.write_text(json.dumps([_listen(session) for _ in range(others)]))
-        else:
-            mine, *free = json.loads(ports.read_text())
-            ports.write_text(json.dumps(free))
-            session = _connect(*mine)
+        owner, ports = json.loads(file.read_text()) if file.exists() else (0, [])
+        if ports and psutil.pid_exists(owner):
+            session, owned = _connect(*ports.pop()), False
+            file.write_text(json.dumps((owner, ports)))
             me.touch()
+        else:
+            session, owned = start(), True
+            file.write_text(json.dumps((os.getpid(), [_listen(session) for _ in range(others)])))
     try:
         yield session
     finally:
-        if is_first:
-            wait_until(lambda: not any(psutil.pid_exists(int(u.name)) for u in users.iterdir()), END_S, "other workers")
+        if owned:
+            wait_until(lambda: _is_unused(run, users, file), END_S, "the other workers")
             gateway = cast(Any, session.sparkContext)._gateway
             session.stop()
             gateway.proc.stdin.close()  # this ends the JVM, as the end of this process does
             gateway.proc.wait(60)
         else:
             me.unlink()
+
+
+def _is_unused(run: Path, users: Path, file: Path) -> bool:
+    """Return whether no other worker uses a JVM; then none may begin to."""
+    with _locked(run / "spark-lock"):
+        if any(psutil.pid_exists(int(user.name)) for user in users.iterdir()):
+            return False
+        file.unlink(missing_ok=True)
+        return True
 
 
 def _listen(session: SparkSession) -> tuple[int, str]:
