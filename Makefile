@@ -36,7 +36,8 @@ test: setup
 test-quick: setup
 	@$(RUN) $(FOLDERS) -m quick
 
-# The same as `make test`; then where the time went, as docs/test-times.md has it.
+# The tests of `make test`; then where the time went, as docs/test-times.md has it. Unlike in `make test`, each worker has
+# its own JVM, so that the CPU time of a JVM belongs to the test that runs.
 test-times: setup
 	@rm -f .falkirk/test-times; mkdir -p .falkirk
 	@FALKIRK_TEST_TIMES=.falkirk/test-times $(RUN) $(FOLDERS)

@@ -16,7 +16,7 @@ from falkirk.environment.cache import cache_home, filled
 from falkirk.environment.compiler import compile_java
 from falkirk.environment.jars import sha256
 from falkirk.environment.java import find_java
-from falkirk.errors.conditions.local import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
+from falkirk.errors.conditions.environment import DEPENDENCIES_ALTERED, DEPENDENCIES_UNRESOLVED
 
 Kind = Literal["flink", "streams"]
 _HERE = Path(__file__).parent

@@ -7,7 +7,6 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from falkirk.analysis.structure import output_of
 from falkirk.analysis.typed import one_key
@@ -15,6 +14,7 @@ from falkirk.errors import DefinitionError
 from falkirk.errors.conditions.analysis import KEY_INVALID_EXPRESSION, KEY_INVALID_TYPE, TYPE_UNSUITABLE_HOP
 from falkirk.errors.spark import first_line
 from falkirk.frames.quiet import quiet
+from falkirk.frames.schemas import jvm_schema, own_schema
 from falkirk.live_steps.stamped import Frame, key_column
 
 #: The size of a record's header.
@@ -104,10 +104,8 @@ def record_bytes(frame: Frame) -> int:
 
 
 def _own_schema(frame: Frame) -> Any:
-    """Return the types of the user's columns, in the JVM. For a select, Spark would analyse the whole plan again."""
-    own, session = {*frame.columns}, frame.data.sparkSession
-    fields = StructType([field for field in frame.data.schema.fields if field.name in own])
-    return session._jsparkSession.parseDataType(fields.json())
+    """Return the types of the user's columns, in the JVM."""
+    return jvm_schema(frame.data.sparkSession, own_schema(frame.data.schema))
 
 
 def expression_ids(frame: Frame) -> dict[str, int]:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from falkirk.analysis.determinism import InBatch
 from falkirk.batch_steps.loop_files import LoopFiles
-from falkirk.errors.conditions.operators import OUTSIDE_OF_BATCH
+from falkirk.errors.conditions.batch_steps import OUTSIDE_OF_BATCH
 from falkirk.errors.location import caller
 
 #: A dead letter: a row that an operator could not process, as key and text.

@@ -14,7 +14,7 @@ from falkirk.batch_steps.call import LETTER_SCHEMA, Call, current
 from falkirk.batch_steps.python import KIND
 from falkirk.declare.asserting import assertion_of
 from falkirk.declare.keys import key_columns
-from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON, STAMP_MISSING
+from falkirk.errors.conditions.batch_steps import OPTION_UNKNOWN_POISON, STAMP_MISSING
 from falkirk.errors.location import SourceLocation, caller
 from falkirk.frames.names import PREFIX
 from falkirk.live_steps.python_steps import schema_of

@@ -26,7 +26,7 @@ from falkirk.differential.program import Program, first_change, program_digest, 
 from falkirk.differential.rows import DIFFERENCE
 from falkirk.differential.state import LoopState
 from falkirk.environment.partitions import batch_partitions
-from falkirk.errors.conditions.operators import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
+from falkirk.errors.conditions.batch_steps import COLLECTION_MISSING, NON_DETERMINISTIC_PROGRAM, UNTIL_UNUSED
 from falkirk.frames.empty import no_rows
 from falkirk.system.data import Manifest
 

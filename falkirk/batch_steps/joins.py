@@ -10,7 +10,7 @@ from falkirk.batch_steps.call import current
 from falkirk.batch_steps.functions import check_columns
 from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors.conditions.operators import CUT_INVALID_JOIN
+from falkirk.errors.conditions.batch_steps import CUT_INVALID_JOIN
 from falkirk.errors.location import SourceLocation, caller
 
 

@@ -20,7 +20,7 @@ from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.stream import Stream
 from falkirk.declare.watermark import Watermark, watermark_of_state
 from falkirk.declare.windows import is_in_one_partition, split_windows
-from falkirk.errors.conditions.operators import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
+from falkirk.errors.conditions.batch_steps import NOT_A_STREAM_BATCH, STAMP_MISSING_ORDER
 from falkirk.frames.names import BAD, GREATEST, STAMP, TIME
 from falkirk.live_steps import stamped as frames
 from falkirk.live_steps.stamped import Frame, attempt, good

@@ -11,7 +11,7 @@ from falkirk.batch_steps.functions import STAMP_COLUMN, check_columns, columns_b
 from falkirk.batch_steps.python import KIND
 from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import Duration, duration_s
-from falkirk.errors.conditions.operators import CUT_INVALID_SESSIONS, CUT_INVALID_SIZE
+from falkirk.errors.conditions.batch_steps import CUT_INVALID_SESSIONS, CUT_INVALID_SIZE
 from falkirk.errors.location import caller
 
 

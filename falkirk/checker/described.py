@@ -32,7 +32,7 @@ from falkirk.checker.run import InputRow, OutputRow, Values
 from falkirk.checker.spill import Space
 from falkirk.checker.verdict import RuleVerdict, Verdict
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.check import COLUMN_MISSING_ROWS, MODEL_INVALID, NO_ROWS, PLACE_TWICE, PLACE_TWICE_LOG
+from falkirk.errors.conditions.checker import COLUMN_MISSING_ROWS, MODEL_INVALID, NO_ROWS, PLACE_TWICE, PLACE_TWICE_LOG
 
 _AGGREGATES: dict[str, Callable[[str], AggregateFunction]] = {"sum": Sum, "min": Min, "max": Max, "latest": Latest}
 _CALL = re.compile(r"(?:(\w+)\s*=\s*)?(\w+)(?:\(\s*([\w.*]*)\s*\))?")

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import unquote
 
-from falkirk.errors.conditions.check import ROWS_UNREAD
+from falkirk.errors.conditions.checker import ROWS_UNREAD
 
 #: The names of a folder's log of files, each with the system that wrote it. Only that log says which files are valid.
 _LOGS = {"_delta_log": "Delta Lake", "_spark_metadata": "Spark's streaming file sink", ".hoodie": "Hudi"}

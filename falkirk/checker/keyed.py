@@ -46,8 +46,7 @@ def check_keyed(
         model: the keyed step.
         rules: further conditions on each key's outputs.
         final: whether the outputs keep only the last row of each key (see `falkirk.checker.final`). Then the checker
-        does
-            not examine whether an input is processed with all its derivatives.
+            does not examine whether an input is processed with all its derivatives.
         anomalies_shown: the maximum number of anomalies in the verdict, and of undecided keys. All are counted.
         nodes_max: bound on each search for an order of the inputs. A key that reaches it is undecided and does not
             pass.

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from falkirk.checker.content import content, content_of, group_key
 from falkirk.checker.numeric import NoOrderError, NoSumError, plus, precedes
 from falkirk.checker.run import Values
-from falkirk.errors.conditions.check import NO_ORDER, SUM_OF_NO_NUMBER
+from falkirk.errors.conditions.checker import NO_ORDER, SUM_OF_NO_NUMBER
 
 S = TypeVar("S")
 

@@ -40,7 +40,7 @@ from falkirk.checker.types import read_typed, types_of
 from falkirk.checker.unseen import moved, refuse_unseen
 from falkirk.checker.written import NO_OBJECT, breaks_off, plain_number, read_json
 from falkirk.errors import LogError
-from falkirk.errors.conditions.check import PLACE_INVALID, PLACE_INVALID_TABLE, ROWS_UNREADABLE, ROWS_UNREADABLE_TABLE
+from falkirk.errors.conditions.checker import PLACE_INVALID, PLACE_INVALID_TABLE, ROWS_UNREADABLE, ROWS_UNREADABLE_TABLE
 
 _Row = tuple[RowPlace, Values]
 

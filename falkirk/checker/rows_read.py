@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from falkirk.checker.verdict import PlaceRead
-from falkirk.errors.conditions.check import ROWS_CHANGED
+from falkirk.errors.conditions.checker import ROWS_CHANGED
 
 _SHOWN_MAX = 20
 

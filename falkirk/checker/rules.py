@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from falkirk.checker.content import EXACT_MAX, content_of
 from falkirk.checker.numeric import plus
 from falkirk.checker.run import OutputRow, RowPlace
-from falkirk.errors.conditions.check import RULE_INVALID
+from falkirk.errors.conditions.checker import RULE_INVALID
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from falkirk.checker.content import content
-from falkirk.errors.conditions.check import INPUT_PLACE_TWICE
+from falkirk.errors.conditions.checker import INPUT_PLACE_TWICE
 
 Values = Mapping[str, object]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.check import SECRET_IN_ARGUMENT, SECRET_MISSING_OPTION
+from falkirk.errors.conditions.checker import SECRET_IN_ARGUMENT, SECRET_MISSING_OPTION
 
 #: Settings of librdkafka whose value is or contains a secret.
 _SECRET = re.compile(r"password|secret|token|\.pem$|oauthbearer\.config|sasl\.jaas", re.IGNORECASE)

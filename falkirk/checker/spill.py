@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from falkirk.errors.conditions.check import FOLDER_UNUSABLE
+from falkirk.errors.conditions.checker import FOLDER_UNUSABLE
 
 T = TypeVar("T")
 
@@ -31,8 +31,7 @@ class Space:
         memory_bytes: approximate bound on the rows in memory. A single key is judged as a whole, however large it is.
         parts: the initial number of parts; a part that is still too large is divided again.
         linked_rows: how many rows of keys that share inputs are decided together (see `falkirk.checker.spanning`).
-        Larger
-            groups stay open. By default as many rows as fit into memory.
+            Larger groups stay open. By default as many rows as fit into memory.
         folder: the parent of the temporary folder; by default the system's folder for temporary files.
     """
 

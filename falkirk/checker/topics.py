@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from falkirk.checker.run import OutputRow, RowPlace, Values
 from falkirk.checker.written import read_json
-from falkirk.errors.conditions.check import TOPIC_MISSING_CHECK, TOPIC_UNREADABLE, TOPIC_UNREADABLE_SILENT
+from falkirk.errors.conditions.checker import TOPIC_MISSING_CHECK, TOPIC_UNREADABLE, TOPIC_UNREADABLE_SILENT
 
 METADATA_TIMEOUT_S = 10.0
 _POLL_S = 0.1

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 from falkirk.checker.written import NO_OBJECT, exactly, fraction, read_json
-from falkirk.errors.conditions.check import TYPE_INVALID
+from falkirk.errors.conditions.checker import TYPE_INVALID
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")

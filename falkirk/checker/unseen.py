@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # these names
 
 from falkirk.checker.topics import OffsetBounds, bounds_of
 from falkirk.errors import LogError
-from falkirk.errors.conditions.check import TOPIC_UNREADABLE, TOPIC_UNSEEN
+from falkirk.errors.conditions.checker import TOPIC_UNREADABLE, TOPIC_UNSEEN
 
 
 def refuse_unseen(

@@ -66,7 +66,7 @@ from falkirk.declare.nodes import SourceNode, Step
 from falkirk.declare.parts import DeclaredSink
 from falkirk.declare.policy import Delivery
 from falkirk.errors import LogError
-from falkirk.errors.conditions.check import ROWS_CHANGED
+from falkirk.errors.conditions.checker import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE_KEY
 from falkirk.frames.names import BAD, STAMP
 from falkirk.kafka_client.connection import Connection

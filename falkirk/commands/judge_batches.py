@@ -22,7 +22,7 @@ from falkirk.commands.running import home_of
 from falkirk.declare.application import Application
 from falkirk.declare.parts import DeclaredSink
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.check import ROWS_CHANGED
+from falkirk.errors.conditions.checker import ROWS_CHANGED
 from falkirk.errors.conditions.commands import NOT_CHECKABLE
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka_client.connection import Connection

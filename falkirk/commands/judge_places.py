@@ -24,7 +24,7 @@ from falkirk.declare.cut import SLICE
 from falkirk.declare.endpoints import Endpoint, Files, Kafka, Sql
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import LogError
-from falkirk.errors.conditions.check import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
+from falkirk.errors.conditions.checker import ROWS_CHANGED, ROWS_UNREADABLE_TABLE
 from falkirk.errors.redaction import redact_urls
 from falkirk.frames.pairs import united
 from falkirk.kafka_client.connection import Connection

@@ -16,7 +16,7 @@ from falkirk.commands.shown_values import ShownValues
 from falkirk.commands.written import Writer, topic_named, writers_of
 from falkirk.declare.load import broker_of, load_application
 from falkirk.errors.conditions.commands import TOPIC_NOT_OURS_PEEK
-from falkirk.errors.conditions.kafka import TOPIC_MISSING
+from falkirk.errors.conditions.kafka_client import TOPIC_MISSING
 from falkirk.kafka_client.signing import RejectedHeader, VerifiedHeader
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.requests import bound

@@ -14,7 +14,7 @@ from falkirk.declare.load import LOADING, broker_of
 from falkirk.declare.place import local_home
 from falkirk.environment.submitted import refuse_secrets
 from falkirk.errors.conditions.commands import APPLICATION_MISSING_FILE
-from falkirk.errors.conditions.host import WAIT_UNSUITABLE
+from falkirk.errors.conditions.processes import WAIT_UNSUITABLE
 from falkirk.errors.location import caller
 from falkirk.home.lease import LASTS_S, lease_s
 from falkirk.processes.coordinator import Coordinator

@@ -36,7 +36,7 @@ from falkirk.decision_store.values import (
     TailRecord,
 )
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.store import STORE_URL_INVALID
+from falkirk.errors.conditions.decision_store import STORE_URL_INVALID
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -11,7 +11,7 @@ from falkirk.decision_store.part import Part
 from falkirk.decision_store.tables import checkpoints, decisions, regions, retained, voids
 from falkirk.decision_store.values import CheckpointRecord, Decision, ForgottenEpochs, dump, load
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.store import DECISION_CONTRADICTED
+from falkirk.errors.conditions.decision_store import DECISION_CONTRADICTED
 from falkirk.kafka_client.signing import SigningKey
 from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId
 

@@ -20,7 +20,7 @@ import sqlalchemy as sql
 
 from falkirk.decision_store.values import DamagedValue
 from falkirk.errors import Certainty, StoreError
-from falkirk.errors.conditions.store import DECISION_CONTRADICTED_KEY, STORE_DRIVER_MISSING
+from falkirk.errors.conditions.decision_store import DECISION_CONTRADICTED_KEY, STORE_DRIVER_MISSING
 
 
 class Database(ABC):

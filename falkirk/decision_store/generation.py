@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from falkirk.decision_store import own_writes
 from falkirk.decision_store.tables import meta
 from falkirk.decision_store.values import dump, load
-from falkirk.errors.conditions.store import HOME_TAKEN_OVER, STORE_FELL_BACK
+from falkirk.errors.conditions.decision_store import HOME_TAKEN_OVER, STORE_FELL_BACK
 
 _ROW = meta.c.name == "generation"
 

@@ -5,7 +5,7 @@ import sqlalchemy as sql
 from falkirk.decision_store.part import Part
 from falkirk.decision_store.tables import decisions, incarnations, releases, voids
 from falkirk.decision_store.values import Release, dump_positions, load_positions
-from falkirk.errors.conditions.store import RANGE_MALFORMED, RELEASE_BACKWARDS
+from falkirk.errors.conditions.decision_store import RANGE_MALFORMED, RELEASE_BACKWARDS
 from falkirk.theory.ids import Incarnation, LogId, Offset, Offsets, Positions
 from falkirk.theory.offsets import PartitionRange, merged_ranges
 

@@ -9,7 +9,7 @@ import sqlalchemy as sql
 
 from falkirk.decision_store.engine import Database
 from falkirk.decision_store.tables import SCHEMA_VERSION, meta, metadata
-from falkirk.errors.conditions.store import STORE_VERSION
+from falkirk.errors.conditions.decision_store import STORE_VERSION
 
 _VERSION_1 = (
     "CREATE TABLE meta (name VARCHAR NOT NULL, value VARCHAR, PRIMARY KEY (name))",

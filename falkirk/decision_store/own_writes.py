@@ -11,7 +11,7 @@ import secrets
 import sqlalchemy as sql
 
 from falkirk.decision_store.tables import meta
-from falkirk.errors.conditions.store import STORE_FELL_BACK
+from falkirk.errors.conditions.decision_store import STORE_FELL_BACK
 
 #: The first part of the names of rows with such counts.
 _PREFIX = "writes "

@@ -15,7 +15,7 @@ import sqlalchemy as sql
 
 from falkirk.decision_store.deadlines import DEADLINES
 from falkirk.decision_store.engine import Database, driver_missing
-from falkirk.errors.conditions.store import STORE_WITHOUT_IDENTITY
+from falkirk.errors.conditions.decision_store import STORE_WITHOUT_IDENTITY
 
 INSTALL = "pip install 'falkirk[postgres]'"
 #: The time that a server may take to accept a connection, or to receive the data that was sent. A call waits for both

@@ -13,7 +13,7 @@ from falkirk.decision_store.logs import record_void
 from falkirk.decision_store.part import Part
 from falkirk.decision_store.tables import recoveries
 from falkirk.decision_store.values import Recovery, RecoveryState, dump, load, printable
-from falkirk.errors.conditions.store import RECOVERY_BACKWARDS, RECOVERY_UNFINISHED
+from falkirk.errors.conditions.decision_store import RECOVERY_BACKWARDS, RECOVERY_UNFINISHED
 from falkirk.theory.ids import CheckpointNumber, LogId, Offset
 
 _STATES: tuple[RecoveryState, ...] = get_args(RecoveryState)

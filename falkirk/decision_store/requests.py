@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from falkirk.decision_store.part import Part
 from falkirk.decision_store.tables import recoveries, requests
 from falkirk.decision_store.values import Request, RequestState, dump, load, printable
-from falkirk.errors.conditions.store import REQUEST_NOT_TAKEN
+from falkirk.errors.conditions.decision_store import REQUEST_NOT_TAKEN
 
 
 class RequestStore(Part):

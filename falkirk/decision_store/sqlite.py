@@ -23,7 +23,7 @@ from urllib.parse import quote
 import sqlalchemy as sql
 
 from falkirk.decision_store.engine import Database
-from falkirk.errors.conditions.store import STORE_LOG_FOREIGN, STORE_REPLACED
+from falkirk.errors.conditions.decision_store import STORE_LOG_FOREIGN, STORE_REPLACED
 from falkirk.system import private
 
 _PAGE_MIN = 512

@@ -19,7 +19,7 @@ import pyspark
 from falkirk.environment.cache import cache_home, filled
 from falkirk.environment.jars import jar_paths, spark_jars
 from falkirk.environment.java import Java
-from falkirk.errors.conditions.local import ARCHIVE_NOT_MADE_PARTLY
+from falkirk.errors.conditions.environment import ARCHIVE_NOT_MADE_PARTLY
 
 ArchiveKind = Literal["spark", "broker"]
 ARCHIVE_KINDS: tuple[ArchiveKind, ...] = ("spark", "broker")

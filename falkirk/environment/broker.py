@@ -27,7 +27,7 @@ from falkirk.environment.cache import cache_home
 from falkirk.environment.jars import broker_jars
 from falkirk.environment.java import find_java
 from falkirk.errors import MachineError
-from falkirk.errors.conditions.local import BROKER_NOT_STARTED, BROKER_NOT_STARTED_FORMAT
+from falkirk.errors.conditions.environment import BROKER_NOT_STARTED, BROKER_NOT_STARTED_FORMAT
 from falkirk.system import private, processes
 from falkirk.system.stored import parse_json
 

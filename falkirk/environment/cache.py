@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from falkirk.errors.conditions.local import CACHE_NOT_WRITTEN
+from falkirk.errors.conditions.environment import CACHE_NOT_WRITTEN
 from falkirk.system import private
 
 _FILLING = ".filling-"

@@ -21,7 +21,7 @@ import pyspark
 from falkirk.environment.cache import cache_home, filled
 from falkirk.environment.java import find_java
 from falkirk.errors import MachineError
-from falkirk.errors.conditions.local import (
+from falkirk.errors.conditions.environment import (
     DEPENDENCIES_ALTERED,
     DEPENDENCIES_UNRESOLVED,
     DEPENDENCIES_UNRESOLVED_PARTLY,

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from falkirk.errors.conditions.local import JAVA_MISSING, JAVA_TOO_OLD
+from falkirk.errors.conditions.environment import JAVA_MISSING, JAVA_TOO_OLD
 
 #: The oldest Java on which Spark 4 runs.
 VERSION_MIN = 17

@@ -20,7 +20,7 @@ import pyspark
 from falkirk.environment import jars
 from falkirk.environment.cache import cache_home, filled, writing_to
 from falkirk.environment.compiler import compile_java, java_files
-from falkirk.errors.conditions.local import MODULE_NOT_COMPILED
+from falkirk.errors.conditions.environment import MODULE_NOT_COMPILED
 
 _PACKAGE = Path(__file__).parents[1]
 #: In a wheel: the prebuilt jar, and the sources in `src`.

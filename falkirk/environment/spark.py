@@ -22,7 +22,7 @@ from falkirk.environment.jvm import unseen
 from falkirk.environment.module import application_jars, jar_key, module_jar
 from falkirk.environment.submitted import PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.errors import SparkError
-from falkirk.errors.conditions.local import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
+from falkirk.errors.conditions.environment import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
 from falkirk.errors.spark import JVM_ERRORS
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.signing import KEY_PATTERN

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from falkirk.errors.conditions.local import SPARK_OPTION_INVALID
+from falkirk.errors.conditions.environment import SPARK_OPTION_INVALID
 
 #: The setting with the plugins of Spark.
 PLUGINS = "spark.plugins"

@@ -5,6 +5,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from falkirk.frames.schemas import jvm_schema
+
 
 def no_rows(session: SparkSession, schema: StructType) -> DataFrame:
     """Return no rows, as `session.createDataFrame([], schema)` does, with a fifth of its calls to the JVM.
@@ -12,8 +14,7 @@ def no_rows(session: SparkSession, schema: StructType) -> DataFrame:
     Each result is a leaf with an identity of its own in Spark's plan. A watch of a user's function
     (`analysis/escapes.py`) does not see it, so the rows must not get into the plans that the function makes.
     """
-    inner: Any = session._jsparkSession
-    rows = no_rows_of(session, inner.parseDataType(schema.json()))
+    rows = no_rows_of(session, jvm_schema(session, schema))
     # PySpark would ask the JVM for the schema. A copy, because a user's function may add fields to it.
     vars(rows)["schema"] = StructType([*schema.fields])
     return rows

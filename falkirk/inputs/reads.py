@@ -1,7 +1,7 @@
 """Reads: the only module that builds Spark's reads of topics, so that all of them see the same records.
 
-Jobs and queries differ only in the arguments. `client` is what `local.spark.kafka_options` returns: the address of the
-brokers, and secrets.
+Jobs and queries differ only in the arguments. `client` is the result of `environment.spark.kafka_options`: the
+address of the brokers, and secrets.
 """
 
 import json

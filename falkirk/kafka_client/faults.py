@@ -5,7 +5,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from falkirk.errors import LogError
-from falkirk.errors.conditions.kafka import ACCESS_REFUSED, BROKER_AWAY, KAFKA_REFUSED, TOPIC_MISSING
+from falkirk.errors.conditions.kafka_client import ACCESS_REFUSED, BROKER_AWAY, KAFKA_REFUSED, TOPIC_MISSING
 from falkirk.kafka_client.connection import Connection
 
 #: The client forgot a broker that the cluster no longer lists, and ended its requests. Older clients have no such name.

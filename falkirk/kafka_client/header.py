@@ -7,7 +7,7 @@ Anyone who can write to a topic can write headers. So Falkirk trusts a header on
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falkirk.errors.conditions.kafka import HEADER_MALFORMED
+from falkirk.errors.conditions.kafka_client import HEADER_MALFORMED
 from falkirk.theory.ids import Incarnation, Offset
 from falkirk.theory.stamp import Stamp
 

@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from falkirk.errors import LogError
-from falkirk.errors.conditions.kafka import RANGE_EXPIRED, RANGE_MISMATCH, RANGE_NOT_THERE
+from falkirk.errors.conditions.kafka_client import RANGE_EXPIRED, RANGE_MISMATCH, RANGE_NOT_THERE
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.faults import ClientErrors, away, fault, is_broker_away, missing, quiet_options
 from falkirk.kafka_client.header import Header, header_value

@@ -2,7 +2,7 @@
 
 import os
 
-from falkirk.errors.conditions.kafka import SECRET_MISSING, SECRET_NOT_PICKLED
+from falkirk.errors.conditions.kafka_client import SECRET_MISSING, SECRET_NOT_PICKLED
 
 _FROM_ENVIRONMENT = "env:"
 

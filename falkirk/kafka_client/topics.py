@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # they are pu
 )
 
 from falkirk.errors import LogError, is_away
-from falkirk.errors.conditions.kafka import PARTITION_COUNT_DIFFERS, TOPIC_REPLACED
+from falkirk.errors.conditions.kafka_client import PARTITION_COUNT_DIFFERS, TOPIC_REPLACED
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.faults import ClientErrors, away, fault, missing, quiet_options
 from falkirk.kafka_client.internal import ANY_TIME

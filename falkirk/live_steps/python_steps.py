@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, DataType, StructField, StructType
 from falkirk.declare.keys import key_columns
 from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark, watermark_of_state
-from falkirk.errors.conditions.operators import SCHEMA_INVALID_OPTION
+from falkirk.errors.conditions.batch_steps import SCHEMA_INVALID_OPTION
 from falkirk.frames.names import BAD, STAMP, TIME
 from falkirk.live_steps.event_time import KEY, LATE, as_key, bad, by_key
 from falkirk.live_steps.event_time import column_names as time_names

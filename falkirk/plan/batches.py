@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
 from falkirk.declare.cut import ByTime
@@ -19,6 +18,7 @@ from falkirk.errors.conditions.plan import (
 )
 from falkirk.errors.location import SourceLocation
 from falkirk.frames.names import STAMP
+from falkirk.frames.schemas import own_schema
 from falkirk.inputs.files import file_columns
 from falkirk.live_steps.lookups import PlannedView
 from falkirk.live_steps.stamped import Frame
@@ -144,8 +144,7 @@ class BatchPlanner:
             check_batch_of_files(name, reader, reader.where)
             return BatchInput(name=name, log=LogId.of_files(name), folder=folder, schema=file_columns(folder))
         source, frame, keys = self._live.log_of(name, reader.where)
-        own = {*frame.columns}
-        schema = StructType([field for field in frame.data.schema.fields if field.name in own])
+        schema = own_schema(frame.data.schema)
         given = BatchInput(
             name=name, log=source.topic.log, topic=source.topic, reads_hop=upstream is not None, schema=schema
         )

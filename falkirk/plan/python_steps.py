@@ -20,7 +20,7 @@ from falkirk.declare.nodes import CLOCKED, Step, functions_of
 from falkirk.declare.parts import DeclaredProcessor
 from falkirk.declare.policy import Acknowledged, Snapshots, duration_s
 from falkirk.errors import DefinitionError
-from falkirk.errors.conditions.operators import OPTION_UNKNOWN_POISON
+from falkirk.errors.conditions.batch_steps import OPTION_UNKNOWN_POISON
 from falkirk.errors.conditions.plan import STEP_INVALID_STREAM
 from falkirk.live_steps.python_command import START_S
 from falkirk.live_steps.python_steps import check_types, schema_of

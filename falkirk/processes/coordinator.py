@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
 from falkirk.errors import AWAY, HomeError, SparkError
-from falkirk.errors.conditions.host import HOST_KEEPS_FAILING, HOST_SILENT, ONCE_UNSUITABLE
+from falkirk.errors.conditions.processes import HOST_KEEPS_FAILING, HOST_SILENT, ONCE_UNSUITABLE
 from falkirk.home.claim import refuse_copied
 from falkirk.home.executors import await_executors
 from falkirk.home.folder import Home

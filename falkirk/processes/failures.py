@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any
 
 from falkirk.errors import AWAY, SparkError
-from falkirk.errors.conditions.host import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
+from falkirk.errors.conditions.processes import REGION_KEEPS_FAILING, REGION_KEEPS_FAILING_LOSSES
 from falkirk.errors.location import SourceLocation
 from falkirk.protocol.ports import Checkpoint
 from falkirk.spark_runtime.causes import is_lost_connection, is_stray, registry_away

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from falkirk.declare.application import Application
 from falkirk.declare.tls import ReloadingContext
-from falkirk.errors.conditions.host import ADDRESS_TAKEN
+from falkirk.errors.conditions.processes import ADDRESS_TAKEN
 from falkirk.home.credentials import former_port, publish_address, token_of
 from falkirk.home.folder import Home
 from falkirk.http_requests.bridge import Answers, KafkaBridge, Progress, Requests

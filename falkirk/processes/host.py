@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from falkirk.environment.spark import writes_elsewhere
 from falkirk.errors import FalkirkError, LogError, SparkError, StoreError, is_away
-from falkirk.errors.conditions.host import SESSION_LOST_GO_BACK
+from falkirk.errors.conditions.processes import SESSION_LOST_GO_BACK
 from falkirk.errors.spark import JVM_ERRORS, first_line
 from falkirk.home.executors import Executors
 from falkirk.plan import objective

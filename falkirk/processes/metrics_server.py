@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from falkirk.errors.conditions.host import ADDRESS_TAKEN_METRICS
+from falkirk.errors.conditions.processes import ADDRESS_TAKEN_METRICS
 from falkirk.processes.metrics import Metrics
 from falkirk.processes.web import Answer, HttpRequest, Site, WebServer, why_not
 

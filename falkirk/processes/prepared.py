@@ -19,7 +19,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 from falkirk.declare.load import broker_of, load_application
 from falkirk.environment.submitted import add_py_files
-from falkirk.errors.conditions.host import SESSION_LOST_GONE
+from falkirk.errors.conditions.processes import SESSION_LOST_GONE
 from falkirk.home.identity import identity_of
 from falkirk.kafka_client.topics import Topics
 from falkirk.plan.patterns import with_topics

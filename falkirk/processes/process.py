@@ -27,7 +27,7 @@ from falkirk.environment.spark import exposed as exposure
 from falkirk.environment.stopping import stop_session
 from falkirk.environment.submitted import add_py_files
 from falkirk.errors import FalkirkError, StoreError
-from falkirk.errors.conditions.host import HOST_FAILED
+from falkirk.errors.conditions.processes import HOST_FAILED
 from falkirk.errors.spark import first_line
 from falkirk.home import guard
 from falkirk.home.folder import Home, host_home

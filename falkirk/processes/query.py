@@ -17,7 +17,7 @@ from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of
 from falkirk.declare.place import local_home
 from falkirk.errors import FalkirkError
-from falkirk.errors.conditions.host import GATEWAY_MISSING, HOST_FAILED_THREAD
+from falkirk.errors.conditions.processes import GATEWAY_MISSING, HOST_FAILED_THREAD
 from falkirk.errors.spark import first_line
 from falkirk.home.claim import Claim
 from falkirk.home.executors import await_executors

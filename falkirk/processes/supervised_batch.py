@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from falkirk.errors import FalkirkError
-from falkirk.errors.conditions.host import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
+from falkirk.errors.conditions.processes import EPOCH_KEEPS_FAILING, SESSION_LOST_GONE
 from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.processes.figures import BatchFigures, Published
 from falkirk.processes.supervised import Supervised, Supervision

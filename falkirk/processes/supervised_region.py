@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from falkirk.errors import FalkirkError, StoreError
-from falkirk.errors.conditions.host import SESSION_LOST_MEMORY
+from falkirk.errors.conditions.processes import SESSION_LOST_MEMORY
 from falkirk.plan import objective
 from falkirk.plan.reasons import duration_text, listed
 from falkirk.plan.region import Region

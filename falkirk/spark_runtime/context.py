@@ -9,7 +9,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.environment.spark import kafka_options
-from falkirk.errors.conditions.runtime import FOREIGN_WRITER
+from falkirk.errors.conditions.spark_runtime import FOREIGN_WRITER
 from falkirk.home.folder import Home
 from falkirk.inputs import reads
 from falkirk.kafka_client.connection import Connection
@@ -195,5 +195,5 @@ class Context(Storage):
         )
 
     def kafka_options(self) -> dict[str, str]:
-        """Return the options of Spark's Kafka source and sink. Raises: as `local.spark.kafka_options`."""
+        """Return the options of Spark's Kafka source and sink. Raises: as `environment.spark.kafka_options`."""
         return kafka_options(self.session, self.connection)

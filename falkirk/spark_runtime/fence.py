@@ -14,7 +14,7 @@ Three measures, each for a failure that was observed:
 import time
 from collections.abc import Callable
 
-from falkirk.errors.conditions.runtime import WRITER_STILL_RUNNING_TASK
+from falkirk.errors.conditions.spark_runtime import WRITER_STILL_RUNNING_TASK
 from falkirk.spark_runtime.context import Context
 from falkirk.spark_runtime.rows import RAW_BYTES_MAX
 from falkirk.theory.ids import Incarnation

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 
 from falkirk.decision_store import Store
 from falkirk.errors import LogError
-from falkirk.errors.conditions.runtime import GATE_CONTENDED
+from falkirk.errors.conditions.spark_runtime import GATE_CONTENDED
 from falkirk.errors.spark import first_line
 from falkirk.kafka_client.fencing import TRANSACTION_TIMEOUT_S, take_ids
 from falkirk.kafka_client.header import HEADER_KEY

@@ -11,7 +11,7 @@ from functools import partial
 
 from falkirk.decision_store import TailRecord
 from falkirk.errors import LogError
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     SINK_AHEAD,
     SINK_EXPIRED,
     SINK_TRUNCATED,

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from falkirk.decision_store import RegionRecord, Store
 from falkirk.declare.endpoints import Kafka
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     APPLICATION_CHANGED,
     APPLICATION_CHANGED_PARTS,
     HOME_DAMAGED_REGION,

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors.conditions.runtime import STAMP_SHAPE
+from falkirk.errors.conditions.spark_runtime import STAMP_SHAPE
 from falkirk.frames.names import BAD, LEAST, STAMP
 from falkirk.inputs import avro, wire
 from falkirk.inputs.topics import dead_letter

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from falkirk.errors import LogError
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     BROKER_AWAY_REPLICAS_LAG,
     SINK_UNSETTLED_ARRIVING,
     SINK_UNSETTLED_TRANSACTION,

@@ -18,7 +18,7 @@ from falkirk.declare.policy import duration_s
 from falkirk.declare.sink import OwnSink
 from falkirk.environment.spark import observing
 from falkirk.environment.spark import session as spark_session
-from falkirk.errors.conditions.kit import (
+from falkirk.errors.conditions.testkit import (
     APPLICATION_UNSUITABLE,
     APPLICATION_UNSUITABLE_GROWTH,
     APPLICATION_UNSUITABLE_PATTERN,

@@ -37,6 +37,7 @@ from falkirk.declare.nodes import Step
 from falkirk.differential.expressions import Steps, Unsuitable
 from falkirk.frames.empty import no_rows
 from falkirk.frames.names import BAD, STAMP
+from falkirk.frames.schemas import own_schema
 from falkirk.frames.user_function import Fit, results_of
 from falkirk.inputs.topics import declared
 from falkirk.live_steps import stamped as frames
@@ -124,7 +125,7 @@ class QuickSteps:
             planned = frames.apply(self._spark_frame(), step)
             self.keyed = _Aggregation(step, self._frame.data.schema, planned)
             self._stages.append(self.keyed)
-            self._frame = self._begin(planned.own.schema, planned.grouped_by)
+            self._frame = self._begin(own_schema(planned.data.schema), planned.grouped_by)
         else:
             self._frame = frames.apply(self._frame, step)
 
@@ -136,8 +137,7 @@ class QuickSteps:
     def _end_rows(self) -> None:
         """End a sequence of row steps, which are evaluated together."""
         self._stages.append(_Rows(self._given, self._frame.data))
-        own = StructType([self._frame.data.schema[c] for c in self._frame.columns])
-        self._frame = self._begin(own, self._frame.grouped_by)
+        self._frame = self._begin(own_schema(self._frame.data.schema), self._frame.grouped_by)
 
     # -- records ------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from falkirk.batch_steps.in_epoch import empty
 from falkirk.batch_steps.python import KIND
 from falkirk.declare.nodes import SourceNode, Step
 from falkirk.differential.expressions import Unsuitable
-from falkirk.errors.conditions.kit import APPLICATION_UNSUITABLE_AGGREGATE
+from falkirk.errors.conditions.testkit import APPLICATION_UNSUITABLE_AGGREGATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.frames.empty import no_rows_of
 from falkirk.frames.names import BAD, LEAST, STAMP

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors.conditions.kit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
+from falkirk.errors.conditions.testkit import ROW_INVALID, ROW_INVALID_FORMAT, ROW_INVALID_LENGTH
 from falkirk.testkit.world import MemoryRecord
 
 

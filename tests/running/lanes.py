@@ -7,9 +7,9 @@
   In two workers, each would make its own.
 - The files of folders without Spark have thousands of tests of milliseconds. Handing out each one takes as long.
 
-The workers get the tests in the order in which they were collected: the longest first. After the lane, its worker
-gets tests of folders without Spark as long as there are any. So it does not start a session and a broker for the last
-minutes of a run.
+The workers get the tests in the order in which they were collected: the longest first. The first worker that is free
+gets the lane. After the lane, this worker gets tests of folders without Spark as long as there are any. So tests with
+Spark run in the JVM that the others share, which has loaded and compiled their code already.
 
 A worker starts a test once it knows the next one. Others of this run get further tests while two wait. A test of
 `cluster/` takes minutes, so its worker gets further tests when one waits: otherwise the worker with the longest test

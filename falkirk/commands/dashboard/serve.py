@@ -10,7 +10,7 @@ from falkirk.commands.dashboard.visits import HomeVisits
 from falkirk.commands.dashboard.watch import DashboardWatch
 from falkirk.declare.address import as_dashboard_address
 from falkirk.declare.application import Application
-from falkirk.errors.conditions.host import ADDRESS_TAKEN_DASHBOARD
+from falkirk.errors.conditions.processes import ADDRESS_TAKEN_DASHBOARD
 from falkirk.home.credentials import new_token, write_dashboard_token
 from falkirk.kafka_client.connection import Connection
 from falkirk.processes.web import Site, WebServer, why_not

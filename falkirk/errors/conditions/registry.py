@@ -1,4 +1,4 @@
-"""Conditions of schema registries, which `declare`, `kafka` and `plan` raise."""
+"""Conditions of schema registries, which `declare`, `kafka_client` and `plan` raise."""
 
 from falkirk.errors import DefinitionError, HomeError, LogError
 from falkirk.errors.condition import Condition

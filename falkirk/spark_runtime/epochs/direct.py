@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from falkirk.analysis.structure import digest
 from falkirk.decision_store import Store
-from falkirk.errors.conditions.runtime import EPOCH_OUT_IN_PART
+from falkirk.errors.conditions.spark_runtime import EPOCH_OUT_IN_PART
 from falkirk.plan.batch import Batch
 from falkirk.spark_runtime.epochs.computed import Computed
 from falkirk.spark_runtime.epochs.log import Epoch, EpochLog

@@ -5,7 +5,7 @@ from pyspark.errors import PySparkException
 from falkirk.differential.rows import TOO_MANY
 from falkirk.differential.runs import UNREADABLE_STATE
 from falkirk.errors import FalkirkError, is_away
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     FUNCTION_FAILED,
     NUMBER_TOO_LARGE,
     SESSION_LOST_DIED,

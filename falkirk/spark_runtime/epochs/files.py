@@ -28,7 +28,7 @@ from pathlib import Path
 from falkirk.decision_store import Store
 from falkirk.declare.endpoints import Files
 from falkirk.errors import LogError, StoreError
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     FILE_NAME_INVALID,
     FILE_UNKNOWN_UNREAD,
     FOLDER_MISSING,

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from falkirk.batch_steps.in_epoch import empty
 from falkirk.declare.cut import SLICE, ByTime
 from falkirk.declare.endpoints import Files
-from falkirk.errors.conditions.runtime import EPOCHS_NOT_KEPT
+from falkirk.errors.conditions.spark_runtime import EPOCHS_NOT_KEPT
 from falkirk.errors.conditions.system import DATA_AWAY, DATA_UNUSABLE
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.frames.names import BAD, STAMP

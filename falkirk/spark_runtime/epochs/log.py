@@ -18,7 +18,7 @@ from falkirk.decision_store import Store
 from falkirk.decision_store.values import CheckpointRecord, Decision
 from falkirk.declare.cut import SLICE
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.runtime import EPOCH_OPEN
+from falkirk.errors.conditions.spark_runtime import EPOCH_OPEN
 from falkirk.spark_runtime.epochs.starts import Starts
 from falkirk.system.data import DataPath, Manifest
 from falkirk.system.durable import damaged

@@ -9,7 +9,7 @@ A non-deterministic batch takes these epochs back at a restart, so its steps may
 """
 
 from falkirk.decision_store import Store
-from falkirk.errors.conditions.runtime import APPLICATION_CHANGED_PROGRAM
+from falkirk.errors.conditions.spark_runtime import APPLICATION_CHANGED_PROGRAM
 from falkirk.plan.batch import Batch
 from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.theory.ids import EpochNumber

@@ -15,7 +15,7 @@ import logging
 
 from falkirk.decision_store import RegionRecord
 from falkirk.declare.endpoints import Kafka
-from falkirk.errors.conditions.runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
+from falkirk.errors.conditions.spark_runtime import HOME_DAMAGED_BATCH, WRITER_STILL_RUNNING
 from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health

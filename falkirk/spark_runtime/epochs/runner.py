@@ -12,7 +12,7 @@ from functools import partial
 from falkirk.batch_steps.in_epoch import BatchState
 from falkirk.declare.cut import ByTime
 from falkirk.errors import StoreError
-from falkirk.errors.conditions.runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
+from falkirk.errors.conditions.spark_runtime import HOME_DAMAGED_STATE, SESSION_LOST_STATE
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.spark_runtime.epochs.computed import OWN_STATE, Computed, EpochCut
 from falkirk.spark_runtime.epochs.failures import raise_final

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from pyspark.sql import DataFrame, SparkSession
 
 from falkirk.batch_steps.call import LETTER_SCHEMA
-from falkirk.errors.conditions.runtime import INPUT_CHANGED_UNREADABLE
+from falkirk.errors.conditions.spark_runtime import INPUT_CHANGED_UNREADABLE
 from falkirk.errors.spark import SPARK_ERRORS, innermost_line
 from falkirk.inputs.files import file_rows
 from falkirk.plan.batch import Batch, BatchInput

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from falkirk.errors import SparkError
-from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
+from falkirk.errors.conditions.spark_runtime import CHECKPOINT_DAMAGED
 from falkirk.system.stored import parse_json
 from falkirk.theory.ids import BatchId, LogId, Offsets
 from falkirk.theory.offsets import offsets_from_json

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from falkirk.decision_store import RegionRecord, TailRecord
 from falkirk.declare.policy import Delivery
 from falkirk.environment.spark import SPARE_BATCHES, writes_elsewhere
-from falkirk.errors.conditions.runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
+from falkirk.errors.conditions.spark_runtime import QUERY_ENDED, QUERY_NOT_STARTED, SESSION_LOST_ROLLBACK
 from falkirk.errors.spark import JVM_ERRORS, SPARK_ERRORS, first_line
 from falkirk.kafka_client.tail import Tail
 from falkirk.plan.region import Region

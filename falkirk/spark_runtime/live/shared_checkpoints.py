@@ -29,7 +29,7 @@ from pathlib import Path
 
 from falkirk.decision_store import CheckpointCopy, StateFile, Store
 from falkirk.errors import HomeError, StoreError
-from falkirk.errors.conditions.runtime import CHECKPOINT_DAMAGED
+from falkirk.errors.conditions.spark_runtime import CHECKPOINT_DAMAGED
 from falkirk.spark_runtime.live import checkpoint
 from falkirk.spark_runtime.live.checkpoint_files import CheckpointFiles
 from falkirk.spark_runtime.live.kept import state_files, state_version

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from falkirk.errors import DefinitionError, FalkirkError, LogError
 from falkirk.errors.conditions.plan import INPUT_EXPIRED
-from falkirk.errors.conditions.runtime import (
+from falkirk.errors.conditions.spark_runtime import (
     EXPRESSION_FAILED,
     FUNCTION_FAILED_LIVE,
     PYTHON_UNSUITABLE,

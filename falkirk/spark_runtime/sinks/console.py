@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.declare.endpoints import Console
-from falkirk.errors.conditions.runtime import RELEASE_FAILED
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.spark_runtime.epochs.inputs import ROW
 from falkirk.spark_runtime.sinks.target import sorted_by_place

@@ -7,7 +7,7 @@ copied. Spark reads each partition in one task and keeps its order. If Spark run
 
 from pyspark.sql import functions as F
 
-from falkirk.errors.conditions.runtime import RELEASE_FAILED_COPY
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_COPY
 from falkirk.errors.spark import SPARK_ERRORS, first_line
 from falkirk.inputs import reads
 from falkirk.spark_runtime import fence

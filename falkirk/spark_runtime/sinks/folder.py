@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from falkirk.decision_store import Store
 from falkirk.declare.endpoints import Files
 from falkirk.errors import HomeError
-from falkirk.errors.conditions.runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
+from falkirk.errors.conditions.spark_runtime import FOLDER_DAMAGED, FOLDER_OF_ANOTHER
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.spark_runtime.epochs.inputs import ROW
 from falkirk.spark_runtime.rows import JSON_OPTIONS

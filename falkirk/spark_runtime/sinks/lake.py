@@ -30,7 +30,7 @@ from pyspark.sql.types import DateType, StringType, StructType
 from falkirk.declare.lake import Delta, Iceberg
 from falkirk.errors import FalkirkError
 from falkirk.errors.conditions.lake import TABLE_OF_ANOTHER, TABLE_UNFIT
-from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.spark_runtime.epochs.inputs import ROW

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from falkirk.declare.sink import OwnSink
 from falkirk.errors import SparkError
-from falkirk.errors.conditions.runtime import RELEASE_FAILED_OWN
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_OWN
 from falkirk.errors.redaction import redact_urls
 from falkirk.errors.spark import first_line
 from falkirk.spark_runtime.epochs.inputs import ROW

@@ -20,7 +20,7 @@ from falkirk.declare.endpoints import Kafka
 from falkirk.declare.parts import DeclaredSink
 from falkirk.environment.spark import RELEASE_POOL, cancel_jobs
 from falkirk.errors import HomeError, SparkError
-from falkirk.errors.conditions.runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_STOP, SINK_AHEAD_EPOCHS, SINK_BEHIND
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.plan.region import BatchLogs
 from falkirk.spark_runtime.context import Storage

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from falkirk.errors import SparkError
-from falkirk.errors.conditions.runtime import RELEASE_FAILED_TARGET
+from falkirk.errors.conditions.spark_runtime import RELEASE_FAILED_TARGET
 from falkirk.errors.spark import first_line
 from falkirk.spark_runtime.epochs.inputs import ROW
 from falkirk.spark_runtime.rows import JSON_OPTIONS, RAW_BYTES_MAX

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from falkirk.declare.endpoints import Kafka
 from falkirk.environment.spark import tells_observed
 from falkirk.errors import LogError
-from falkirk.errors.conditions.runtime import PARTITIONS_CHANGED_SINK
+from falkirk.errors.conditions.spark_runtime import PARTITIONS_CHANGED_SINK
 from falkirk.errors.spark import SPARK_ERRORS
 from falkirk.kafka_client.topics import TopicFacts
 from falkirk.spark_runtime import fence

@@ -19,7 +19,7 @@ from itertools import count
 from pyspark.sql import DataFrame
 
 from falkirk.environment.spark import writes_elsewhere
-from falkirk.errors.conditions.runtime import SESSION_LOST_RELEASE
+from falkirk.errors.conditions.spark_runtime import SESSION_LOST_RELEASE
 from falkirk.spark_runtime import fence, lanes
 from falkirk.spark_runtime.context import Context, Storage, Writers
 from falkirk.spark_runtime.settling import settled_ends

@@ -33,6 +33,8 @@ BLOCK = re.compile(r"^```(python|text|sh)[^\n]*\n(.*?)^```$", re.DOTALL | re.MUL
 #: The part of a how-to page that does not run: it needs a database.
 ASIDE = re.compile(r"^## A table that is updated in batches\n.*?(?=^## Move)", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# file: (\S+)\n")
+#: The address of the broker in the pages. Tests use another broker.
+ADDRESS = "127.0.0.1:9092"
 #: Runs until Ctrl-C. The test starts the same application in its own process, with its own broker.
 RUN = re.compile(r"falkirk run (\S+) --local\n")
 #: The test calls it in its own process, which has a Spark session.
@@ -87,11 +89,25 @@ def test_how_to_pages_do_what_they_say(
     """They begin where the first section of the tutorial ends: with its two functions."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "notebook"}
-    helpers = BLOCK.findall(PAGE.read_text())[0][1].replace("127.0.0.1:9092", broker.bootstrap)
+    _, helpers, _ = _blocks(PAGE.read_text(), broker.bootstrap)[0]
     if page == "from-structured-streaming.md":
         exec(helpers.replace('"tutorial"', '"how-to"').replace('"clicks"', '"how-to-unused"'), names)
     path = DOCS / "how-to" / page
     _type_along(path, ASIDE.sub("", path.read_text()), broker, names)
+
+
+@pytest.mark.parametrize("page", ["tutorial.md", "how-to/from-structured-streaming.md", "how-to/notebook.md"])
+def test_a_page_names_the_address_that_the_tests_replace(page: str) -> None:
+    """Regression: two pages had `localhost:9092`, so their programs would have used a broker of the machine."""
+    assert any("other:1" in block for _, block, _ in _blocks((DOCS / page).read_text(), "other:1"))
+
+
+def _blocks(text: str, bootstrap: str) -> list[tuple[str, str, int]]:
+    """Return the kind, the text and the line of each block of a page, with the address of the test's broker."""
+    found = [(m[1], m[2], text[: m.start(2)].count("\n")) for m in BLOCK.finditer(text)]
+    assert any(ADDRESS in block for _, block, _ in found), "a program uses the broker of the page"
+    assert not any("localhost:9092" in block for _, block, _ in found), "the page names the same broker otherwise"
+    return [(kind, block.replace(ADDRESS, bootstrap), line) for kind, block, line in found]
 
 
 def _type_along(
@@ -102,11 +118,11 @@ def _type_along(
     Args: more: the process of each command of the page runs these afterwards. Returns: their outputs, by process.
     """
     answers = []
-    blocks = [(m[1], m[2], text[: m.start(2)].count("\n")) for m in BLOCK.finditer(text)]
+    blocks = _blocks(text, broker.bootstrap)
     assert {kind for kind, _, _ in blocks} >= {"python", "text"}
     with contextlib.ExitStack() as stack:
-        for number, (kind, block, line) in enumerate(blocks):
-            code, printed = block.replace("127.0.0.1:9092", broker.bootstrap), ""
+        for number, (kind, code, line) in enumerate(blocks):
+            printed = ""
             if kind == "text":
                 continue
             if kind == "sh" and (run := RUN.fullmatch(code)):

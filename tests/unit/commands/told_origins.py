@@ -11,7 +11,7 @@ import pytest
 import falkirk as fk
 from falkirk.commands import records as module
 from falkirk.decision_store import RegionRecord
-from falkirk.errors.conditions.kafka import RANGE_EXPIRED
+from falkirk.errors.conditions.kafka_client import RANGE_EXPIRED
 from falkirk.home.folder import Home, open_home
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import LogRecord

@@ -149,7 +149,7 @@ def test_one_worker_gets_a_lane(tmp_path: Path) -> None:
 
 
 def test_the_worker_of_the_lane_takes_tests_without_spark_first(tmp_path: Path) -> None:
-    """So it does not start a second session after the lane, while there is other work."""
+    """So other tests with Spark run in the JVM that the other workers share."""
     folders = ("tests/contract", "tests/integration", "tests/chaos", "tests/theory", "tests/unit")
     ran = workers_of(tmp_path, *folders, late="tests/integration", until=14)
     (of_lane,) = {worker for folder, worker in ran if folder == "tests/chaos"}

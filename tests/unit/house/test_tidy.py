@@ -80,7 +80,7 @@ def test_theory_is_pure() -> None:
 
 
 #: The checker uses these for output alone. They judge nothing, and import no judged code.
-SHARED_WITH_THE_CHECKER = {"falkirk.errors", "falkirk.errors.conditions.check", "falkirk.system.terminal"}
+SHARED_WITH_THE_CHECKER = {"falkirk.errors", "falkirk.errors.conditions.checker", "falkirk.system.terminal"}
 
 
 def shared_with_the_judged(path: Path) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 import falkirk as fk
 from falkirk.decision_store import Store
 from falkirk.errors import HomeError, SparkError
-from falkirk.errors.conditions.runtime import FOLDER_DAMAGED
+from falkirk.errors.conditions.spark_runtime import FOLDER_DAMAGED
 from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.spark_runtime.sinks import folder
 from falkirk.spark_runtime.sinks.folder import FolderTarget, Proofs

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 import falkirk as fk
 from falkirk.decision_store import RegionRecord, Store
 from falkirk.errors import LogError
-from falkirk.errors.conditions.kafka import RANGE_EXPIRED
+from falkirk.errors.conditions.kafka_client import RANGE_EXPIRED
 from falkirk.kafka_client.ranges import LogRecord
 from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.region import BatchLogs

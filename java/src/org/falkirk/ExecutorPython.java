@@ -15,11 +15,12 @@ import org.apache.spark.SparkFiles;
 import org.apache.spark.api.python.PythonUtils;
 
 /**
- * How a command of the driver runs on an executor: with the files that Spark has brought here, and a folder of this JVM for
- * sockets.
+ * How a command of the driver runs on an executor: with the files that Spark has brought here, and a folder of this JVM
+ * for sockets.
  *
- * <p>The program is Falkirk's archive, `falkirk/live_steps/on_executor.py`. Its modules are searched where Spark's own Python
- * workers search them: in the user's archives, among the files of Spark, in Spark, and in the PYTHONPATH of the executor.
+ * <p>The program is Falkirk's archive, `falkirk/live_steps/on_executor.py`. Its modules are searched where Spark's own
+ * Python workers search them: in the user's archives, among the files of Spark, in Spark, and in the PYTHONPATH of the
+ * executor.
  */
 final class ExecutorPython {
   private static final String PATH = "PYTHONPATH";

@@ -3,8 +3,8 @@ package org.falkirk;
 /**
  * The header of every record that Falkirk writes: the writer, and the input record that caused it.
  *
- * <p>The same bytes as in `falkirk/kafka_client/header.py`: {@code application/incarnation/stamp/state_partition}; in a record,
- * {@code /tag} follows. Anyone who can write to a topic can write headers, and this class verifies no tag.
+ * <p>The same bytes as in `falkirk/kafka_client/header.py`: {@code application/incarnation/stamp/state_partition}; in a
+ * record, {@code /tag} follows. Anyone who can write to a topic can write headers, and this class verifies no tag.
  *
  * @param application the identity of the home, 8 hexadecimal digits
  * @param incarnation the incarnation of the region that wrote the record, from 0

@@ -1,4 +1,4 @@
-"""Conditions of `host`."""
+"""Conditions of `processes`."""
 
 from falkirk.errors import DefinitionError, InternalError, MachineError, SparkError
 from falkirk.errors.condition import Condition

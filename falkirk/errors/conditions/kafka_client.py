@@ -1,4 +1,4 @@
-"""Conditions of `kafka`."""
+"""Conditions of `kafka_client`."""
 
 from falkirk.errors import DefinitionError, InternalError, LogError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `store`."""
+"""Conditions of `decision_store`."""
 
 from falkirk.errors import InternalError, StoreError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `runtime`."""
+"""Conditions of `spark_runtime`."""
 
 from falkirk.errors import DefinitionError, HomeError, InternalError, LogError, SparkError
 from falkirk.errors.condition import Condition

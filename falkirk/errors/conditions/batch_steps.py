@@ -1,4 +1,4 @@
-"""Conditions of `operators`."""
+"""Conditions of `batch_steps`."""
 
 from falkirk.errors import DefinitionError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `local`."""
+"""Conditions of `environment`."""
 
 from falkirk.errors import DefinitionError, MachineError, SparkError
 from falkirk.errors.condition import Condition

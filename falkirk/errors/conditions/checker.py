@@ -1,4 +1,4 @@
-"""Conditions of `check`."""
+"""Conditions of `checker`."""
 
 from falkirk.errors import DefinitionError, LogError, MachineError
 from falkirk.errors.condition import Condition

@@ -1,4 +1,4 @@
-"""Conditions of `kit`."""
+"""Conditions of `testkit`."""
 
 from falkirk.errors import DefinitionError, SparkError
 from falkirk.errors.condition import Condition
