@@ -24,9 +24,9 @@ demo: setup
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m demo
 
 # All that guards a landing, at most 20 minutes on two idle cores. The longest tests come first, so that all workers end
-# together. There are four for two cores, since tests wait for half of their time. One of them has all of chaos/.
+# together. There are five for two cores, since tests wait for more than half of their time. One of them has all of chaos/.
 # This machine may forbid Python to keep compiled files; dozens of processes would then compile everything anew.
-RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --numprocesses 4 --dist load
+RUN := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --numprocesses 5 --dist load
 FOLDERS := tests/chaos tests/contract tests/integration tests/simulation tests/theory tests/unit
 
 test: setup

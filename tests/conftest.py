@@ -37,8 +37,9 @@ settings.register_profile(
 settings.load_profile("falkirk")
 #: A standby costs as much CPU time as a start. Tests of it ask for one.
 os.environ.setdefault("FALKIRK_STANDBY", "0")
-#: The session of a test process lives longer than others. A larger young generation collects garbage less often.
-LARGE_YOUNG = "-Xms1g -Xmn512m"
+#: The session of a test process lives longer than others. A larger young generation collects garbage less often. The
+#: second value is for a JVM that several workers share.
+LARGE_YOUNG = ("-Xms1g -Xmn512m", "-Xms2g -Xmn1g")
 
 #: The tasks that each worker's session can run at a time.
 SLOTS = 24
@@ -108,7 +109,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
     def start() -> "SparkSession":
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG}")
+            patch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} {LARGE_YOUNG[workers > 1]}")
             settings = {**INTERPRETED, "spark.sql.leafNodeDefaultParallelism": str(FEW)}
             return session("falkirk-tests", master=f"local[{SLOTS * workers}]", settings=settings, conf=more)
 

@@ -162,9 +162,8 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {})
-    monkeypatch.setattr(local_spark, "remember_names", lambda session: None)
-    monkeypatch.setattr(local_spark, "collect_in_batches", lambda session: None)
-    monkeypatch.setattr(local_spark, "make_lists_in_one_call", lambda session: None)
+    monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
+    monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
     session("application", master=master, **options)
     return built
 

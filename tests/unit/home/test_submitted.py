@@ -172,8 +172,9 @@ def test_the_session_of_the_host_has_them(monkeypatch: pytest.MonkeyPatch, tmp_p
     builder = Builder()
     monkeypatch.setattr(local_spark, "_present", lambda: None)
     monkeypatch.setattr(local_spark, "SparkSession", SimpleNamespace(builder=builder))
-    for name in ("remember_names", "collect_in_batches", "make_lists_in_one_call", "_limit_avro", "_warn"):
+    for name in ("save_calls", "_limit_avro", "_warn"):
         monkeypatch.setattr(local_spark, name, lambda active: None)
+    monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda active: None)
     monkeypatch.setattr(local_spark, "missing_settings", lambda active, data: ())
     monkeypatch.setattr(
         local_spark, "_launch_settings", lambda master, data: {"spark.driver.extraClassPath": "ours.jar"}
