@@ -45,6 +45,17 @@ def raised() -> list[tuple[Path, str, ast.Call]]:
     return [(file, name, call) for file in FILES for name, call in made(file)]
 
 
+def test_a_module_of_conditions_names_folders_and_modules_that_exist() -> None:
+    """Regression: after the folders were renamed, eight files and their texts had the former names."""
+    package = ROOT / "falkirk"
+    for file in sorted((package / "errors" / "conditions").glob("[a-z]*.py")):
+        (of, *_) = file.read_text().splitlines()
+        for name in re.findall(r"`(\w+)`", of):
+            assert (package / name).is_dir() or (package / f"{name}.py").is_file(), of
+        if alone := re.fullmatch(r'"""Conditions of `(\w+)`\."""', of):
+            assert file.stem == alone[1]
+
+
 def test_a_constant_is_named_after_its_condition() -> None:
     for name, condition in CATALOGUE:
         assert re.fullmatch(r"[A-Z]+(_[A-Z]+)*", condition.name), name
