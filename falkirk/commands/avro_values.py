@@ -11,8 +11,11 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-#: So many items of arrays and maps are decoded at most: an item may take no byte at all.
-_ITEMS_MAX = 100_000
+#: So many parts of a value (fields, items, branches of unions) are decoded at most, and some more for each byte: a part
+#: may take no byte at all, and a schema may repeat its records so that a value has billions of such parts.
+_PARTS_MAX, _PARTS_PER_BYTE = 100_000, 8
+#: Spark writes decimals of at most 38 digits. A text has all digits of the scale, however short the value is.
+_SCALE_MAX = 1_000
 _VARINT_BYTES = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -37,12 +40,16 @@ class _Decoder:
     """Reads one value. Attributes: place: the number of bytes that are read."""
 
     def __init__(self, value: bytes) -> None:
-        self._value, self.place, self._items = value, 0, 0
+        self._value, self.place = value, 0
+        self._parts_left = _PARTS_MAX + _PARTS_PER_BYTE * len(value)
         #: The named types so far, with the namespace in which each is declared.
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
 
     def read(self, schema: Any, space: str) -> Any:
         """Return the next value. Args: space: the namespace around the schema."""
+        self._parts_left -= 1
+        if self._parts_left < 0:
+            raise ValueError("the value has too many parts")
         if isinstance(schema, list):
             return self.read(schema[self._index(len(schema))], space)
         if isinstance(schema, str):
@@ -80,7 +87,7 @@ class _Decoder:
             return _LOGICAL[logical](found) if logical in _LOGICAL else found
         raw = self.take(self.number()) if fixed is None else fixed
         if logical == "decimal":
-            return str(Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-schema.get("scale", 0)))
+            return _decimal(int.from_bytes(raw, "big", signed=True), schema.get("scale", 0))
         return _base64(raw)
 
     def _blocks(self, item: Callable[[], Any]) -> list[Any]:
@@ -88,9 +95,6 @@ class _Decoder:
         while (count := self.number()) != 0:
             if count < 0:  # then the size of the block in bytes follows
                 self.number()
-            self._items += abs(count)
-            if self._items > _ITEMS_MAX:
-                raise ValueError(f"more than {_ITEMS_MAX} items")
             found += [item() for _ in range(abs(count))]
         return found
 
@@ -128,6 +132,14 @@ class _Decoder:
     def real(self, form: str) -> float:
         """Return the next number with a fraction. Args: form: as `struct` names it."""
         return float(struct.unpack(form, self.take(struct.calcsize(form)))[0])
+
+
+def _decimal(unscaled: int, scale: int) -> str:
+    """Return all digits of a decimal. `Decimal.scaleb` would round it to the 28 digits of the context."""
+    if not 0 <= scale <= _SCALE_MAX:
+        raise ValueError(f"a decimal of scale {scale}")
+    digits = tuple(map(int, str(abs(unscaled))))  # more than 4,300 digits are a ValueError of Python
+    return format(Decimal((int(unscaled < 0), digits, -scale)), "f")
 
 
 def _base64(raw: bytes) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -59,19 +60,24 @@ def place_of_text(text: str) -> RecordPlace | EpochPlace:
     raise RECORD_NAME_INVALID.error(text=text[:300])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FoundRecord:
     """A record of a topic.
 
     Args: writer: the contents of its header, or why this home did not write it. is_void: a rollback or a later
-        incarnation has made it invalid. text: its value as text.
+        incarnation has made it invalid. decoded: returns a value of a topic as text.
     """
 
     at: RecordPlace
     record: LogRecord
     writer: VerifiedHeader | RejectedHeader
     is_void: bool
-    text: str | None
+    decoded: Callable[[LogId, bytes | None], str | None]
+
+    @cached_property
+    def text(self) -> str | None:
+        """Its value as text, decoded at the first use: most records are only compared by their places or writers."""
+        return self.decoded(self.at.topic, self.record.value)
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -242,7 +248,7 @@ class TopicRecords:
                 record=record,
                 writer=writer,
                 is_void=void.has(record.partition, record.offset, incarnation),
-                text=self._text(topic, record.value),
+                decoded=self._text,
             )
 
     def _records(self, topic: LogId, first: Offsets, last: Offsets) -> Iterator[LogRecord]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from falkirk.commands.avro_values import decode
+from falkirk.commands.records import as_text
 from falkirk.declare.application import Application
 from falkirk.declare.endpoints import Kafka
 from falkirk.declare.registry import Registry
@@ -14,7 +15,7 @@ from falkirk.theory.ids import LogId
 
 #: A value in the wire format of a registry begins with a zero byte and the id of a schema.
 _PREFIX_BYTES = 5
-#: A registry must answer within this time, because somebody waits for the output.
+#: A registry must answer within this time, because somebody waits for the output. One that does not is not asked again.
 _WAIT_S = 2.0
 
 
@@ -31,6 +32,8 @@ class ShownValues:
         self._topics |= {log: self._topics[LogId(to)] for log, to in held.items() if LogId(to) in self._topics}
         #: By registry and id: a schema, or the condition of the error.
         self._schemas: dict[tuple[str, int], tuple[Any, str]] = {}
+        #: The registries that did not answer: ids come from values, so each value may have another one.
+        self._away: set[str] = set()
         self._declared: dict[LogId, Any] = {}
 
     def text(self, log: LogId, value: bytes | None) -> str | None:
@@ -41,14 +44,14 @@ class ShownValues:
         """
         topic = self._topics.get(log)
         if value is None or topic is None or (topic.format != "avro" and topic.schemas is None):
-            return None if value is None else value.decode(errors="replace")
+            return as_text(value)
         schema, number, reason, content = self._declared_of(log, topic), None, "", value
         if topic.schemas is not None and value[:1] == b"\0" and len(value) >= _PREFIX_BYTES:
             number, content = int.from_bytes(value[1:_PREFIX_BYTES], "big"), value[_PREFIX_BYTES:]
         elif topic.schemas is not None:
             schema, reason = None, "without the id of a schema"
         if topic.format != "avro":
-            return content.decode(errors="replace")
+            return as_text(content)
         if number is not None and topic.schemas is not None:
             schema, reason = self._registered(topic.schemas, number)
         if schema is not None:
@@ -68,6 +71,8 @@ class ShownValues:
         """Return the schema of an id; or None, and why it is not known."""
         key = registry.url, number
         if key not in self._schemas:
+            if registry.url in self._away:
+                return None, _not_returned("REGISTRY_AWAY")
             try:
                 asked = SchemaRegistry(
                     registry.url, registry.authorization, registry.ca_location, registry.where, wait_s=_WAIT_S
@@ -76,5 +81,11 @@ class ShownValues:
             except ValueError:
                 self._schemas[key] = None, "whose schema in the registry is not JSON"
             except FalkirkError as error:
-                self._schemas[key] = None, f"that the registry did not return ({error.condition})"
+                self._schemas[key] = None, _not_returned(error.condition)
+                if error.condition == "REGISTRY_AWAY":
+                    self._away.add(registry.url)
         return self._schemas[key]
+
+
+def _not_returned(condition: str) -> str:
+    return f"that the registry did not return ({condition})"

@@ -32,7 +32,7 @@ class Deadlines:
 
         Args: connection: the file descriptor of its socket.
         """
-        end = socket.socket(fileno=os.dup(connection))  # the number may belong to another socket by then
+        end = _duplicate(connection)  # the number may belong to another socket by then
         due_s = time.monotonic() + seconds
         try:
             with self._changed:
@@ -46,12 +46,13 @@ class Deadlines:
             end.close()
 
     def _look_at(self, due_s: float) -> None:
-        self._looks_s = due_s
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="falkirk-deadlines", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="falkirk-deadlines", daemon=True)
+            thread.start()  # it may fail: then the next block tries again
+            self._thread = thread
         else:
             self._changed.notify()
+        self._looks_s = due_s
 
     def _run(self) -> None:
         with self._changed:
@@ -63,6 +64,16 @@ class Deadlines:
                         end.shutdown(socket.SHUT_RDWR)
                 self._looks_s = min(self._due_s.values(), default=math.inf)
                 self._changed.wait(None if self._looks_s == math.inf else self._looks_s - now_s)
+
+
+def _duplicate(connection: int) -> socket.socket:
+    """Return another socket of a connection. Args: connection: the file descriptor of its socket."""
+    number = os.dup(connection)
+    try:
+        return socket.socket(fileno=number)
+    except BaseException:
+        os.close(number)
+        raise
 
 
 #: Those of this process. A forked process has no thread of its parent, so it begins with none.

@@ -1,4 +1,4 @@
-"""Parses the address, declared by the user, at which an application accepts requests."""
+"""Addresses: parses those that the user declares, and writes hosts as URLs have them."""
 
 import re
 
@@ -40,6 +40,11 @@ def as_dashboard_address(text: str) -> tuple[str, int]:
 def is_port_or_address(text: str) -> bool:
     """Return whether a text has the form ``"[host:]port"``."""
     return _parsed_port(text) is not None
+
+
+def host_in_url(host: str) -> str:
+    """Return a name or an address as a URL and curl have it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _parsed_port(text: str) -> tuple[str, int] | None:

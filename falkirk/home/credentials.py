@@ -6,6 +6,7 @@ import secrets
 import shlex
 from pathlib import Path
 
+from falkirk.declare.address import host_in_url
 from falkirk.errors.conditions.home import HOME_UNUSABLE, HOME_UNUSABLE_ADDRESS, HOME_UNUSABLE_DASHBOARD
 from falkirk.kafka_client.secret import Secret
 from falkirk.system import private
@@ -95,7 +96,7 @@ def publish_address(home: Path, host: str, port: int, *, scheme: str = "http") -
 
     Raises: HomeError: `HOME_UNUSABLE`.
     """
-    url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    url = f"{scheme}://{host_in_url(host)}:{port}"
     try:
         write_atomically(home / _ADDRESS_FILE, json.dumps({"url": url, "port": port}))
     except OSError as error:

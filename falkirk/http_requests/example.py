@@ -1,11 +1,14 @@
 """The command that shows a user how to send a request: with TLS, it must fit the names of the certificate."""
 
+import contextlib
 import shlex
 import ssl
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+
+from falkirk.declare.address import host_in_url
 
 #: Addresses of the machine itself for those that mean all of its addresses. A certificate never has the latter.
 _ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -25,9 +28,11 @@ def example_command(
     address = _ITSELF.get(host, host)
     name, options = address, ""
     if served is not None and certificate is not None:
-        name, options = _fitting(served, certificate, address, port)
+        # OSError: the file is just being renewed. ValueError: of Python's `ssl`. No start fails because of an example.
+        with contextlib.suppress(OSError, ValueError):
+            name, options = _fitting(served, certificate, address, port)
     scheme = "http" if served is None else "https"
-    url = f"{scheme}://{_in_url(name)}:{port}{path}"
+    url = f"{scheme}://{host_in_url(name)}:{port}{path}"
     return f'echo "Authorization: Bearer {token}" | curl -H @- {options}-d {shlex.quote(body)} {shlex.quote(url)}'
 
 
@@ -46,7 +51,7 @@ def _fitting(served: ssl.SSLContext, certificate: Path, address: str, port: int)
             return name, options
     if not names:  # an expired certificate, for example: curl then says what is wrong with it
         return address, options
-    return names[0], f"{options}--connect-to {names[0]}:{port}:{_in_url(address)}:{port} "
+    return names[0], f"{options}--connect-to {names[0]}:{port}:{host_in_url(address)}:{port} "
 
 
 def _presented(served: ssl.SSLContext, trust: ssl.SSLContext) -> dict[str, Any] | None:
@@ -79,8 +84,5 @@ def _names(shown: dict[str, Any]) -> Iterator[str]:
         if kind == "DNS":
             yield value.replace("*", "any", 1)
         elif kind == "IP Address":
-            yield str(ip_address(value.strip()))
-
-
-def _in_url(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
+            with contextlib.suppress(ValueError):  # a malformed one: Python shows it as <invalid>
+                yield str(ip_address(value.strip()))

@@ -23,6 +23,8 @@ from falkirk.errors.conditions.registry import (
 from falkirk.errors.location import SourceLocation
 
 _TIMEOUT_S, _WAIT_S, _PAUSE_S = 5.0, 10.0, 0.5
+#: One request may always take this long: a socket accepts no time-out of 0.
+_TIMEOUT_MIN_S = 0.1
 _TYPE = "application/vnd.schemaregistry.v1+json"
 #: Answers that say something about the request, and not about the state of the registry.
 _REFUSALS = (400, 401, 403, 404, 405, 409, 422)
@@ -42,7 +44,7 @@ class SchemaVersion:
 
 
 class SchemaRegistry:
-    """A schema registry. All methods retry for `wait_s`.
+    """A schema registry. All methods retry for `wait_s`, and wait no longer for a registry that is silent.
 
     All raise LogError: `REGISTRY_AWAY` (maybe), `REGISTRY_REFUSED`. DefinitionError: `REGISTRY_INVALID`: the file of
     authorities can't be read.
@@ -105,15 +107,16 @@ class SchemaRegistry:
         deadline_s = time.monotonic() + self._wait_s
         while True:
             try:
-                return self._answer(request, has)
+                left_s = max(_TIMEOUT_MIN_S, deadline_s - time.monotonic())
+                return self._answer(request, has, min(_TIMEOUT_S, left_s))
             except (OSError, ValueError, http.client.HTTPException) as error:
                 if time.monotonic() + _PAUSE_S > deadline_s:
                     raise self._away(error, doing) from None  # the cause may quote the header with the password
             time.sleep(_PAUSE_S)
 
-    def _answer(self, request: urllib.request.Request, has: str) -> tuple[int, dict[str, Any]]:
+    def _answer(self, request: urllib.request.Request, has: str, timeout_s: float) -> tuple[int, dict[str, Any]]:
         try:
-            with self._opener.open(request, timeout=_TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=timeout_s) as answer:
                 status, text = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:

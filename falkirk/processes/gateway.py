@@ -71,7 +71,11 @@ class Gateway:
             there is no token.
         """
         if self._app.pushed:
-            self._start()
+            try:
+                self._start()
+            except BaseException:  # then nobody calls `__exit__`, and the thread may accept connections already
+                self.stop()
+                raise
         return self
 
     def __exit__(

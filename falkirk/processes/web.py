@@ -21,6 +21,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from falkirk.declare.address import host_in_url
+
 log = logging.getLogger("falkirk")
 
 #: How many requests are served at the same time, and how many of them at slow paths. A further connection replaces the
@@ -104,7 +106,7 @@ class WebServer:
         self._server = _Server(family, found, partial(_Handler, tuple(sites)), [site.look for site in sites])
         self.is_open = not ipaddress.ip_address(str(found[0]).partition("%")[0]).is_loopback
         shown = host if self.is_open else str(found[0])
-        self.url = f"http://{f'[{shown}]' if ':' in shown else shown}:{self._server.server_address[1]}"
+        self.url = f"http://{host_in_url(shown)}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="falkirk-web", daemon=True)
 
     def __enter__(self) -> "WebServer":

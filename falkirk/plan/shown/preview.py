@@ -32,7 +32,8 @@ BROKER_WAIT_S = 3.0
 def preview(app: Application, *, kafka: str | None, home: Path | None, master: str | None) -> Shown:
     """Return the plan of an application as it would run.
 
-    Raises: DefinitionError, GuaranteeError: as `plan_application`. LogError: as `partitions_of`.
+    Raises: DefinitionError, GuaranteeError: as `plan_application`. LogError: as `partitions_of`,
+        `notes_on_clocks` and, for an application with patterns, `with_topics`.
     """
     session = spark_session(
         app.name, master=master or "local[2]", state_partitions=app.state_partitions, brief=True, shows_log=False
@@ -105,7 +106,10 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
     A broker that does not answer is asked only once, because each question waits for its time-out. The login is tried
     even without `names`: a plan of requests or batches must not hide a wrong password until the start.
 
-    Raises: LogError: `ACCESS_REFUSED`: the broker refuses the user itself, or its certificate is not trusted.
+    A broker that accepts the login, but refuses to list its topics, is asked about each topic.
+
+    Raises: LogError: `ACCESS_REFUSED`: the broker refuses the user itself, or its certificate is not trusted. No other
+        condition: without an answer, the plan is still right but for the numbers of partitions.
     """
     known: dict[str, int] = {}
     notes: list[str] = []
@@ -113,16 +117,18 @@ def partitions_of(topics: Topics, names: Iterable[str], broker: str) -> tuple[di
     try:
         topics.await_broker(BROKER_WAIT_S)
     except LogError as error:
-        if error.condition != "BROKER_AWAY":
+        if error.condition == "ACCESS_REFUSED":
             raise
-        assumed = f", so {PARTITIONS_ASSUMED} partitions are assumed for each topic" if names else ""
-        return {}, (f"{broker} does not answer{assumed}.",)
+        if error.condition == "BROKER_AWAY":
+            assumed = f", so {PARTITIONS_ASSUMED} partitions are assumed for each topic" if names else ""
+            return {}, (f"{broker} does not answer{assumed}.",)
+        notes.append(f"{broker} does not list its topics ({error.condition}).")
     for name in names:
         try:
             known[name] = topics.facts(name).partitions
         except LogError as error:
             if error.condition == "BROKER_AWAY":
-                rest = "the other topics" if known or notes else "each topic"
+                rest = "each topic" if name == names[0] else "the other topics"
                 notes.append(f"{broker} does not answer, so {PARTITIONS_ASSUMED} partitions are assumed for {rest}.")
                 break
             missing = error.condition == "TOPIC_MISSING"

@@ -1,6 +1,7 @@
 """`falkirk peek`: the last records of a topic, with their writers."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ from click.testing import CliRunner
 
 import falkirk as fk
 from falkirk.cli import main
+from falkirk.commands.records import TopicRecords, as_text
 from falkirk.commands.shown_values import ShownValues
+from falkirk.kafka_client.connection import Connection
+from falkirk.spark_runtime.context import Storage
 from falkirk.theory.ids import LogId
 from tests.registries import FakeRegistry, wire
 from tests.unit.commands.told_origins import AVRO, HELD, HOP, Shop, made
@@ -144,6 +148,36 @@ def test_a_registry_that_is_away_is_asked_about_a_schema_once(monkeypatch: pytes
             text = values.text(LogId("orders"), wire(7, b"\x06tea"))
             assert text == "Avro of schema 7 that the registry did not return (REGISTRY_AWAY): 0x000000000706746561"
         assert registry.count("GET /schemas/ids/7") == 1
+
+
+def test_a_command_waits_for_a_registry_once_and_not_longer_than_the_time_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ids come from values, so each value may have another one."""
+    monkeypatch.setattr("falkirk.commands.shown_values._WAIT_S", 0.2)
+    with FakeRegistry(fault="silent") as registry:
+        values, begun_s = avro_source(registry), time.monotonic()
+        for number in range(20):
+            assert "(REGISTRY_AWAY)" in str(values.text(LogId("orders"), wire(number, b"\x06tea")))
+        assert time.monotonic() - begun_s < 4, "one request alone may take 5 s at a start"
+        assert registry.asked.total() == 1
+
+
+def test_only_values_that_are_used_are_decoded(shop: Shop) -> None:
+    for n in range(8):
+        shop.send("orders", {"n": n}, partition=n % 2)
+    decoded = list[bytes | None]()
+    place = Storage(home=shop.home, connection=Connection.of("nowhere:1"))
+
+    def noted(topic: LogId, value: bytes | None) -> str | None:
+        decoded.append(value)
+        return as_text(value)
+
+    records = TopicRecords(place, noted)
+    found = records.last(LogId("orders"), 2)
+    assert (sum(shop.read), decoded) == (4, [])
+    assert [each.content["n"] for each in found for _ in range(2)] == [6, 6, 7, 7]
+    assert decoded == [b'{"n": 6}', b'{"n": 7}'], "each once"
 
 
 def test_a_record_can_be_pasted_into_why(shop: Shop, file: Path) -> None:

@@ -67,6 +67,20 @@ def test_a_broker_that_is_away_is_named_even_if_no_topic_is_asked_about() -> Non
     assert note == "broker:9092 does not answer, so 2 partitions are assumed for each topic."
 
 
+def test_a_broker_that_refuses_to_list_its_topics_is_named_and_asked_about_each() -> None:
+    """It has accepted the login, so the plan need not fail."""
+    topics: Any = FakeTopics({"orders": 3, "clicks": "KAFKA_REFUSED"}, login="KAFKA_REFUSED")
+    known, notes = partitions_of(topics, ("orders", "clicks"), "broker:9092")
+    assert (known, topics.asked) == ({"orders": 3}, ["orders", "clicks"])
+    assert notes == (
+        "broker:9092 does not list its topics (KAFKA_REFUSED).",
+        "topic clicks can't be read (KAFKA_REFUSED), so 2 partitions are assumed.",
+    )
+    topics = FakeTopics({"orders": "BROKER_AWAY"}, login="KAFKA_REFUSED")
+    notes = partitions_of(topics, ("orders",), "broker:9092")[1]
+    assert notes[1] == "broker:9092 does not answer, so 2 partitions are assumed for each topic."
+
+
 def test_each_topic_that_is_missing_or_closed_is_named() -> None:
     known, (missing, closed), _ = noted(orders="TOPIC_MISSING", clicks="ACCESS_REFUSED", pages=4)
     assert known == {"pages": 4}

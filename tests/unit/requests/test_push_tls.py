@@ -5,6 +5,7 @@ import contextlib
 import json
 import ssl
 import subprocess
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from falkirk.errors import MachineError
 from falkirk.home.folder import Home, open_home
 from falkirk.http_requests import connections
 from falkirk.http_requests.connections import Connections
+from falkirk.http_requests.example import example_command
 from falkirk.kafka_client.connection import Connection
 from falkirk.processes.gateway import Gateway
 from tests.unit.requests.test_push_server import turn
@@ -156,6 +158,43 @@ def test_a_command_for_a_certificate_that_no_client_accepts_is_still_printed(ope
     made, said = gateway(opened, fk.Tls(*unfit), "0.0.0.0:0")
     with made:
         assert any(f"--cacert {unfit[0]}" in line and "https://127.0.0.1:" in line for line in said)
+
+
+@pytest.mark.parametrize("others", [b"", b"\x82\tlocalhost"])
+def test_an_address_of_the_certificate_that_is_malformed_is_left_out(
+    opened: Home, tmp_path: Path, others: bytes
+) -> None:
+    """It has five bytes, and Python shows it as `<invalid>`. Args: others: names in ASN.1."""
+    names = others + b"\x87\5\1\2\3\4\5"
+    odd = certificate(tmp_path, "odd", names=f"DER:{bytes([0x30, len(names), *names]).hex(':')}")
+    made, said = gateway(opened, fk.Tls(*odd), "0.0.0.0:0")
+    with made:
+        name = "localhost" if others else "127.0.0.1"
+        assert any(f"--cacert {odd[0]}" in line and f"https://{name}:" in line for line in said)
+
+
+def test_a_command_is_printed_while_the_certificate_is_being_renewed(
+    files: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    served, half = fk.Tls(*files["first"]).context(), tmp_path / "half.pem"
+    half.write_bytes(files["first"][0].read_bytes()[:100])
+    for file in (half, tmp_path / "none.pem"):
+        command = example_command("TOKEN", "0.0.0.0", 1, "/queries", "{}", served=served, certificate=file)
+        assert command.endswith("-d '{}' https://127.0.0.1:1/queries")
+
+
+def test_a_start_that_fails_after_its_thread_began_stops_the_thread(opened: Home) -> None:
+    app = fk.App("shop", http="127.0.0.1:0", http_token="secret")
+    app.source("queries", fk.Http("/queries", schema="id STRING"))
+
+    def broken(line: str) -> None:
+        raise OSError("nobody reads the lines any more")
+
+    with pytest.raises(OSError, match="nobody reads"):
+        Gateway(app, Connection.of("127.0.0.1:1"), opened, broken).__enter__()
+    assert not [thread for thread in threading.enumerate() if thread.name == "falkirk-gateway"]
+    with pytest.raises(ConnectionRefusedError):
+        asked(told(opened)[1], None)
 
 
 def test_the_command_without_tls_reaches_an_address_that_means_all(opened: Home) -> None:

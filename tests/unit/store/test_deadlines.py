@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from falkirk.decision_store.deadlines import DEADLINES
+from falkirk.decision_store.deadlines import DEADLINES, Deadlines
 from tests.postgres import Postgres
 from tests.stores import Place
 
@@ -71,6 +71,37 @@ def test_a_block_may_close_its_connection(pair: tuple[socket.socket, socket.sock
                     end.recv(1)
 
 
+def test_a_thread_that_did_not_start_is_started_by_the_next_block(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the later blocks only notified it, so none of them ever ended."""
+    ours, theirs = pair
+    deadlines, start, refusals = Deadlines(), threading.Thread.start, [RuntimeError("can't start new thread")]
+
+    def started(thread: threading.Thread) -> None:
+        if refusals:
+            raise refusals.pop()
+        thread.name = "of this test"  # `threads` counts those of the process
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    with pytest.raises(RuntimeError, match="new thread"), deadlines.ending_after(0.01, ours.fileno()):
+        pass
+    with deadlines.ending_after(0.01, ours.fileno()):
+        assert theirs.recv(1) == b""
+
+
+def test_a_descriptor_that_is_no_socket_is_not_kept_open() -> None:
+    ours, theirs = os.pipe()
+    free = os.dup(ours)
+    os.close(free)
+    with pytest.raises(OSError, match="socket"), DEADLINES.ending_after(LONG_S, ours):
+        pass
+    assert os.dup(theirs) == free, "the number is free again"
+    for number in (free, ours, theirs):
+        os.close(number)
+
+
 def test_transactions_of_a_store_start_one_thread(
     postgres: Postgres, tag: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,14 +117,20 @@ def test_transactions_of_a_store_start_one_thread(
     assert started in ([], ["falkirk-deadlines"])
 
 
+#: Python 3.12 and later warn of a fork beside a thread, which this test needs.
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_process_has_a_thread_of_its_own(postgres: Postgres, tag: str) -> None:
     with closing(Place(where=postgres.url(), identity=tag).open()) as store:
         assert len(threads()) == 1
         store.region_names()
     child = os.fork()
     if not child:
-        before = threads()
-        with closing(Place(where=postgres.url(), identity=tag).open()) as store:
-            store.region_names()
-        os._exit(0 if not before and len(threads()) == 1 else 1)
+        status = 1
+        try:
+            before = threads()
+            with closing(Place(where=postgres.url(), identity=tag).open()) as store:
+                store.region_names()
+            status = 0 if not before and len(threads()) == 1 else 1
+        finally:  # after an error, the child would run the other tests, too
+            os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
