@@ -178,7 +178,8 @@ class HeldViews:
         if self._loader is None:
             return
         self._loader.shutdown(wait=False, cancel_futures=True)
-        loads = [each.done for each in self._loading.values()]
+        # One that has not begun is cancelled: it never ends for `wait_for`.
+        loads = [each.done for each in self._loading.values() if not each.done.cancelled()]
         try:
             if wait_for(loads, timeout=0).not_done:
                 cancel_jobs(self._context.session, self._group)
