@@ -32,7 +32,7 @@ from falkirk.processes.once import Once, OnceStatus, begin_once
 from falkirk.processes.push_facts import push_facts
 from falkirk.processes.recorded import RecordedRecovery, recorded
 from falkirk.processes.rollback_requests import RollbackRequests
-from falkirk.processes.supervised import Supervised, Supervision, statuses
+from falkirk.processes.supervised import Supervised, Supervision, count_all_letters, statuses
 from falkirk.processes.supervised_batch import SupervisedBatch
 from falkirk.processes.supervised_region import SupervisedRegion
 from falkirk.protocol.acceptance import Acceptance
@@ -265,6 +265,8 @@ class Host:
             self._acceptance.take_in(self._recovery.checkpoints)
         if self._once is not None:
             self._once.update(self._recovery)
+            if self._once.status.is_over:
+                count_all_letters(self._units.values())
 
     @property
     def once(self) -> OnceStatus | None:

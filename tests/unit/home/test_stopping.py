@@ -1,7 +1,7 @@
 """A Spark session is stopped once none of its tasks runs."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from py4j.protocol import Py4JNetworkError
 
@@ -62,6 +62,16 @@ def test_a_task_that_hangs_delays_it_for_some_seconds_only() -> None:
     clock = MovedClock()
     assert stopped(Session(1), clock) == [(1,)]
     assert 5 <= sum(clock.waits) < 6
+
+
+def test_a_stop_that_has_taken_long_waits_no_longer() -> None:
+    """The coordinator kills a host that takes too long."""
+    clock, of_spark = MovedClock(), Session(1)
+    stop_session(cast(Any, of_spark), until_s=clock.monotonic() + 1, clock=clock)
+    assert 1 <= sum(clock.waits) < 2
+    clock.waits.clear()
+    stop_session(cast(Any, of_spark), until_s=clock.monotonic() - 1, clock=clock)
+    assert (clock.waits, of_spark.stopped) == ([], [(1,), (1,)])
 
 
 def test_a_dead_jvm_delays_nothing() -> None:
