@@ -9,6 +9,7 @@ import pytest
 
 from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import LogError
+from falkirk.kafka_client import reader
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.reader import Reader
 from falkirk.kafka_client.signing import SigningKey, Verifier, tag_of
@@ -163,6 +164,19 @@ def test_a_topic_that_is_shorter_than_before_is_read_from_its_beginning() -> Non
     topic = Topic(ours(8), ours(9))
     known = CountedLetters(topic="dead", count=4, positions={0: Offset(4)})
     assert counted(letters(topic, known=known), 2) == 6
+
+
+def test_letters_that_wait_to_be_counted_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[dict[str, Any]]()
+
+    def consumer(settings: dict[str, Any]) -> Any:
+        made.append(settings)
+        return SimpleNamespace(assign=lambda partitions: None, poll=lambda timeout_s: None)
+
+    monkeypatch.setattr(reader, "Consumer", consumer)
+    verifier = Verifier("dead", "deadbeef", OURS)
+    DeadLetters(Connection.of("broker:1"), "dead", {}, verifier).count({0: Offset(1)})
+    assert [settings["queued.max.messages.kbytes"] for settings in made] == [1024]
 
 
 def test_a_call_may_wait_until_all_are_read() -> None:
