@@ -387,14 +387,14 @@ class Host:
         """Spark's queries of the regions that run."""
         return tuple(each.live.query for each in self._regions.values() if each.live.query is not None)
 
-    def stop(self) -> None:
-        """Stop all releases, regions and batches, writers first."""
+    def stop(self, until_s: float = float("inf")) -> None:
+        """Stop all releases, regions and batches, writers first. Args: until_s: as of `Supervised.stop`."""
         self._foreign.stop()
         self._clocks.stop()
         for unit in self._units.values():
             unit.leave_off()
-        self._batches.stop()
+        self._batches.stop(until_s)
         for unit in self._units.values():
-            unit.stop()
-        self._views.stop()
+            unit.stop(until_s)
+        self._views.stop(until_s)
         self._executors.record(complete=True)

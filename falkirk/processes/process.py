@@ -50,8 +50,8 @@ from falkirk.system.terminal import log_as_text, plain_text
 from falkirk.system.traced import OFF, Recorder, step
 
 _POLL_S = 0.5
-#: A stop waits for tasks of Spark until this time after its begin, in seconds. The coordinator kills a host after 30 s.
-#: What stops before may take longer, with several batches for example. The next start recovers from a kill.
+#: The waits of a stop for batches, releases, views and tasks end this time after its begin, in seconds. The coordinator
+#: kills a host after 30 s. The next start recovers from that, too.
 _STOP_S = 20.0
 #: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
@@ -234,7 +234,7 @@ def _run(
         raise
     finally:
         stops_until_s = time.monotonic() + _STOP_S
-        host.stop()
+        host.stop(stops_until_s)
         write_status(home_path, host.status(), once=host.once, recorder=recorder)
     stop_session(session, until_s=stops_until_s)
     return EXIT_OVER if host.is_over else 0

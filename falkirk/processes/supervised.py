@@ -5,6 +5,7 @@ decides which errors are permanent, counts failures, and keeps the status that u
 """
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -117,8 +118,8 @@ class Supervised(ABC):
         """Begin no further work. Callers of `stop` wait only for a limited time."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Stop it."""
+    def stop(self, until_s: float = math.inf) -> None:
+        """Stop it. Args: until_s: the monotonic time until which it may wait for work that can be done again."""
 
     @abstractmethod
     def flush(self) -> None:

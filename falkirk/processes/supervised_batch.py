@@ -1,6 +1,7 @@
 """Supervised batch: a batch as the host watches it. It retries its epochs itself, and reports other failures."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from itertools import takewhile
@@ -120,13 +121,13 @@ class SupervisedBatch(Supervised):
         """See Supervised. Running epochs may finish."""
         self._region.leave_off()
 
-    def stop(self) -> None:
+    def stop(self, until_s: float = math.inf) -> None:
         """See Supervised."""
         try:
-            self._region.save_last()
+            self._region.save_last(until_s)
         except (FalkirkError, *JVM_ERRORS) as error:  # the store is away, or another owner has the home
             log.warning("%s: its state was not saved at the stop: %s", self.name, error)
-        self._region.end()
+        self._region.end(until_s)
         self.close_letters()
         self.status.state = "stopped"
 

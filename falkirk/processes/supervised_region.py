@@ -240,7 +240,7 @@ class SupervisedRegion(Supervised):
     def leave_off(self) -> None:
         """See Supervised. A query works until it is stopped."""
 
-    def stop(self) -> None:
+    def stop(self, until_s: float = math.inf) -> None:
         """See Supervised. The fence of the next start flushes its producers."""
         try:
             self.live.end("stopped")

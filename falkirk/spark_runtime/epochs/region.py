@@ -12,6 +12,7 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 """
 
 import logging
+import math
 
 from falkirk.decision_store import RegionRecord
 from falkirk.declare.endpoints import Kafka
@@ -30,6 +31,7 @@ from falkirk.spark_runtime.epochs.runner import EpochRunner
 from falkirk.spark_runtime.epochs.term import Term
 from falkirk.spark_runtime.growth import grown, report_growth
 from falkirk.spark_runtime.record import compare, completed, refuse_own_records, renamed
+from falkirk.system.deadline import left_s
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
 
@@ -153,17 +155,21 @@ class BatchRegion(BatchAtRest):
         if (run := self._run) is not None:
             run.leave_off()
 
-    def save_last(self) -> None:
-        """Save the state at the end of an orderly stop, if it is saved by the clock and its results count already."""
-        if self._run is not None and self.batch.program and self.batch.deterministic and self.batch.is_saved_by_clock:
-            self._run.save_last(SAVE_S)
+    def save_last(self, until_s: float = math.inf) -> None:
+        """Save the state at the end of an orderly stop, if it is saved by the clock and its results count already.
 
-    def end(self) -> bool:
-        """Stop the run; return whether it has ended."""
+        Args: until_s: the monotonic time until which it may wait.
+        """
+        if self._run is not None and self.batch.program and self.batch.deterministic and self.batch.is_saved_by_clock:
+            self._run.save_last(left_s(SAVE_S, until_s))
+
+    def end(self, until_s: float = math.inf) -> bool:
+        """Stop the run; return whether it has ended. Args: until_s: the monotonic time until which it may wait."""
         if self._run is not None and self.batch.is_direct:
-            self._run.drain(DRAIN_S)  # so that a partly published epoch is published completely, if it can be
+            # So that a partly published epoch is published completely, if it can be.
+            self._run.drain(left_s(DRAIN_S, until_s))
         run, self._run = self._run, None
-        stopped = run is None or run.stop(_STOP_S)
+        stopped = run is None or run.stop(left_s(_STOP_S, until_s))
         if not stopped:
             log.warning("%s: a running epoch does not stop; its results will not count", self.batch.name)
         return stopped
