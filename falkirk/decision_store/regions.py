@@ -10,13 +10,16 @@ import sqlalchemy as sql
 from falkirk.decision_store.part import Part
 from falkirk.decision_store.tables import decisions, incarnations, regions, skips, tails
 from falkirk.decision_store.values import (
+    CountedLetters,
     Marked,
     RegionRecord,
     TailRecord,
     dump,
+    dump_counted_letters,
     dump_marks,
     dump_positions,
     load,
+    load_counted_letters,
     load_marks,
     load_measurements,
     load_positions,
@@ -30,6 +33,8 @@ from falkirk.theory.offsets import PartitionRange
 _DAMAGED = "damaged"
 #: The kind of decision with the numbers that were measured about a region.
 _MEASURED = "measured"
+#: The kind of decision with the number of dead letters that a region has written.
+_LETTERS = "letters"
 #: The kind of decision that records the results that a region had sent at each checkpoint.
 _MARKS = "marks"
 
@@ -218,6 +223,21 @@ class RegionStore(Part):
         with self._reading() as db:
             text = db.execute(query).scalar()
             return Measurements() if text is None else load_measurements(text)
+
+    def record_counted_letters(self, region: str, counted: CountedLetters) -> None:
+        """Record how many dead letters a region has written, in place of the former record."""
+        mine = (decisions.c.kind == _LETTERS) & (decisions.c.name == region)
+        with self._writing() as db:
+            db.execute(decisions.delete().where(mine))
+            made = {"content": dump_counted_letters(counted), "made_at_s": self._clock()}
+            db.execute(decisions.insert().values(kind=_LETTERS, name=region, number=0, **made))
+
+    def counted_letters(self, region: str) -> CountedLetters | None:
+        """Return what `record_counted_letters` has recorded, or None."""
+        query = sql.select(decisions.c.content).where(decisions.c.kind == _LETTERS, decisions.c.name == region)
+        with self._reading() as db:
+            text = db.execute(query).scalar()
+            return None if text is None else load_counted_letters(text)
 
     def tails(self, region: str) -> tuple[TailRecord, ...]:
         """Return the recorded output positions of a region, oldest first."""

@@ -68,6 +68,30 @@ def load_marks(text: object) -> tuple[Marked, ...]:
         raise DamagedValue(f"{text!r:.80} is no marks") from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedLetters:
+    """The number of dead letters of a region in a topic. Args: positions: below them, in each partition, all count."""
+
+    topic: str
+    count: int
+    positions: Mapping[int, Offset]
+
+
+def dump_counted_letters(counted: CountedLetters) -> str:
+    """Return it as JSON."""
+    return dump([counted.count, positions_to_json({LogId(counted.topic): counted.positions})])
+
+
+def load_counted_letters(text: object) -> CountedLetters:
+    """Return what `dump_counted_letters` wrote. Raises: DamagedValue: it never wrote this."""
+    try:
+        count, positions = load(text)
+        ((topic, found),) = positions_from_json(positions).items()
+        return CountedLetters(topic=topic, count=int(count), positions=found)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DamagedValue(f"{text!r:.80} is no count of dead letters") from error
+
+
 def load_measurements(text: object) -> Measurements:
     """Return the measurements of a record. Numbers that only another version knows are left out.
 

@@ -6,6 +6,7 @@ such as the broadcast with the task's own code. Each such task then logs an erro
 is wrong.
 """
 
+import math
 import time
 from typing import Any
 
@@ -14,13 +15,16 @@ from pyspark.sql import SparkSession
 from falkirk.errors.spark import JVM_ERRORS
 from falkirk.system.machine_time import MachineTime
 
-#: A task ends within this time, unless it hangs. It is shorter than the time that the coordinator grants a stop.
+#: A task ends within this time, unless it hangs.
 _WAIT_S, _POLL_S = 5.0, 0.02
 
 
-def stop_session(session: SparkSession, *, clock: MachineTime = time) -> None:
-    """Stop a session whose queries and jobs are stopped. First wait until their tasks have ended, but not for long."""
-    until_s = clock.monotonic() + _WAIT_S
+def stop_session(session: SparkSession, *, until_s: float = math.inf, clock: MachineTime = time) -> None:
+    """Stop a session whose queries and jobs are stopped. First wait until their tasks have ended, for 5 s at most.
+
+    Args: until_s: the time of the clock until which the caller may wait. What it stopped before may have taken long.
+    """
+    until_s = min(clock.monotonic() + _WAIT_S, until_s)
     try:
         while running_tasks(session) > 0 and clock.monotonic() < until_s:
             clock.sleep(_POLL_S)

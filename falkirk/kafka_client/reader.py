@@ -20,14 +20,17 @@ _TIMEOUT_S = 10.0
 class Reader:
     """A consumer of one topic, without a group.
 
-    Args: first: the first position to read in each partition.
+    Args: first: the first position to read in each partition. buffer_kib: how much of it may wait in memory for a
+        `poll`, in KiB; None: as much as the client's default.
     Attributes: positions: for each partition, the position below which everything is read.
     """
 
-    def __init__(self, connection: Connection, topic: str, first: Mapping[int, Offset]) -> None:
+    def __init__(
+        self, connection: Connection, topic: str, first: Mapping[int, Offset], *, buffer_kib: int | None = None
+    ) -> None:
         self._connection, self._topic, self._errors = connection, topic, ClientErrors()
         self.positions = dict(first)
-        self._consumer = _consumer(connection, self._errors)
+        self._consumer = _consumer(connection, self._errors, buffer_kib)
         self._consumer.assign([TopicPartition(topic, p, o) for p, o in sorted(first.items())])
 
     def poll(self, timeout_s: float) -> list[Message]:
@@ -86,7 +89,7 @@ def positions_at(connection: Connection, topic: str, since_ms: int, ends: Mappin
     return {f.partition: Offset(f.offset) if f.offset >= 0 else ends[f.partition] for f in found}
 
 
-def _consumer(connection: Connection, errors: ClientErrors) -> Consumer:
+def _consumer(connection: Connection, errors: ClientErrors, buffer_kib: int | None = None) -> Consumer:
     return Consumer(
         {
             **quiet_options(connection, errors),
@@ -97,5 +100,6 @@ def _consumer(connection: Connection, errors: ClientErrors) -> Consumer:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
+            **({} if buffer_kib is None else {"queued.max.messages.kbytes": buffer_kib}),
         }
     )

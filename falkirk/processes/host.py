@@ -32,7 +32,7 @@ from falkirk.processes.once import Once, OnceStatus, begin_once
 from falkirk.processes.push_facts import push_facts
 from falkirk.processes.recorded import RecordedRecovery, recorded
 from falkirk.processes.rollback_requests import RollbackRequests
-from falkirk.processes.supervised import Supervised, Supervision, statuses
+from falkirk.processes.supervised import Supervised, Supervision, count_all_letters, statuses
 from falkirk.processes.supervised_batch import SupervisedBatch
 from falkirk.processes.supervised_region import SupervisedRegion
 from falkirk.protocol.acceptance import Acceptance
@@ -265,6 +265,8 @@ class Host:
             self._acceptance.take_in(self._recovery.checkpoints)
         if self._once is not None:
             self._once.update(self._recovery)
+            if self._once.status.is_over:
+                count_all_letters(self._units.values())
 
     @property
     def once(self) -> OnceStatus | None:
@@ -385,14 +387,14 @@ class Host:
         """Spark's queries of the regions that run."""
         return tuple(each.live.query for each in self._regions.values() if each.live.query is not None)
 
-    def stop(self) -> None:
-        """Stop all releases, regions and batches, writers first."""
+    def stop(self, until_s: float = float("inf")) -> None:
+        """Stop all releases, regions and batches, writers first. Args: until_s: as of `Supervised.stop`."""
         self._foreign.stop()
         self._clocks.stop()
         for unit in self._units.values():
             unit.leave_off()
-        self._batches.stop()
+        self._batches.stop(until_s)
         for unit in self._units.values():
-            unit.stop()
-        self._views.stop()
+            unit.stop(until_s)
+        self._views.stop(until_s)
         self._executors.record(complete=True)

@@ -1,7 +1,8 @@
 """Metrics: the answer to Prometheus about an application, from the status that its hosts publish.
 
 Counts begin at 0 with each host, so the coordinator adds them up: no counter falls. Counts that are positions in a log
-continue by themselves, and only the greatest one counts.
+continue by themselves, as the number of dead letters does, and only the greatest one counts. Until a host has counted
+the dead letters from before its start, it reports none, and a new coordinator shows none.
 """
 
 import math
@@ -36,7 +37,11 @@ FAMILIES: Mapping[str, tuple[str, tuple[str, ...], str]] = {
     "falkirk_checkpoint_number": ("gauge", PROCESSOR, "Last checkpoint or complete epoch; -1: none."),
     "falkirk_checkpoint_age_seconds": ("gauge", PROCESSOR, "Time since the last checkpoint or complete epoch."),
     "falkirk_suppressed_results": ("counter", PROCESSOR, "Published results that a replay must not publish again."),
-    "falkirk_dead_letters": ("counter", PROCESSOR, "Dead letters that this application has written."),
+    "falkirk_dead_letters": (
+        "counter",
+        PROCESSOR,
+        "Dead letters that this application has written since its home was made.",
+    ),
     "falkirk_source_records": ("counter", SOURCE, "Records that checkpoints or epochs cover, since the home was made."),
     "falkirk_source_lag_records": ("gauge", SOURCE, "Records that were there and not read, at the last look."),
     "falkirk_sink_records": ("counter", SINK, "Published results."),

@@ -50,6 +50,9 @@ from falkirk.system.terminal import log_as_text, plain_text
 from falkirk.system.traced import OFF, Recorder, step
 
 _POLL_S = 0.5
+#: The waits of a stop for batches, releases, views and tasks end this time after its begin, in seconds. The coordinator
+#: kills a host after 30 s. The next start recovers from that, too.
+_STOP_S = 20.0
 #: The host ended because it needs a new Spark application.
 EXIT_RESTART = 4
 
@@ -230,9 +233,10 @@ def _run(
         host.note_end(error)
         raise
     finally:
-        host.stop()
+        stops_until_s = time.monotonic() + _STOP_S
+        host.stop(stops_until_s)
         write_status(home_path, host.status(), once=host.once, recorder=recorder)
-    stop_session(session)
+    stop_session(session, until_s=stops_until_s)
     return EXIT_OVER if host.is_over else 0
 
 

@@ -4,21 +4,29 @@ The recovery protocol decides where a processor resumes, and starts it through i
 decides which errors are permanent, counts failures, and keeps the status that users see.
 """
 
+import logging
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from falkirk.errors import FalkirkError
+from falkirk.errors import FalkirkError, LogError, StoreError
 from falkirk.errors.location import SourceLocation
 from falkirk.processes.failures import Failures
 from falkirk.processes.figures import Published
 from falkirk.processes.measurements import UNKNOWN, Launch
 from falkirk.protocol.ports import RegionPort
 from falkirk.spark_runtime.context import Context
+from falkirk.spark_runtime.dead_letters import DeadLetters
 from falkirk.spark_runtime.status import RegionStatus
 from falkirk.theory.frontier import OffsetFrontier
 
+log = logging.getLogger("falkirk")
+
+#: The end of a run with `--once` waits this long, in seconds, until the dead letters are counted.
+_COUNTED_S = 10.0
 #: The detail in the status of a processor that waits for the trial of another one.
 WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"
 
@@ -54,6 +62,21 @@ class Supervised(ABC):
     @abstractmethod
     def prepare(self) -> object:
         """Check its inputs and outputs before anything starts. Raises: HomeError, LogError."""
+
+    @property
+    @abstractmethod
+    def letters(self) -> DeadLetters | None:
+        """Its dead letters. None: it has no topic for them, or was not prepared."""
+
+    def count_letters(self, within_s: float = 0.0) -> None:
+        """Count dead letters. Args: within_s: wait this long until all are counted. Raises: LogError, StoreError."""
+        if (letters := self.letters) is not None:
+            self.status.dead_letters = letters.count(self._context.topics.end_positions(letters.topic), within_s)
+
+    def close_letters(self) -> None:
+        """Close the reader of dead letters. Call it in `stop`."""
+        if (letters := self.letters) is not None:
+            letters.close()
 
     def before_start(self) -> bool:
         """Return whether it may start now. Raises: FalkirkError: a start can't help."""
@@ -95,12 +118,22 @@ class Supervised(ABC):
         """Begin no further work. Callers of `stop` wait only for a limited time."""
 
     @abstractmethod
-    def stop(self) -> None:
-        """Stop it."""
+    def stop(self, until_s: float = math.inf) -> None:
+        """Stop it. Args: until_s: the monotonic time until which it may wait for work that can be done again."""
 
     @abstractmethod
     def flush(self) -> None:
         """Send the results that this process still holds for it; it must be stopped. May block. Raises: SparkError."""
+
+
+def count_all_letters(units: Iterable[Supervised]) -> None:
+    """Count the dead letters of a run that is over. No later turn counts those of its last results."""
+    until_s = time.monotonic() + _COUNTED_S
+    for unit in units:
+        try:
+            unit.count_letters(max(0.0, until_s - time.monotonic()))
+        except (LogError, StoreError) as error:  # the work is done, so the run does not wait
+            log.warning("%s: not all of its dead letters are counted: %s", unit.name, error.message)
 
 
 def statuses(

@@ -1,6 +1,7 @@
 """Supervised batch: a batch as the host watches it. It retries its epochs itself, and reports other failures."""
 
 import logging
+import math
 import time
 from collections.abc import Sequence
 from itertools import takewhile
@@ -11,6 +12,7 @@ from falkirk.errors.conditions.processes import EPOCH_KEEPS_FAILING, SESSION_LOS
 from falkirk.errors.spark import JVM_DIED, JVM_ERRORS, first_line
 from falkirk.processes.figures import BatchFigures, Published
 from falkirk.processes.supervised import Supervised, Supervision
+from falkirk.spark_runtime.dead_letters import DeadLetters
 from falkirk.spark_runtime.epochs.log import Epoch
 from falkirk.spark_runtime.epochs.region import BatchRegion
 from falkirk.theory.frontier import OffsetFrontier
@@ -38,7 +40,14 @@ class SupervisedBatch(Supervised):
 
     def prepare(self) -> object:
         """See Supervised."""
-        return self._region.prepare()
+        record, letters = self._region.prepare(), self.letters
+        self.status.dead_letters = 0 if letters is None else letters.number
+        return record
+
+    @property
+    def letters(self) -> DeadLetters | None:
+        """See Supervised."""
+        return self._region.letters
 
     def poll(self) -> FalkirkError | None:
         """See Supervised."""
@@ -61,9 +70,8 @@ class SupervisedBatch(Supervised):
             # Dead letters are published with the epoch's results, which is later.
             so_far = status.last_commit, 0 if releaser is None else releaser.released()
             if self._counted != so_far:
-                counted, are_all = region.dead_letters()
-                status.dead_letters = max(status.dead_letters, counted)  # after a restart they are read again
-                self._counted = so_far if are_all else None
+                self.count_letters()
+                self._counted = so_far if self.letters is None or self.letters.is_complete else None
         known, self._complete = self._complete, complete[-1].number if complete else -1
         if known is not None and self._complete > known and self._keeps_epochs:
             self._failures.note_progress(self.name)
@@ -113,13 +121,14 @@ class SupervisedBatch(Supervised):
         """See Supervised. Running epochs may finish."""
         self._region.leave_off()
 
-    def stop(self) -> None:
+    def stop(self, until_s: float = math.inf) -> None:
         """See Supervised."""
         try:
-            self._region.save_last()
+            self._region.save_last(until_s)
         except (FalkirkError, *JVM_ERRORS) as error:  # the store is away, or another owner has the home
             log.warning("%s: its state was not saved at the stop: %s", self.name, error)
-        self._region.end()
+        self._region.end(until_s)
+        self.close_letters()
         self.status.state = "stopped"
 
     def flush(self) -> None:

@@ -17,6 +17,7 @@ from falkirk.processes.measurements import RegionMeasurements
 from falkirk.processes.recorded import checkpoint_span
 from falkirk.processes.supervised import Supervised, Supervision
 from falkirk.spark_runtime.causes import is_out_of_memory
+from falkirk.spark_runtime.dead_letters import DeadLetters
 from falkirk.spark_runtime.live import inputs
 from falkirk.spark_runtime.live.opening import Opening
 from falkirk.spark_runtime.live.region import LiveRegion
@@ -63,7 +64,14 @@ class SupervisedRegion(Supervised):
 
     def prepare(self) -> object:
         """See Supervised."""
-        return self.live.prepare()
+        record = self.live.prepare()
+        self.status.dead_letters = None if self.live.letters is None else self.live.letters.number
+        return record
+
+    @property
+    def letters(self) -> DeadLetters | None:
+        """See Supervised."""
+        return self.live.letters
 
     def before_start(self) -> bool:
         """See Supervised."""
@@ -102,7 +110,7 @@ class SupervisedRegion(Supervised):
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
         self._measurements.update(live.opening, last)
-        status.dead_letters = live.dead_letters
+        status.dead_letters = None if live.letters is None else live.letters.number
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), live.waits_for
         progress = live.query.lastProgress
@@ -232,12 +240,13 @@ class SupervisedRegion(Supervised):
     def leave_off(self) -> None:
         """See Supervised. A query works until it is stopped."""
 
-    def stop(self) -> None:
+    def stop(self, until_s: float = math.inf) -> None:
         """See Supervised. The fence of the next start flushes its producers."""
         try:
             self.live.end("stopped")
         except StoreError as error:  # the next start's fence finds what this one could not record
             log.warning("%s: %s", self.name, error.message)
+        self.close_letters()
         self.status.state = "stopped"
 
     def flush(self) -> None:

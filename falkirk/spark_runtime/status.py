@@ -23,10 +23,11 @@ EPOCH_BOUNDS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 
 class RegionStatus:
     """The state of a region, as users see it. Times in seconds.
 
-    Args: condition: the name of the error for which it stays down, if it does; `detail` then has the whole error.
-        error: the name of the error that ended it last, if one did. twin: whether its second query runs; None: it has
-        no twins. objective: the interval that was chosen at its start, and from which numbers, if it has to recover
-        within a time (falkirk/plan/objective.py).
+    Args: dead_letters: of this home; None: not all of those from before this process are counted yet. condition: the
+        name of the error for which it stays down, if it does; `detail` then has the whole error. error: the name of the
+        error that ended it last, if one did. twin: whether its second query runs; None: it has no twins. objective: the
+        interval that was chosen at its start, and from which numbers, if it has to recover within a time
+        (falkirk/plan/objective.py).
     """
 
     name: str
@@ -34,7 +35,7 @@ class RegionStatus:
     incarnation: Incarnation = NO_INCARNATION
     restarts: int = 0
     suppressed: int = 0
-    dead_letters: int = 0
+    dead_letters: int | None = None
     last_commit: int = -1
     checkpoint_age_s: float | None = None
     detail: str = ""

@@ -63,12 +63,15 @@ class Events:
             self.note(f"{before.get('state')} → {unit.get('state')}", "state", name)
         if unit.get("twin") is not None and unit["twin"] != before.get("twin"):
             self.note("both queries run" if unit["twin"] else "one of its two queries runs", "state", name)
-        known = self._letters.setdefault(name, before.get("dead_letters", 0))
-        if (letters := unit.get("dead_letters", 0) - known) > 0:
-            self._letters[name] = unit["dead_letters"]
-            self.note(f"{letters:,} dead letter{'s' if letters > 1 else ''}", "letters", name)
+        if (now := unit.get("dead_letters")) is not None:
+            self._note_letters(name, before.get("dead_letters"), now)
         if (dropped := unit.get("suppressed", 0) - before.get("suppressed", 0)) > 0 and before.get("suppressed") == 0:
             self.note(f"{dropped:,} replayed results were already published and were dropped", "replay", name)
+
+    def _note_letters(self, name: str, before: int | None, now: int) -> None:
+        if (letters := now - self._letters.setdefault(name, now if before is None else before)) > 0:
+            self._letters[name] = now
+            self.note(f"{letters:,} dead letter{'s' if letters > 1 else ''}", "letters", name)
 
     def _note_once(self, text: str, kind: str) -> None:
         if not self._events or self._events[-1]["text"][:_TEXT_MAX] != one_line(text)[:_TEXT_MAX]:

@@ -1,5 +1,6 @@
 """Batches: the batches of one plan with their shared parts: logs of epochs and of files, and the releases to sinks."""
 
+import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
@@ -44,10 +45,10 @@ class Batches:
             for region in self.regions.values():
                 region.strays.drop()
 
-    def stop(self) -> None:
-        """Stop all releases."""
+    def stop(self, until_s: float = math.inf) -> None:
+        """Stop all releases. Args: until_s: the monotonic time until which this may wait."""
         for releaser in self.releasers:
-            releaser.stop()
+            releaser.stop(until_s)
 
 
 def batches_of(

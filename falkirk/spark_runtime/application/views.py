@@ -8,6 +8,7 @@ While an object store with the epochs is away, records read the former epoch, an
 """
 
 import logging
+import math
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,7 @@ from falkirk.spark_runtime.epochs.inputs import files_found, read_folders
 from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
 from falkirk.spark_runtime.live.region import LiveRegion
 from falkirk.spark_runtime.live.views import forget, keys_of, load_epoch, publish
+from falkirk.system.deadline import left_s
 from falkirk.theory.ids import EpochNumber, LogId
 from falkirk.theory.times import Natural
 
@@ -173,16 +175,20 @@ class HeldViews:
             load_epoch(session, view, epoch.number, rows, self._keys[view.log])
         return True
 
-    def stop(self) -> None:
-        """Load no more, and free the memory. A load is cancelled, so that no job runs when the session stops."""
+    def stop(self, until_s: float = math.inf) -> None:
+        """Load no more, and free the memory. A load is cancelled, so that no job runs when the session stops.
+
+        Args: until_s: the monotonic time until which it may wait.
+        """
         if self._loader is None:
             return
         self._loader.shutdown(wait=False, cancel_futures=True)
-        loads = [each.done for each in self._loading.values()]
+        # One that has not begun is cancelled: it never ends for `wait_for`.
+        loads = [each.done for each in self._loading.values() if not each.done.cancelled()]
         try:
             if wait_for(loads, timeout=0).not_done:
                 cancel_jobs(self._context.session, self._group)
-                wait_for(loads, timeout=_STOP_S)
+                wait_for(loads, timeout=left_s(_STOP_S, until_s))
             for view in self._views.values():
                 forget(self._context.session, view)
         except (*SPARK_ERRORS, *JVM_ERRORS) as error:  # the JVM may have died

@@ -12,6 +12,7 @@ epoch is retried alone. In step 2, deterministic results may go straight to thei
 """
 
 import logging
+import math
 
 from falkirk.decision_store import RegionRecord
 from falkirk.declare.endpoints import Kafka
@@ -20,7 +21,7 @@ from falkirk.plan.batch import Batch
 from falkirk.plan.topics import refuse_forgetful
 from falkirk.protocol.ports import Health
 from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.dead_letters import DeadLetters
+from falkirk.spark_runtime.dead_letters import DeadLetters, letters_of
 from falkirk.spark_runtime.epochs.at_rest import BatchAtRest
 from falkirk.spark_runtime.epochs.jobs import EpochJobs, Shared
 from falkirk.spark_runtime.epochs.ports import ReleaserPort, RunPort
@@ -30,6 +31,7 @@ from falkirk.spark_runtime.epochs.runner import EpochRunner
 from falkirk.spark_runtime.epochs.term import Term
 from falkirk.spark_runtime.growth import grown, report_growth
 from falkirk.spark_runtime.record import compare, completed, refuse_own_records, renamed
+from falkirk.system.deadline import left_s
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import CheckpointNumber, EpochNumber
 
@@ -59,7 +61,8 @@ class BatchRegion(BatchAtRest):
         self.batch, self._context, self.releaser = batch, context, releaser
         self.jobs = EpochJobs(batch, context, shared, releaser)
         self._run: RunPort | None = None
-        self._dead_letters: DeadLetters | None = None
+        #: Its dead letters, from the first `prepare` on, if it has a topic for them.
+        self.letters: DeadLetters | None = None
         self.ready_at_s = 0.0
 
     def prepare(self) -> RegionRecord:
@@ -67,6 +70,12 @@ class BatchRegion(BatchAtRest):
 
         Raises: HomeError, LogError.
         """
+        record, topic = self._prepared(), self.batch.dead_letter_topic
+        if topic is not None and self.letters is None:
+            self.letters = letters_of(self.batch.name, topic, self._context)
+        return record
+
+    def _prepared(self) -> RegionRecord:
         topics = self._context.topics
         partitions = {}
         for given in self.batch.inputs:
@@ -141,40 +150,26 @@ class BatchRegion(BatchAtRest):
         if not self.end() and self.batch.is_direct:
             raise WRITER_STILL_RUNNING.error(batch=self.batch.name)
 
-    def dead_letters(self) -> tuple[int, bool]:
-        """Return how many dead letters of this home were read since it was made, and whether these are all.
-
-        Raises: LogError, StoreError.
-        """
-        topic = self.batch.dead_letter_topic
-        if topic is None:
-            return 0, True
-        ends = self._context.topics.end_positions(topic)
-        if self._dead_letters is None:
-            (tail,) = self._store.tails(self.batch.name)
-            first = tail.positions.get(topic, {})
-            self._dead_letters = DeadLetters(self._context.connection, topic, first, self._context.verifier(topic))
-        return self._dead_letters.count(ends), self._dead_letters.has_read(ends)
-
     def leave_off(self) -> None:
         """Start no further epoch. Running epochs may finish."""
         if (run := self._run) is not None:
             run.leave_off()
 
-    def save_last(self) -> None:
-        """Save the state at the end of an orderly stop, if it is saved by the clock and its results count already."""
-        if self._run is not None and self.batch.program and self.batch.deterministic and self.batch.is_saved_by_clock:
-            self._run.save_last(SAVE_S)
+    def save_last(self, until_s: float = math.inf) -> None:
+        """Save the state at the end of an orderly stop, if it is saved by the clock and its results count already.
 
-    def end(self) -> bool:
-        """Stop the run; return whether it has ended."""
+        Args: until_s: the monotonic time until which it may wait.
+        """
+        if self._run is not None and self.batch.program and self.batch.deterministic and self.batch.is_saved_by_clock:
+            self._run.save_last(left_s(SAVE_S, until_s))
+
+    def end(self, until_s: float = math.inf) -> bool:
+        """Stop the run; return whether it has ended. Args: until_s: the monotonic time until which it may wait."""
         if self._run is not None and self.batch.is_direct:
-            self._run.drain(DRAIN_S)  # so that a partly published epoch is published completely, if it can be
-        if self._dead_letters is not None:
-            self._dead_letters.close()
-            self._dead_letters = None
+            # So that a partly published epoch is published completely, if it can be.
+            self._run.drain(left_s(DRAIN_S, until_s))
         run, self._run = self._run, None
-        stopped = run is None or run.stop(_STOP_S)
+        stopped = run is None or run.stop(left_s(_STOP_S, until_s))
         if not stopped:
             log.warning("%s: a running epoch does not stop; its results will not count", self.batch.name)
         return stopped

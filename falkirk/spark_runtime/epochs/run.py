@@ -18,6 +18,7 @@ from falkirk.spark_runtime.epochs.inputs import Inputs, refuse_damaged
 from falkirk.spark_runtime.epochs.log import Epoch
 from falkirk.spark_runtime.epochs.runner import EpochRunner
 from falkirk.spark_runtime.retry import FAILURES_MAX, pause_s
+from falkirk.system.deadline import left_s
 from falkirk.theory.ids import EpochNumber
 
 log = logging.getLogger("falkirk")
@@ -69,9 +70,10 @@ class Run:
 
     def drain(self, timeout_s: float) -> None:
         """Let running epochs finish, and start no further epoch."""
+        until_s = time.monotonic() + timeout_s
         self.leave_off()
         self._thread.join(timeout_s)
-        wait_for(list(self._running.values()), timeout=timeout_s)
+        wait_for(list(self._running.values()), timeout=left_s(timeout_s, until_s))
 
     def save_last(self, timeout_s: float) -> None:
         """Save the state after the last complete epoch if it is in no file; decide and start no further epoch.
@@ -79,6 +81,7 @@ class Run:
         Without it, the steps that compute the state could not change before the next start (program.py). Failures are
         logged, because the next start can compute the state again.
         """
+        until_s = time.monotonic() + timeout_s
         self.drain(timeout_s)
         complete = list(takewhile(lambda epoch: epoch.is_complete, self._jobs.epochs.epochs()))
         if self.error is not None or not complete:
@@ -87,7 +90,10 @@ class Run:
         if last.saved or last.number not in self._runner.states:
             return
         self._running[last.number] = future = self._pool.submit(self._runner.save, last)
-        if not wait_for([future], timeout=timeout_s).not_done and (error := future.exception()) is not None:
+        if (
+            not wait_for([future], timeout=left_s(timeout_s, until_s)).not_done
+            and (error := future.exception()) is not None
+        ):
             log.warning("%s: its state was not saved at the stop: %s", self._batch.name, str(error)[:200])
 
     def stop(self, timeout_s: float) -> bool:

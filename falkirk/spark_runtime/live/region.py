@@ -27,7 +27,7 @@ from falkirk.plan.topics import refuse_forgetful, refuse_shorter
 from falkirk.protocol.ports import Checkpoint, Health
 from falkirk.spark_runtime import producers
 from falkirk.spark_runtime.context import Context
-from falkirk.spark_runtime.dead_letters import DeadLetters
+from falkirk.spark_runtime.dead_letters import DeadLetters, letters_of
 from falkirk.spark_runtime.live import checkpoint
 from falkirk.spark_runtime.live.at_rest import RegionAtRest
 from falkirk.spark_runtime.live.checkpoint_files import restore_while
@@ -78,9 +78,8 @@ class LiveRegion(RegionAtRest):
         #: On a cluster, from each start on: observations that are not yet known to be usable.
         self.observations: Observations | None = None
         self.twin: Twin | None = None
-        #: The home's dead letters that were read up to the last `observe`. A restart reads them again.
-        self.dead_letters = 0
-        self._dead_letters: DeadLetters | None = None
+        #: Its dead letters, from the first `prepare` on. Each `observe` counts some.
+        self.letters: DeadLetters | None = None
         #: The checkpoints at the last `observe`. While the query runs, `checkpoints` returns these.
         self._checkpoints: tuple[Checkpoint, ...] = ()
         #: The ends of the outputs at the last `observe`, and where the first incarnation began to read.
@@ -105,12 +104,8 @@ class LiveRegion(RegionAtRest):
             refuse_forgetful(self._context.topics.facts(source.topic), source.where, region.interval_s)
         self._written = self._outputs.topics()
         record = region_record(region, self._context, {t.name: t for t in self._written}, self._checkpoint)
-        first = min(self._store.tails(region.name), key=lambda tail: tail.valid_from_commit)
-        self._close_dead_letters()
-        self._dead_letters = DeadLetters(
-            self._context.connection, region.dead_letter_topic, first.positions[region.dead_letter_topic],
-            self._context.verifier(region.dead_letter_topic),
-        )  # fmt: skip
+        if self.letters is None:
+            self.letters = letters_of(region.name, region.dead_letter_topic, self._context)
         self.starts = {topic: record.start_offsets[topic] for topic in self.logs.sources}
         return record
 
@@ -151,10 +146,6 @@ class LiveRegion(RegionAtRest):
         """
         was_lost = self.observations is not None and self.observations.was_lost()
         return writes_elsewhere(self._context.session) and (was_lost or not self.region.transactional)
-
-    def _close_dead_letters(self) -> None:
-        if self._dead_letters is not None:
-            self._dead_letters.close()
 
     def close_lanes(self) -> None:
         """See `RegionLanes.close`."""
@@ -295,8 +286,8 @@ class LiveRegion(RegionAtRest):
         """
         assert self.opening is not None, "`start` must be called before `observe`"
         self.ends = ends = {name: self._context.topics.end_positions(name) for name in self._outputs.names}
-        assert self._dead_letters is not None, "`prepare` makes it"
-        self.dead_letters = max(self.dead_letters, self._dead_letters.count(ends[self.region.dead_letter_topic]))
+        assert self.letters is not None, "`prepare` makes it"
+        self.letters.count(ends[self.region.dead_letter_topic])
         last = checkpoint.last_committed_batch(self._checkpoint)
         saved = self._files.save(last)
         if self._reached and is_caught_up(self._reached, self._numbered(self._read(saved))):
@@ -396,5 +387,4 @@ class LiveRegion(RegionAtRest):
             log.warning("%s: the query could not be stopped: %s", self.region.name, first_line(error))
         self._files.finish(checkpoint.last_committed_batch(self._checkpoint))
         self._store.end_incarnation(self.region.name, self.opening.incarnation, ended=reason, unsafe=unsafe)
-        self._close_dead_letters()
         self.query = None

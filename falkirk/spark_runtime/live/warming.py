@@ -67,7 +67,10 @@ class Warming:
                 log.warning("standby: %s stays cold: %s", region.name, first_line(error))
 
     def is_done(self) -> bool:
-        """Return whether each query has run long enough, or has ended. Call it at intervals: it starts them again."""
+        """Return whether each query has ended. Call it at intervals: it stops each one that has run long enough.
+
+        It also starts them again once.
+        """
         done = [self._is_done(query) for query in self._queries]
         return all(done)
 
@@ -79,7 +82,7 @@ class Warming:
             return True
 
     def stop(self) -> None:
-        """Stop the queries."""
+        """Stop the queries that still run."""
         queries, self._queries = self._queries, []
         for query in queries:
             try:
@@ -139,22 +142,24 @@ class WarmQuery:
 
     def __init__(self, begin: Callable[[], StreamingQuery], jobs: StatusTracker) -> None:
         self._begin, self._query, self._due, self._is_first = begin, begin(), BATCHES, True
-        self._jobs = jobs
+        self._jobs, self._is_stopped = jobs, False
 
     def is_done(self) -> bool:
-        """Return whether it has run long enough and may be stopped, or has ended."""
-        if not self._query.isActive:
+        """Return whether it has run long enough and is stopped, or has ended. Call it at intervals: it stops it.
+
+        Each query stops when a job of it runs. So it waits neither for a job of another query nor for others to end.
+        """
+        if self._is_stopped or not self._query.isActive:
+            self.stop()
             return True
         progress = self._query.lastProgress
-        if progress is None or int(progress["batchId"]) + 1 < self._due:
+        if progress is None or int(progress["batchId"]) + 1 < self._due or not self._has_a_job():
             return False
-        if not self._has_a_job():
-            return False
+        self.stop()
         if self._is_first:
-            self.stop()
             self._query, self._due, self._is_first = self._begin(), int(progress["batchId"]) + 1 + AGAIN, False
-            return False
-        return True
+            self._is_stopped = False
+        return self._is_stopped
 
     def _has_a_job(self) -> bool:
         """Return whether the job of a batch runs. Between two jobs, Spark's thread writes broadcasts for the next one.
@@ -165,7 +170,10 @@ class WarmQuery:
         return bool(set(jobs) & set(self._jobs.getActiveJobsIds()))
 
     def stop(self) -> None:
-        """Stop it. Raises: PySparkException, Py4JError."""
+        """Stop it, unless it is stopped. Raises: PySparkException, Py4JError."""
+        if self._is_stopped:
+            return
+        self._is_stopped = True
         if (error := self._query.exception()) is not None:
             log.warning("standby: a query failed: %s", first_line(error))
         self._query.stop()

@@ -4,6 +4,7 @@ If a sink can't be reached, only its own epochs wait.
 """
 
 import logging
+import math
 import threading
 import time
 import uuid
@@ -30,6 +31,7 @@ from falkirk.spark_runtime.retry import pause_s
 from falkirk.spark_runtime.sinks.target import Target
 from falkirk.spark_runtime.sinks.targets import target_of
 from falkirk.spark_runtime.sinks.topic import TopicTarget
+from falkirk.system.deadline import left_s
 from falkirk.system.machine_time import MachineTime
 from falkirk.system.traced import OFF, Recorder, step
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
@@ -236,18 +238,20 @@ class EpochReleaser:
         """Return how many epochs may be released, but are not yet."""
         return max(0, self._asked - self._done)
 
-    def stop(self) -> None:
+    def stop(self, until_s: float = math.inf) -> None:
         """Stop the release. The part of an epoch that is already in a sink stays there.
+
+        Args: until_s: the monotonic time until which it may wait.
 
         Running jobs are cancelled. The session may outlive this releaser, and a job that sends only later would repeat
         results of the next start.
         """
         self._stopping.set()
         if self._thread is not None:
-            self._thread.join(_STOP_S)
+            self._thread.join(left_s(_STOP_S, until_s))
         if self._thread is not None and self._thread.is_alive() and self._session is not None:
             cancel_jobs(self._session, self._group)
-            self._thread.join(CANCEL_S)
+            self._thread.join(left_s(CANCEL_S, until_s))
 
     def _is_at_work(self) -> bool:
         return self._thread is not None and self._thread.is_alive()

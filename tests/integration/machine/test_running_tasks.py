@@ -1,12 +1,29 @@
 """Tasks of a job that was cancelled run on, and a stop of the session waits for them."""
 
 import threading
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from falkirk.environment.spark import cancel_jobs
 from falkirk.environment.stopping import running_tasks
 from tests.support import wait_until
+
+#: Longer than the test. The test wakes the task.
+_SLEEP_MS = 600_000
+
+
+def _sleeping(spark: SparkSession) -> list[Any]:
+    """Return the threads of Java whose task sleeps in `java_method`."""
+    jvm: Any = spark._jvm
+    traces = jvm.java.lang.Thread.getAllStackTraces()
+    workers = [thread for thread in traces if thread.getName().startswith("Executor task launch worker")]
+    found = []
+    for thread in workers:
+        frames = [str(frame) for frame in traces[thread]]
+        if any("CallMethodViaReflection" in each for each in frames) and any(".sleep" in each for each in frames):
+            found.append(thread)
+    return found
 
 
 def test_a_task_is_counted_until_it_has_ended_although_its_job_has_failed(spark: SparkSession) -> None:
@@ -15,15 +32,21 @@ def test_a_task_is_counted_until_it_has_ended_although_its_job_has_failed(spark:
     def work() -> None:
         spark.sparkContext.setJobGroup(group, "sleeps", interruptOnCancel=False)
         try:
-            spark.range(1).selectExpr("java_method('java.lang.Thread', 'sleep', 2000L)").collect()
+            spark.range(1).selectExpr(f"java_method('java.lang.Thread', 'sleep', {_SLEEP_MS}L)").collect()
         except Exception as error:
             failed.append(error)
 
     before, thread = running_tasks(spark), threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: running_tasks(spark) == before + 1, 60, "the task runs")
-    cancel_jobs(spark, group)
-    thread.join(60)
-    assert failed, "the job was cancelled"
-    assert running_tasks(spark) == before + 1, "its task sleeps on"
+    sleeping = list[Any]()
+    try:
+        wait_until(lambda: len(_sleeping(spark)) == 1, 60, "the task sleeps")
+        sleeping = _sleeping(spark)
+        cancel_jobs(spark, group)
+        thread.join(60)
+        assert failed, "the job was cancelled"
+        assert running_tasks(spark) == before + 1, "its task sleeps on"
+    finally:
+        for each in sleeping:
+            each.interrupt()
     wait_until(lambda: running_tasks(spark) == before, 60, "the task ends")

@@ -130,7 +130,7 @@ def test_events_are_the_differences_between_statuses(stage: Stage) -> None:
     stage.write(units=unit(last_commit=4))
     stage.write(units=unit(last_commit=4, restarts=1, state="restarting", detail=f"it died: {HOSTILE}\n\x1b[2J"))
     stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2))
-    stage.write(units=unit(last_commit=4, restarts=1, dead_letters=0), pid=2)  # it does not know them yet
+    stage.write(units=unit(last_commit=4, restarts=1, dead_letters=None), pid=2)  # it does not know them yet
     stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2), pid=2)
     failed = {"state": "failed", "condition": "REGION_KEEPS_FAILING", "detail": "x" * 9000}
     stage.write(units=unit(last_commit=4, restarts=1, dead_letters=2, **failed), pid=2)
@@ -146,6 +146,12 @@ def test_events_are_the_differences_between_statuses(stage: Stage) -> None:
     stage.watch.note("the Spark application ended (killed by signal 9); starting it again")
     stage.watch.turn()
     assert "killed by signal 9" in stage.texts()[0]
+
+
+def test_dead_letters_from_before_the_first_look_are_no_event(stage: Stage) -> None:
+    for letters in (None, None, 5, 6):
+        stage.write(units=[{"name": "sales", "state": "running", "last_commit": 3, "dead_letters": letters}])
+    assert [text for text in stage.texts() if "letter" in text] == ["1 dead letter"]
 
 
 def test_events_are_bounded_and_checkpoints_push_nothing_out(stage: Stage) -> None:

@@ -1,11 +1,22 @@
 """A Spark session is stopped once none of its tasks runs."""
 
+import threading
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from py4j.protocol import Py4JNetworkError
 
 from falkirk.environment.stopping import stop_session
+from falkirk.processes.failures import Failures
+from falkirk.processes.host import Host
+from falkirk.processes.supervised import Supervision
+from falkirk.processes.supervised_batch import SupervisedBatch
+from falkirk.spark_runtime.application.batches import Batches
+from falkirk.spark_runtime.epochs.region import BatchRegion
+from falkirk.spark_runtime.sinks import release
+from falkirk.spark_runtime.sinks.release import EpochReleaser
+from falkirk.system import deadline
 from tests.clock import MovedClock
 
 
@@ -64,8 +75,77 @@ def test_a_task_that_hangs_delays_it_for_some_seconds_only() -> None:
     assert 5 <= sum(clock.waits) < 6
 
 
+def test_a_stop_that_has_taken_long_waits_no_longer() -> None:
+    """The coordinator kills a host that takes too long."""
+    clock, of_spark = MovedClock(), Session(1)
+    stop_session(cast(Any, of_spark), until_s=clock.monotonic() + 1, clock=clock)
+    assert 1 <= sum(clock.waits) < 2
+    clock.waits.clear()
+    stop_session(cast(Any, of_spark), until_s=clock.monotonic() - 1, clock=clock)
+    assert (clock.waits, of_spark.stopped) == ([], [(1,), (1,)])
+
+
 def test_a_dead_jvm_delays_nothing() -> None:
     session, clock = Session(1), MovedClock()
     session.is_dead = True
     assert stopped(session, clock) == [(1,)]
     assert clock.waits == []
+
+
+class Hanging:
+    """A run of a batch, and the thread of a release, that end only when nobody waits any more."""
+
+    error, ident = None, 1
+
+    def __init__(self, clock: MovedClock) -> None:
+        self._clock = clock
+
+    def wait(self, timeout_s: float) -> bool:
+        self._clock.advance(timeout_s)
+        return False
+
+    drain = save_last = stop = join = wait
+
+    def is_alive(self) -> bool:
+        return True
+
+    def leave_off(self) -> None:
+        pass
+
+
+def hanging_batch(clock: MovedClock) -> SupervisedBatch:
+    batch: Any = BatchRegion.__new__(BatchRegion)
+    batch.letters, batch._run = None, Hanging(clock)
+    batch.batch = SimpleNamespace(
+        name="a", where=None, is_direct=True, program=True, deterministic=True, is_saved_by_clock=True
+    )
+    batch.epochs = SimpleNamespace(epochs=tuple)
+    batch._context = SimpleNamespace(clock=clock)
+    return SupervisedBatch(batch, Supervision(context=cast(Any, None), failures=Failures(), say=lambda line: None))
+
+
+def hanging_releaser(clock: MovedClock) -> EpochReleaser:
+    releaser: Any = EpochReleaser.__new__(EpochReleaser)
+    releaser._stopping, releaser._thread, releaser._session = threading.Event(), Hanging(clock), object()
+    releaser._group = "releases"
+    return cast(EpochReleaser, releaser)
+
+
+def test_all_waits_of_a_stop_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several batches, the waits one after the other would last longer than the coordinator allows."""
+    clock, cancelled = MovedClock(), list[str]()
+    monkeypatch.setattr(deadline, "time", clock)
+    monkeypatch.setattr(release, "cancel_jobs", lambda session, group: cancelled.append(group))
+    idle = SimpleNamespace(stop=lambda *_: None, record=lambda **_: None)
+    host: Any = Host.__new__(Host)
+    host._foreign = host._clocks = host._views = host._executors = idle
+    releasers = tuple(hanging_releaser(clock) for _ in range(2))
+    host._batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=releasers)
+    host._units = {str(n): hanging_batch(clock) for n in range(3)}
+    began_s = clock.monotonic()
+    host.stop(began_s + 40)
+    assert clock.monotonic() == began_s + 40
+    assert cancelled == ["releases"] * 2
+    host.stop(began_s + 20)
+    assert clock.monotonic() == began_s + 40, "no time is left to wait"
+    assert cancelled == ["releases"] * 4, "what hangs is cancelled all the same"

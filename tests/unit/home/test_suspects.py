@@ -72,7 +72,7 @@ def test_progress_of_a_batch(keeps: bool, left: int) -> None:
     region: Any = SimpleNamespace(
         batch=SimpleNamespace(name="a", where=WHERE, deterministic=keeps, is_stateful=True), failure=lambda: None,
         epochs=SimpleNamespace(epochs=lambda: tuple(epochs)), jobs=SimpleNamespace(detail=""), releaser=None,
-        health=lambda: SimpleNamespace(runs=True), dead_letters=lambda: (0, True),
+        health=lambda: SimpleNamespace(runs=True), letters=None,
     )  # fmt: skip
     watched = SupervisedBatch(region, Supervision(context=cast(Any, None), failures=failures, say=lambda line: None))
     for number in range(2):

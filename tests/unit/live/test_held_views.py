@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,6 +16,7 @@ from falkirk.processes.host import Host
 from falkirk.processes.supervised_region import SupervisedRegion
 from falkirk.spark_runtime.application import views
 from falkirk.spark_runtime.application.views import HeldViews
+from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.theory.ids import EpochNumber, LogId
 from tests.clock import MovedClock
 from tests.support import wait_until
@@ -177,6 +178,28 @@ def test_a_stop_cancels_the_job_of_a_load_and_frees_the_memory_after_it(
     assert begun.wait(30)
     world.views.stop()
     assert events == ["ended", "freed"]
+
+
+def test_a_stop_does_not_wait_for_a_load_that_has_not_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was cancelled, so it never ends as others do."""
+    begun, ended, name = list[Path](), threading.Event(), LogId("prices")
+
+    def load(session: object, view: object, epoch: int, folders: list[Path], keys: object) -> None:
+        begun.extend(folders)
+        ended.wait(60)
+
+    monkeypatch.setattr(views, "load_epoch", load)
+    monkeypatch.setattr(views, "cancel_jobs", lambda session, group: ended.set())
+    monkeypatch.setattr(views, "forget", lambda session, view: None)
+    monkeypatch.setattr(views, "_STOP_S", 60.0)
+    view: Any = SimpleNamespace(log=name, name="prices", schema="word STRING", handle="p")
+    world.views._views[name], world.views._logs[name] = view, cast(EpochLog, Log(0))
+    world.views.load_early()
+    wait_until(lambda: len(begun) == 1, 10, "the first load begins")
+    began_s = time.monotonic()
+    world.views.stop()
+    assert time.monotonic() - began_s < 30
+    assert len(begun) == 1
 
 
 def test_a_store_that_is_away_stops_no_start(world: World) -> None:

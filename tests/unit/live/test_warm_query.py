@@ -1,9 +1,9 @@
 """A query of a standby is stopped while a job of it runs: between two jobs, a stop makes Spark log errors."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from falkirk.spark_runtime.live.warming import AGAIN, BATCHES, WarmQuery
+from falkirk.spark_runtime.live.warming import AGAIN, BATCHES, Warming, WarmQuery
 
 
 class Spark:
@@ -49,6 +49,11 @@ def test_it_is_stopped_and_done_only_while_a_job_of_it_runs() -> None:
     assert not query.is_done()
     spark.active = {5}
     assert query.is_done()
+    assert spark.stops == [{3}, {5}], "it was stopped while its job ran"
+    spark.active = set()
+    assert query.is_done(), "it needs no job any more"
+    query.stop()
+    assert len(spark.stops) == 2, "it is stopped once"
 
 
 def test_one_that_has_not_run_long_enough_is_not_stopped() -> None:
@@ -57,3 +62,19 @@ def test_one_that_has_not_run_long_enough_is_not_stopped() -> None:
     query = warm(spark)
     assert not query.is_done()
     assert spark.stops == []
+
+
+def test_queries_whose_jobs_never_run_at_the_same_time_are_all_done_and_each_is_stopped_in_its_job() -> None:
+    both = Spark(), Spark()
+    warming = Warming.__new__(Warming)
+    warming._queries = queries = [warm(spark) for spark in both]
+    done = []
+    for turn in range(8):
+        for number, (spark, query) in enumerate(zip(both, queries, strict=True)):
+            spark.batch += BATCHES
+            cast(Any, query._query).lastProgress = {"batchId": spark.batch}
+            spark.active = {1, 2, 3, 4, 5} if turn % 2 == number else set()
+        done.append(warming.is_done())
+    assert done[-1]
+    warming.stop()
+    assert all(len(spark.stops) == 2 and all(spark.stops) for spark in both), "none is stopped between two jobs"

@@ -74,7 +74,7 @@ def full(pid: int = 1, at_s: float = 1000.0) -> dict[str, Any]:
         name="sales", state="running", incarnation=3, restarts=1, suppressed=17, dead_letters=2, last_commit=41,
         checkpoint_age_s=1.5,
     )  # fmt: skip
-    rank = RegionStatus(name="rank", state="running", last_commit=5, checkpoint_age_s=20.0)
+    rank = RegionStatus(name="rank", state="running", dead_letters=0, last_commit=5, checkpoint_age_s=20.0)
     foreign = [{"topic": "sales", "count": 6, "partition": 0, "offset": 3, "reason": "no header"}]
     return status(sales, rank, pid=pid, at_s=at_s, figures=[live(), batch()], foreign=foreign)
 

@@ -104,6 +104,16 @@ def test_no_counter_falls_when_a_new_host_begins_anew() -> None:
     }
 
 
+def test_an_unknown_number_of_dead_letters_is_not_shown_and_does_not_replace_a_known_one() -> None:
+    """A counter that begins at 0 and climbs over old letters would look like new ones."""
+    unknown = full(pid=2)
+    unknown["regions"][0]["dead_letters"] = None
+    names = {name for name, labels in samples(metrics_of(unknown)) if ("processor", "sales") in labels}
+    assert "falkirk_suppressed_results_total" in names
+    assert "falkirk_dead_letters_total" not in names
+    assert value(metrics_of(full(), unknown), "falkirk_dead_letters_total", processor="sales") == 2
+
+
 def test_a_host_with_the_number_of_the_last_one_is_another_one_if_its_counts_fall() -> None:
     """Process ids are used again."""
     late = status(figures=[live(sink={"records": 3})])

@@ -6,8 +6,9 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pytest
 
 from falkirk.decision_store import Store
-from falkirk.decision_store.values import DamagedValue, load_measurements
+from falkirk.decision_store.values import CountedLetters, DamagedValue, load_counted_letters, load_measurements
 from falkirk.errors import InternalError, StoreError
+from falkirk.theory.ids import Offset
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
 from tests.stores import RECORD, Place, tail, void_range
@@ -116,6 +117,18 @@ def test_measurements_replace_those_that_were_recorded_before(store: Store) -> N
     store.record_measurements("counts", found)
     store.record_measurements("other", Measurements(at_s=1.0))
     assert (store.measurements("counts"), store.measurements("other")) == (found, Measurements(at_s=1.0))
+
+
+def test_a_count_of_dead_letters_replaces_the_former_one(store: Store) -> None:
+    assert store.counted_letters("counts") is None
+    for count in (3, 5):
+        counted = CountedLetters(topic="dead", count=count, positions={0: Offset(9), 2: Offset(count)})
+        store.record_counted_letters("counts", counted)
+        assert store.counted_letters("counts") == counted
+    assert store.counted_letters("other") is None
+    for damaged in ("", "3", "[3]", "[3, {}]", '["x", {"dead": {"0": 1}}]', '[3, {"dead": 1}]'):
+        with pytest.raises(DamagedValue):
+            load_counted_letters(damaged)
 
 
 def test_measurements_of_another_version_are_read_as_far_as_they_are_known() -> None:
