@@ -44,8 +44,11 @@ class LoopFiles(ABC):
         """Make new files of the folder durable; return their manifest. Raises: OSError. StoreError: as `require`."""
 
     @abstractmethod
-    def sweep(self, keep: set[str]) -> None:
-        """Delete all other files. Raises: StoreError: `HOME_TAKEN_OVER`."""
+    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
+        """Delete all other files of the home. Args: only_own: only those that this object has saved.
+
+        Raises: StoreError: `HOME_TAKEN_OVER`.
+        """
 
 
 class LocalLoopFiles(LoopFiles):
@@ -53,6 +56,8 @@ class LocalLoopFiles(LoopFiles):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: The saved files that were not deleted since.
+        self._saved = set[str]()
 
     def require(self, kept: Manifest, *, contents: bool) -> None:
         """See LoopFiles."""
@@ -61,11 +66,18 @@ class LocalLoopFiles(LoopFiles):
 
     def save(self, names: Iterable[str]) -> Manifest:
         """See LoopFiles."""
-        return sync(self.folder, names)
+        new = [*names]
+        self._saved |= {*new}
+        return sync(self.folder, new)
 
-    def sweep(self, keep: set[str]) -> None:
+    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
         """See LoopFiles."""
-        sweep(self.folder, keep)
+        if only_own:
+            for name in self._saved - keep:
+                (self.folder / name).unlink(missing_ok=True)
+        else:
+            sweep(self.folder, keep)
+        self._saved &= keep
 
 
 class SharedLoopFiles(LoopFiles):
@@ -100,13 +112,17 @@ class SharedLoopFiles(LoopFiles):
         found = in_parallel([partial((self._data / name).copy_from, self.folder / name) for name in new])
         return {name: [*measured] for name, measured in zip(new, found, strict=True)}
 
-    def sweep(self, keep: set[str]) -> None:
+    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
         """See LoopFiles. A former owner that resumes deletes no file of the present one.
 
         It knows only files that it has uploaded or listed, and the store confirms after that that it is still the
         owner. If the object store is away, the next call deletes the files.
         """
         sweep(self.folder, keep)
+        if only_own:
+            self._confirm()
+            self._delete_from(self._written, keep)
+            return
         try:
             there = set(self._data.listed()) if self._there is None else self._there
         except StoreError as error:
@@ -114,13 +130,16 @@ class SharedLoopFiles(LoopFiles):
             return
         self._confirm()
         self._there, self._written = there | self._written, set()
-        with suppress(StoreError):
-            in_parallel([partial(self._delete, name) for name in sorted(self._there - keep)])
+        self._delete_from(self._there, keep)
 
-    def _delete(self, name: str) -> None:
+    def _delete_from(self, known: set[str], keep: set[str]) -> None:
+        """Delete the objects that are known and not kept; those that are gone are not known any more."""
+        with suppress(StoreError):
+            in_parallel([partial(self._delete, name, known) for name in sorted(known - keep)])
+
+    def _delete(self, name: str, known: set[str]) -> None:
         (self._data / name).delete()
-        assert self._there is not None, "`sweep` has listed them"
-        self._there.discard(name)
+        known.discard(name)
 
 
 class RecomputedLoopFiles(SharedLoopFiles):
@@ -130,7 +149,7 @@ class RecomputedLoopFiles(SharedLoopFiles):
         """See LoopFiles: the next epoch of this process finds them in the folder."""
         return {name: [*measure(self.folder / name)] for name in names}
 
-    def sweep(self, keep: set[str]) -> None:
+    def sweep(self, keep: set[str], *, only_own: bool = False) -> None:
         """See LoopFiles."""
         sweep(self.folder, keep)
 

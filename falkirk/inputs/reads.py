@@ -45,13 +45,17 @@ def stream(
     *,
     headers: bool = False,
     may_expire: bool = False,
+    skips_deleted: bool = False,
 ) -> DataFrame:
     """Return the records of a topic as they arrive.
 
     Args: first: the first offset, per partition. headers: with the column `headers`. may_expire: continue if records
-        were deleted before they were read.
+        were deleted before they were read; Real-time Mode ignores it. skips_deleted: the first batch begins behind
+        deleted records, in each mode. For that it asks the broker.
     """
     options = _options(client, topic, _positions(topic, first), headers=headers, may_expire=may_expire)
+    if skips_deleted:
+        options["skipDeleted"] = "true"
     return session.readStream.format(KAFKA_SOURCE).options(**options).load()
 
 

@@ -44,6 +44,9 @@ from falkirk.live_steps.python_udfs import without_answers, without_udfs
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
+#: What the text of an expression has if it may refer to columns of ours. A star, a pattern, a subquery or a computed
+#: name (`IDENTIFIER`) may. Without any of them, Spark need not analyse the plan again.
+_SIGNS = (PREFIX, "*", "`", "[", "identifier")
 _BAD = "struct<reason: string, key: binary, value: binary>"
 
 
@@ -191,8 +194,7 @@ def _require(frame: Frame, *names: str) -> None:
 def _refuse_ours(frame: Frame, columns: Sequence[Any], *, has_names: bool = False) -> None:
     """Refuse expressions that refer to our columns. Args: has_names: Spark must find all names, in any case."""
     texts = [str(c._jc.toString() if hasattr(c, "_jc") else c).casefold() for c in columns]
-    # A star, a pattern or a subquery may, too. Otherwise, Spark need not analyse the plan again.
-    if not (has_names or any(sign in text for text in texts for sign in (PREFIX, "*", "`", "["))):
+    if not (has_names or any(sign in text for text in texts for sign in _SIGNS)):
         return
     analyzed = frame.data.select(*columns)._jdf.queryExecution().analyzed()
     references = analyzed.references().toSeq()

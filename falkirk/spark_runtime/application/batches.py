@@ -1,12 +1,14 @@
 """Batches: the batches of one plan with their shared parts: logs of epochs and of files, and the releases to sinks."""
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from falkirk.environment.spark import observing
+from falkirk.errors import FalkirkError
 from falkirk.home.folder import Home
 from falkirk.plan.batch import Batch
+from falkirk.protocol.down import PASSING_CONDITIONS
 from falkirk.spark_runtime.context import Context
 from falkirk.spark_runtime.epochs.at_rest import epoch_log_of
 from falkirk.spark_runtime.epochs.files import FileLog
@@ -32,18 +34,22 @@ class Batches:
         for files in self.files:
             files.require()
 
-    def sweep(self, live: Iterable[LiveRegion], down: Container[str], home: Home) -> None:
-        """Once each output was compared with the home, delete the folders of batches that no record names.
+    def sweep(self, live: Iterable[LiveRegion], down: Mapping[str, FalkirkError], home: Home) -> None:
+        """Once each output was compared with the home, begin to delete the folders of batches that no record names.
 
-        Args: live: the live regions. down: the names of the processors that stay down, which compare nothing. home:
-            learns that other files without a record may be deleted, too.
-        Raises: StoreError.
+        Args: live: the live regions. down: the processors that are down, by name, with their errors. Those that stay
+            down compare nothing; those that are tried again will. home: learns that other files without a record may
+            be deleted, too.
+        Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. StoreError.
         """
-        waits = any(each.opening is None and each.region.name not in down for each in live)
-        home.may_sweep = home.may_sweep or (not waits and all(each.has_compared for each in self.releasers))
+        if not home.may_sweep:
+            stay_down = {name for name, error in down.items() if error.condition not in PASSING_CONDITIONS}
+            waits = any(each.opening is None and each.region.name not in stay_down for each in live)
+            compared = [each.compare() for each in self.releasers]  # ask all of them
+            home.may_sweep = not waits and all(compared)
         if home.may_sweep:
             for region in self.regions.values():
-                region.strays.drop()
+                region.strays.drop_later()
 
     def stop(self, until_s: float = math.inf) -> None:
         """Stop all releases. Args: until_s: the monotonic time until which this may wait."""

@@ -8,7 +8,6 @@ from falkirk.protocol.ports import Checkpoint, Health, LogRange
 from falkirk.spark_runtime.context import Storage
 from falkirk.spark_runtime.epochs.files import FileLog
 from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.theory.frontier import EMPTY, Frontier, OffsetFrontier, StructuredFrontier
 from falkirk.theory.ids import INITIAL, CheckpointNumber, EpochNumber, LogId, Offset, Positions
 
@@ -26,7 +25,6 @@ class BatchAtRest:
 
     def __init__(self, logs: BatchLogs, place: Storage, epochs: EpochLog, files: Mapping[LogId, FileLog]) -> None:
         self.logs, self._place, self._store, self.epochs, self._files = logs, place, place.home.store, epochs, files
-        self.strays = Strays(epochs, self._store)
 
     def health(self) -> Health:
         """See RegionPort."""
@@ -110,8 +108,10 @@ class BatchAtRest:
         return ((self.logs.log, 0, Offset(later[0]), Offset(later[-1] + 1)),) if later else ()
 
     def rewind(self, number: CheckpointNumber) -> None:
-        """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again."""
-        self.strays.note()
+        """See RegionPort. The recovery has already voided later epochs; the others stay, and do not run again.
+
+        The folders of void epochs stay until the application runs: only then its outputs are compared with the home.
+        """
 
     def keep_only(self, numbers: Sequence[CheckpointNumber]) -> None:
         """See RegionPort."""

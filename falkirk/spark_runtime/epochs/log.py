@@ -359,10 +359,14 @@ class EpochLog:
 
     def drop_unused(self, folders: Iterable[str]) -> None:
         """Delete those of these folders that no epoch uses."""
-        known = {name for e in self.epochs() for name in (e.folder, e.state)} | {_FILES}
+        used = self.used()
         for folder in folders:
-            if folder not in known:
+            if folder not in used:
                 self.drop(folder)
+
+    def used(self) -> set[str]:
+        """Return the names of the folders that epochs use."""
+        return {name for e in self.epochs() for name in (e.folder, e.state) if name is not None} | {_FILES}
 
 
 def _epoch(decided: Decision, made: CheckpointRecord | None, starts: Starts) -> Epoch:

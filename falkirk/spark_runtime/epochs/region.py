@@ -28,6 +28,7 @@ from falkirk.spark_runtime.epochs.ports import ReleaserPort, RunPort
 from falkirk.spark_runtime.epochs.program import refuse_other_program
 from falkirk.spark_runtime.epochs.run import Run
 from falkirk.spark_runtime.epochs.runner import EpochRunner
+from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.spark_runtime.epochs.term import Term
 from falkirk.spark_runtime.growth import grown, report_growth
 from falkirk.spark_runtime.record import compare, completed, refuse_own_records, renamed
@@ -51,7 +52,7 @@ class BatchRegion(BatchAtRest):
 
     Args: releaser: of its results; None: nothing is released.
 
-    Attributes: jobs: reads, computes and writes its epochs.
+    Attributes: jobs: reads, computes and writes its epochs. strays: its folders that no epoch uses.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class BatchRegion(BatchAtRest):
         super().__init__(batch.logs(), context, shared.logs[batch.log], shared.files)
         self.batch, self._context, self.releaser = batch, context, releaser
         self.jobs = EpochJobs(batch, context, shared, releaser)
+        self.strays = Strays(self.epochs, self._store, context.clock)
         self._run: RunPort | None = None
         #: Its dead letters, from the first `prepare` on, if it has a topic for them.
         self.letters: DeadLetters | None = None
@@ -140,6 +142,11 @@ class BatchRegion(BatchAtRest):
         run = Run(EpochRunner(self.jobs, number, Term(), self._context.clock))
         run.begin()
         return run
+
+    def rewind(self, number: CheckpointNumber) -> None:
+        """See RegionPort. Raises: StoreError: as `Strays.note`."""
+        super().rewind(number)
+        self.strays.note()
 
     def fence(self) -> None:
         """See RegionPort. From now on the run records nothing, so the time of its end does not matter, except for

@@ -65,12 +65,11 @@ class States:
     def sweep(self, states: Iterable[BatchState]) -> None:
         """Delete the files that no note names any more, neither in a saved state nor in these states.
 
-        If they must stay for now (`Home.may_sweep`), the next epoch deletes them.
+        For now, those of earlier processes may have to stay (`Home.may_sweep`). Then a later epoch deletes them.
 
         Raises: StoreError: `HOME_TAKEN_OVER`.
         """
-        if not self._loops.may_sweep():
-            return
+        only_own = not self._loops.may_sweep()
         current, known = list(states), self._noted
         saved = [(slot, e.state) for slot in self._batch.notes for e in self._epochs.epochs() if e.state is not None]
         try:
@@ -83,7 +82,7 @@ class States:
         for slot in self._batch.notes:
             kept = [note for (of, _), note in self._noted.items() if of == slot]
             names = named_files([*kept, *(str(s[slot]) for s in current if slot in s)])
-            self._loops.of(slot).sweep(names)
+            self._loops.of(slot).sweep(names, only_own=only_own)
 
     def _note_of(self, slot: str, folder: str) -> str | None:
         """Return the note in a saved state, or None if it has none."""

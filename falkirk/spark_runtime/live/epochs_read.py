@@ -6,7 +6,7 @@ the first note is for the checkpoint after the restored one. It is later than al
 back, so these no longer matter.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from falkirk.decision_store import Store
 from falkirk.decision_store.values import Decision
@@ -41,7 +41,8 @@ class EpochsRead:
 
         Args: first: the checkpoint before the results. last: the first one that covers them; None: there is none yet.
         """
-        notes, before = self._store.decisions(_KIND, self._region), self._last(first)
+        notes = self._store.decisions(_KIND, self._region)
+        before = _newest(notes, first)
         oldest = 0 if before is None else before.number
         epochs = dict[LogId, set[EpochNumber]]()
         for note in notes:
@@ -62,12 +63,16 @@ class EpochsRead:
             self._store.forget_epochs(_KIND, self._region, EpochNumber(oldest.number))
 
     def _last(self, checkpoint: int) -> Decision | None:
-        notes = self._store.decisions(_KIND, self._region)
-        return next((note for note in reversed(notes) if note.content["since"] <= checkpoint), None)
+        return _newest(self._store.decisions(_KIND, self._region), checkpoint)
 
     def _epochs(self, note: Decision) -> dict[LogId, EpochNumber]:
         epochs = note.content["epochs"].items()
         return {LogId(log): EpochNumber(epoch) for log, epoch in epochs if log in self._views}
+
+
+def _newest(notes: Sequence[Decision], checkpoint: int) -> Decision | None:
+    """Return the last note for a checkpoint or an earlier one."""
+    return next((note for note in reversed(notes) if note.content["since"] <= checkpoint), None)
 
 
 def as_positions(epochs: Mapping[LogId, EpochNumber], more: int) -> Positions:

@@ -86,7 +86,7 @@ class LiveQuery:
             raw = reads.stream(
                 context.session, context.kafka_options(), source, begin[source], headers=headers,
                 # While this region was left out of the application, another one may have read the times of a clock.
-                may_expire=isinstance(topic, ClockTopic),
+                may_expire=isinstance(topic, ClockTopic), skips_deleted=isinstance(topic, ClockTopic),
             )  # fmt: skip
             raws.append(note_timestamps(without(raw, void), context, region.name, number))
         data = rows.rows(results(region, raws, self.release.source_partitions), region, self.release)

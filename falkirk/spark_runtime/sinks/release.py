@@ -33,6 +33,7 @@ from falkirk.spark_runtime.sinks.targets import target_of
 from falkirk.spark_runtime.sinks.topic import TopicTarget
 from falkirk.system.deadline import left_s
 from falkirk.system.machine_time import MachineTime
+from falkirk.system.parallel import BackgroundCall
 from falkirk.system.traced import OFF, Recorder, step
 from falkirk.theory.ids import EpochNumber, LogId, Offsets, Positions
 
@@ -40,6 +41,8 @@ log = logging.getLogger("falkirk")
 
 #: At a stop, a running release may wait this long for a sink. Then its jobs are cancelled.
 _STOP_S = 10.0
+#: A thread that compares waits this long for an epoch that goes straight to its topic.
+_TURN_S = 1.0
 #: A cancelled job ends within this time.
 CANCEL_S = 5.0
 #: Up to this many rows, in this many bytes of files, are released by one task, without a shuffle.
@@ -81,9 +84,11 @@ class EpochReleaser:
         #: have answered since.
         self._there: EpochNumber | None = None
         self.has_compared = False
+        #: A comparison without a release, which a thread of its own does.
+        self._comparing: BackgroundCall[None] | None = None
         #: The reason why the release does not progress; empty while it does.
         self.detail = ""
-        #: Held while an epoch goes straight to its topic.
+        #: Held while an epoch goes straight to its topic, and while the sinks are compared: both use its target.
         self._sending = threading.Lock()
 
     def visible(self) -> EpochNumber:
@@ -95,7 +100,7 @@ class EpochReleaser:
         """
         self._note_there()
         if self._is_at_work():
-            return max(self._promised, self._straight())
+            return max(self._promised if self.has_compared else self.epochs.end(), self._straight())
         if self._clock.monotonic() < self._not_before_s or not self._sending.acquire(blocking=False):
             return max(self.epochs.end(), self._straight())
         try:
@@ -103,6 +108,40 @@ class EpochReleaser:
         except (SparkError, HomeError) as error:
             self._wait_for(error)
             return max(self.epochs.end(), self._straight())
+        finally:
+            self._sending.release()
+
+    def compare(self) -> bool:
+        """Return whether all sinks were compared with this home since it was opened.
+
+        If not, another thread asks them, at intervals: the batch may have nothing to release for hours.
+
+        Raises: as `visible`.
+        """
+        if (asked := self._comparing) is not None and asked.is_done:
+            self._comparing = None
+            try:
+                asked.result()
+            except (SparkError, HomeError) as error:
+                self._wait_for(error)
+        if not (self.has_compared or self._is_at_work() or self._is_comparing() or self._error is not None):
+            self._note_there()
+            if self._clock.monotonic() >= self._not_before_s:
+                self._comparing = BackgroundCall(self._compare_once, name=f"compare-{self.epochs.name}")
+        return self.has_compared
+
+    def _is_comparing(self) -> bool:
+        return self._comparing is not None and not self._comparing.is_done
+
+    def _compare_once(self) -> None:
+        """Compare the sinks, unless that was done, or an epoch is going straight to its topic for longer.
+
+        Raises: as `_compare`.
+        """
+        if self.has_compared or not self._sending.acquire(timeout=_TURN_S):
+            return
+        try:
+            self._compare()
         finally:
             self._sending.release()
 
@@ -222,7 +261,7 @@ class EpochReleaser:
             self._error = None
             raise error
         self._done = done = max(first, self._done)
-        if done < last and self._clock.monotonic() >= self._not_before_s:
+        if done < last and not self._is_comparing() and self._clock.monotonic() >= self._not_before_s:
             self._promised, self._session = last, session
             self._thread = threading.Thread(
                 target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
@@ -260,8 +299,9 @@ class EpochReleaser:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
+            self._compare_once()
             if not self.has_compared:
-                self._compare()
+                return  # the next call of `release` begins again
             sink, upto = self._shortest(self._done)
             if self.epochs.any_counts(upto, self._done):
                 raise self._behind(sink, upto, self._done)

@@ -155,16 +155,26 @@ def _files(files: LoopFiles) -> list[Path]:
     return [path for path in files.folder.rglob("*") if path.is_file()]
 
 
-def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_compared(machines: Machines) -> None:
-    """Another processor's output may show that the database is an older backup, and the right one names the files."""
+@pytest.mark.parametrize("is_local", [False, True])
+def test_files_without_a_note_stay_until_all_outputs_of_the_application_are_compared(
+    machines: Machines, is_local: bool
+) -> None:
+    """Another processor's output may show that the database is an older backup, and the right one names the files. It
+    names none that this process has saved, and those of each epoch would fill the disk meanwhile."""
     may_sweep = False
-    loops = LoopFolders(machines.data, machines.path / "a", may_sweep=lambda: may_sweep)
+    write(former := machines.files_of("former"), "7-aa/x.arrow")
+    former.save({"7-aa/x.arrow"})
+    loops = LoopFolders(machines.data, None if is_local else machines.path / "a", may_sweep=lambda: may_sweep)
     (files := loops.of("iterate-1")).require({}, contents=True)
-    files.save(write(files, "7-aa/x.arrow"))
+    if is_local:
+        assert (files.folder / "7-aa/x.arrow").exists()
     batch, epochs = SimpleNamespace(notes=("iterate-1",)), SimpleNamespace(epochs=tuple)
     states = States(cast(Any, None), cast(Any, batch), cast(Any, epochs), loops)
-    states.sweep([])
-    assert machines.objects() == {"7-aa/x.arrow"}
+    for epoch in range(2):
+        files.save(write(files, f"8-{epoch}/y.arrow"))
+        assert machines.objects() == {"7-aa/x.arrow", f"8-{epoch}/y.arrow"}
+        states.sweep([])
+        assert machines.objects() == {"7-aa/x.arrow"}
     may_sweep = True
     states.sweep([])
     assert not machines.objects()

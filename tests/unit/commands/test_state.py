@@ -20,11 +20,11 @@ from falkirk.commands.kept_state import READ_TRIES, batch_states, live_state, ne
 from falkirk.errors import FalkirkError
 from falkirk.plan.region import RegionLogs
 from falkirk.spark_runtime.epochs.log import Epoch, EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.spark_runtime.live import checkpoint
 from falkirk.spark_runtime.live.checkpoint import keep_only
 from falkirk.system.data import DataPath
 from falkirk.theory.ids import BatchId, CheckpointNumber, EpochNumber, LogId, Offset
+from tests.strays import drop_strays
 from tests.support import on_disk
 from tests.unit.commands.told_origins import HOP, Shop, commit, made, shape
 
@@ -219,9 +219,7 @@ def test_a_rollback_deletes_the_state_before_the_command_reads_it(shop: Shop, mo
     def meanwhile(log: EpochLog, epoch: Epoch) -> Path:
         if epoch.number == 1:
             store.open_recovery("asked", {"report": CheckpointNumber(0)}, voids=[(log.name, 0, Offset(1), Offset(2))])
-            strays = Strays(EpochLog(log.name, "report", log.folder, store), store)
-            strays.note()
-            strays.drop()
+            drop_strays(EpochLog(log.name, "report", log.folder, store), store)
         return before(log, epoch)
 
     monkeypatch.setattr(EpochLog, "state", meanwhile)

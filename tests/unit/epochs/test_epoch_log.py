@@ -8,17 +8,21 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from falkirk.decision_store import Decision, RegionRecord, Store
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, StoreError
 from falkirk.spark_runtime.epochs.log import EpochLog
 from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.system.data import DataPath
 from falkirk.system.local_data import LocalData
 from falkirk.theory.ids import LogId, Offset
 from tests.stores import Place, void_range
+from tests.strays import drop, drop_strays
 from tests.support import on_disk, outcome
 
 
@@ -112,12 +116,6 @@ def test_what_is_asked_does_not_grow(store: Store, tmp_path: Path, monkeypatch: 
     assert max(asked) == 2, "the newest epoch, and the one before it, whose state might have been saved since"
 
 
-def drop_strays(log: EpochLog, store: Store) -> None:
-    strays = Strays(log, store)
-    strays.note()
-    strays.drop()
-
-
 def test_a_folder_that_began_after_the_note_is_no_stray(store: Store, tmp_path: Path) -> None:
     """The batch runs when its strays are deleted, and an epoch that it computes has no record yet."""
     log = log_of(store, tmp_path / "b")
@@ -129,8 +127,47 @@ def test_a_folder_that_began_after_the_note_is_no_stray(store: Store, tmp_path: 
     log.decide({"t": {0: 0}}, {"t": {0: 1}}, {}, 0.0)
     log.record(0, folder="1-completed-since", rows=1, dead=0, state=None, saved=True)
     for _ in range(2):
-        strays.drop()
+        drop(strays)
         assert sorted(path.name for path in log.folder.children()) == ["1-completed-since", "2-under-way"]
+
+
+def test_folders_are_deleted_in_another_thread_and_those_that_are_left_later(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an object store each folder takes several requests, and the thread that asks also watches all processors."""
+    log, names = log_of(store, tmp_path / "b"), [f"{n}-stray" for n in range(3)]
+    for name in names:
+        (tmp_path / "b" / name).mkdir(parents=True)
+    time = SimpleNamespace(monotonic=lambda: now_s)
+    strays, goes_on, remove, now_s = Strays(log, store, cast(Any, time)), Event(), LocalData.remove, 10.0
+    tried, removed = list[str](), list[str]()
+
+    def slow(folder: LocalData) -> None:
+        tried.append(folder.name)
+        assert goes_on.wait(60)
+        if len(removed) == 1:
+            raise StoreError(condition, "it does not answer")
+        removed.append(folder.name)
+        remove(folder)
+
+    monkeypatch.setattr(LocalData, "remove", slow)
+    condition = "STORE_AWAY"
+    strays.note()
+    for _ in range(2):
+        strays.drop_later()
+    assert len(log.folder.children()) == 3, "the caller does not wait"
+    goes_on.set()
+    assert strays.finish(60)
+    assert len(log.folder.children()) == 2
+    drop(strays)
+    assert len(tried) == 2, "there is a pause first"
+    now_s, condition = 20.0, "DATA_UNUSABLE"
+    drop(strays)
+    with pytest.raises(StoreError, match="does not answer"):
+        strays.drop_later()
+    monkeypatch.setattr(LocalData, "remove", remove)
+    drop(strays)
+    assert not log.folder.children()
 
 
 def test_a_folder_that_is_deleted_is_found_whole_or_not_at_all(

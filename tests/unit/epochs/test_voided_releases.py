@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 from falkirk.decision_store import Store
 from falkirk.errors import HomeError
 from falkirk.spark_runtime.epochs.log import EpochLog
-from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.system.local_data import LocalData
+from tests.strays import drop_strays
 from tests.support import on_disk, wait_until
 from tests.unit.epochs.test_backpressure import session
 
@@ -55,9 +55,7 @@ def roll_back(log: EpochLog, store: Store, *, deletes: bool = True) -> None:
     """Void all epochs after the first one, and delete their folders, as a forced rollback does."""
     number = store.open_recovery("asked", {"b": 0}, voids=[(log.name, 0, 1, log.next_number())])
     if deletes:
-        strays = Strays(log, store)
-        strays.note()
-        strays.drop()
+        drop_strays(log, store)
     store.advance_recovery(number, "done")
 
 

@@ -1,12 +1,17 @@
 """An older copy of a home, which not every sink shows at once: one does not answer, or its processor waits."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from falkirk.errors import HomeError
+from falkirk.errors import HomeError, LogError
 from falkirk.spark_runtime.application.batches import Batches
+from falkirk.spark_runtime.sinks import release
+from falkirk.theory.ids import EpochNumber
+from tests.support import wait_until
+from tests.unit.epochs.test_backpressure import session
 from tests.unit.kafka import test_sink_ages as ages
 from tests.unit.kafka.test_sink_ages import EPOCHS, World
 
@@ -41,13 +46,116 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
         regions={"b": cast(Any, world.batch)}, logs=cast(Any, None), files=(), releasers=(world.releaser,)
     )  # fmt: skip
     home = SimpleNamespace(may_sweep=False)
-    batches.sweep([cast(Any, live)], recovery.down, cast(Any, home))
+
+    def sweep() -> None:
+        batches.sweep([cast(Any, live)], recovery.down.errors, cast(Any, home))
+        assert world.batch.strays.finish(10)
+
+    sweep()
     assert (world.path / "4-aa").exists() == bool(waits_for)
     assert home.may_sweep == (not waits_for)
     live.opening, world.sink.is_away, world.releaser._not_before_s = "begun", False, 0.0
     world.complete(1)
     world.release(recovery)
     (world.path / "5-aa").mkdir()  # an epoch that is under way
-    batches.sweep([cast(Any, live)], recovery.down, cast(Any, home))
+    sweep()
     assert not (world.path / "4-aa").exists()
     assert (world.path / "5-aa").exists()
+
+
+@pytest.mark.parametrize(("condition", "stays_down"), [("SINK_UNSETTLED", False), ("INPUT_EXPIRED", True)])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_region_that_is_tried_again_is_waited_for(world: World, condition: str, stays_down: bool) -> None:
+    """Somebody who keeps writing into its output delays its comparison with the home. One that stays down compares
+    nothing."""
+    world.start(history=EPOCHS)
+    live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=None)
+    home = SimpleNamespace(may_sweep=False)
+    batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=(world.releaser,))
+    batches.sweep([cast(Any, live)], {"l": LogError(condition, "no")}, cast(Any, home))
+    assert home.may_sweep == stays_down
+
+
+@pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_sink_that_was_away_is_asked_again_although_there_is_nothing_to_release(world: World, is_older: bool) -> None:
+    """The batch may be idle for hours, or down. Until then, nothing in the home that no record names is deleted."""
+    world.sink.is_away = True
+    world.start(history=EPOCHS)
+    home = SimpleNamespace(may_sweep=False)
+    batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=(world.releaser,))
+
+    def sweep() -> bool:
+        batches.sweep([], {}, cast(Any, home))
+        return home.may_sweep
+
+    assert not sweep()
+    world.sink.is_away, world.sink.has = False, EPOCHS + is_older
+    assert not sweep(), "there is a pause first"
+    world.releaser._not_before_s = 0.0
+    if is_older:
+        with pytest.raises(HomeError) as refused:
+            wait_until(sweep, 10, "the comparison")
+        assert refused.value.condition == "SINK_AHEAD"
+    else:
+        wait_until(sweep, 10, "the comparison")
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_sink_that_does_not_answer_delays_nobody_and_is_asked_at_intervals(world: World) -> None:
+    world.sink.is_away = True
+    world.start(history=EPOCHS)
+    asked, goes_on, visible = list[int](), threading.Event(), world.sink.visible
+
+    def hanging() -> int:
+        asked.append(1)
+        assert goes_on.wait(60)
+        return visible()
+
+    world.sink.visible = hanging  # type: ignore[method-assign]
+    world.releaser._not_before_s = 0.0
+    for _ in range(3):
+        assert not world.releaser.compare()
+    assert world.releaser.visible() == EPOCHS, "all epochs, until they are known"
+    goes_on.set()
+    wait_until(lambda: not world.releaser.compare() and world.releaser.detail, 10, "the error")
+    for _ in range(3):
+        assert not world.releaser.compare()
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_before_its_first_comparison_a_release_tells_nothing_of_what_readers_have_seen(world: World) -> None:
+    """An earlier process may have published more than this one has been asked to publish."""
+    world.sink.is_away = True
+    world.start(history=EPOCHS)
+    world.complete(2)
+    goes_on, visible = threading.Event(), world.sink.visible
+    world.sink.visible = lambda: (goes_on.wait(60), visible())[1]  # type: ignore[method-assign]
+    world.releaser._not_before_s = 0.0
+    world.releaser.release(session(), EpochNumber(EPOCHS), EpochNumber(EPOCHS + 1))
+    assert world.releaser.visible() == EPOCHS + 2
+    goes_on.set()
+
+
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_sinks_are_not_compared_while_an_epoch_goes_straight_to_its_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both change what the target knows of the topic. A release does not wait behind a long delivery either."""
+    monkeypatch.setattr(release, "_TURN_S", 0.01)
+    world.sink.is_away = True
+    recovery = world.start(history=EPOCHS)
+    world.complete(1)
+    world.sink.is_away, asked, visible = False, list[int](), world.sink.visible
+    monkeypatch.setattr(world.sink, "visible", lambda: (asked.append(1), visible())[1])
+    world.releaser._not_before_s = 0.0
+    with world.releaser._sending:  # as `send` does
+        for _ in range(3):
+            world.releaser.release(session(), EpochNumber(EPOCHS), EpochNumber(EPOCHS + 1))
+            assert world.releaser._thread is not None
+            world.releaser._thread.join(10)
+            assert not world.releaser._thread.is_alive()
+        assert not asked
+    world.release(recovery)
+    assert world.sink.sent[-1] == EPOCHS

@@ -25,6 +25,7 @@ from falkirk.protocol.ports import Health
 from falkirk.protocol.recovery import RecoveryProtocol
 from falkirk.spark_runtime.epochs.at_rest import BatchAtRest, epoch_log_of
 from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.epochs.strays import Strays
 from falkirk.spark_runtime.outputs import Outputs
 from falkirk.spark_runtime.sinks import own
 from falkirk.spark_runtime.sinks.epoch_logs import EpochLogs
@@ -34,6 +35,7 @@ from falkirk.spark_runtime.sinks.table import TableTarget
 from falkirk.system.local_data import LocalData
 from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.history import History
+from falkirk.theory.ids import CheckpointNumber
 from tests.stores import Place
 from tests.support import wait_until
 from tests.unit.epochs.test_backpressure import session
@@ -79,6 +81,14 @@ class Own:
 class Batch(BatchAtRest):
     """A batch without a failure."""
 
+    def __init__(self, logs: BatchLogs, place: Any, epochs: EpochLog) -> None:
+        super().__init__(logs, place, epochs, {})
+        self.strays = Strays(epochs, place.home.store)
+
+    def rewind(self, number: CheckpointNumber) -> None:
+        super().rewind(number)
+        self.strays.note()
+
     def health(self) -> Health:
         return Health(runs=True)
 
@@ -117,7 +127,7 @@ class World:
         stage = Stage(name="b", inputs=(SOURCE,), output=LOG)
         layout = Layout({"b": stage}, {SOURCE: 1, LOG: 1, SINK: 1}, {LOG: SINK})
         port = Logs({LOG: epochs}, {LOG: self.releaser}, session())
-        self.batch = Batch(logs, self.place, epoch_log_of(logs, self.place), {})
+        self.batch = Batch(logs, self.place, epoch_log_of(logs, self.place))
         recovery = RecoveryProtocol(
             layout,
             {"b": self.batch},

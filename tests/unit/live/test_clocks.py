@@ -100,10 +100,10 @@ def test_old_times_are_deleted_as_far_as_no_replay_reads_them() -> None:
 def test_a_region_skips_the_times_that_were_deleted_while_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another region has read them. A missing time does no harm, and missing records of a topic do."""
     clock = Clock("1 second").topic("shop", "deadbeef", "clock")
-    skips = dict[LogId, bool]()
+    skips = dict[LogId, tuple[bool, bool]]()
 
-    def read(session: Any, options: Any, topic: LogId, first: Any, *, headers: bool, may_expire: bool = False) -> str:
-        skips[topic] = may_expire
+    def read(session: Any, options: Any, topic: LogId, first: Any, *, headers: bool, **may: bool) -> str:
+        skips[topic] = (may["may_expire"], may["skips_deleted"])
         return "records"
 
     monkeypatch.setattr(reads, "stream", read)
@@ -123,7 +123,7 @@ def test_a_region_skips_the_times_that_were_deleted_while_it_was_left_out(monkey
     )  # fmt: skip
     began = {topic.topic.log: {0: Offset(0)} for topic in sources}
     live._rows(began, began, ())
-    assert skips == {LogId("orders"): False, clock.log: True}
+    assert skips == {LogId("orders"): (False, False), clock.log: (True, True)}
 
 
 def test_without_clocks_nothing_runs() -> None:

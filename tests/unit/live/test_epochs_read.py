@@ -1,5 +1,7 @@
 """The notes of a region about the epochs of views that its records may have read."""
 
+import pytest
+
 from falkirk.decision_store import Store
 from falkirk.protocol.layout import Layout, Stage, TimeDomain
 from falkirk.protocol.ports import Checkpoint
@@ -40,6 +42,16 @@ def test_results_between_two_checkpoints_have_read_one_of_the_epochs_that_were_n
     note(notes, 3, prices=6)  # a restart from checkpoint 2: records after it may have read an epoch twice
     assert notes.between(2, 3) == {VIEW: (4, 6)}
     assert notes.between(3, None) == {VIEW: (6,)}
+
+
+def test_the_notes_are_read_once_for_results_between_two_checkpoints(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes, read, asked = EpochsRead("priced", store, (VIEW, OTHER)), Store.decisions, list[str]()
+    note(notes, 1, prices=3)
+    monkeypatch.setattr(Store, "decisions", lambda self, kind, *a: (asked.append(kind), read(self, kind, *a))[1])
+    assert notes.between(1, 2) == {VIEW: (3,)}
+    assert len(asked) == 1
 
 
 def test_notes_for_checkpoints_that_were_taken_back_do_not_count(store: Store) -> None:

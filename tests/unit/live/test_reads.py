@@ -75,3 +75,9 @@ def test_a_query_reads_on(may_expire: bool) -> None:
         "includeHeaders": "true",
         "failOnDataLoss": "false" if may_expire else "true",
     }
+
+
+def test_a_query_may_begin_behind_deleted_records() -> None:
+    read = reads.stream(SESSION, CLIENT, "orders", {0: 5}, may_expire=True, skips_deleted=True)
+    alone = reads.stream(SESSION, CLIENT, "orders", {0: 5}, may_expire=True)
+    assert told(read, "query") == {**told(alone, "query"), "skipDeleted": "true"}

@@ -3,6 +3,7 @@ package org.falkirk;
 import java.lang.reflect.Field;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.function.Supplier;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -40,6 +41,8 @@ import scala.runtime.AbstractFunction1;
  * <p>Spark makes a row of a record with a function in a private field of its reader. This source replaces the function.
  */
 public final class KafkaSource extends KafkaSourceProvider {
+  /** The option of a query whose first batch begins behind records that were deleted. */
+  static final String SKIPS_DELETED = "skipDeleted";
   /** The first millisecond of year 1, and the last one of year 9999, since 1970. */
   static final long FIRST_MS = -62_135_596_800_000L, LAST_MS = 253_402_300_799_999L;
 
@@ -120,28 +123,57 @@ public final class KafkaSource extends KafkaSourceProvider {
     }
   }
 
+  /**
+   * Moves the beginning of a query's first batch behind records that were deleted. It asks the broker for them once,
+   * because each question may wait for the broker: no record is deleted that a running query has yet to read.
+   */
+  static final class Beginning {
+    private final Supplier<Map<TopicPartition, Object>> oldest;
+    private boolean isKnown;
+
+    /**
+     * @param skips whether deleted records may be skipped
+     * @param oldest asks the broker for the oldest offset of each partition
+     */
+    Beginning(boolean skips, Supplier<Map<TopicPartition, Object>> oldest) {
+      this.oldest = oldest;
+      this.isKnown = !skips;
+    }
+
+    /** Returns where a batch begins. If the broker does not answer, the next batch asks it again. */
+    Map<TopicPartition, Object> of(Map<TopicPartition, Object> start) {
+      if (isKnown) {
+        return start;
+      }
+      Map<TopicPartition, Object> first = oldest.get(), begin = new HashMap<>(start);
+      begin.replaceAll((partition, offset) -> Math.max((Long) offset, (Long) first.getOrDefault(partition, 0L)));
+      isKnown = true;
+      return begin;
+    }
+  }
+
   private static final class Stream extends KafkaMicroBatchStream {
+    private final Beginning beginning;
+
     @SuppressWarnings("unchecked")
     Stream(KafkaMicroBatchStream of) {
       super(
           of.kafkaOffsetReader(), (Map<String, Object>) of(of, "executorKafkaParams"),
           (CaseInsensitiveStringMap) of(of, "options"), (String) of(of, "metadataPath"),
           (KafkaOffsetRangeLimit) of(of, "startingOffsets"), (Boolean) of(of, "failOnDataLoss"));
+      boolean skips = ((CaseInsensitiveStringMap) of(of, "options")).getBoolean(SKIPS_DELETED, false);
+      beginning = new Beginning(
+          skips, () -> CollectionConverters.asJava(kafkaOffsetReader().fetchEarliestOffsets()));
     }
 
     /**
      * Returns the partitions of a batch in Real-time Mode. Its readers fail on a missing offset, whatever the option
-     * {@code failOnDataLoss} says. So if records may be missing, the batch begins behind them.
+     * {@code failOnDataLoss} says. So with the option {@code skipDeleted}, the first batch of a query begins behind them.
      */
     @Override
     public InputPartition[] planInputPartitions(Offset start) {
-      if ((Boolean) of(this, "failOnDataLoss")) {
-        return super.planInputPartitions(start);
-      }
       Map<TopicPartition, Object> begin =
-          new HashMap<>(CollectionConverters.asJava(((KafkaSourceOffset) start).partitionToOffsets()));
-      Map<TopicPartition, Object> oldest = CollectionConverters.asJava(kafkaOffsetReader().fetchEarliestOffsets());
-      begin.replaceAll((partition, offset) -> Math.max((Long) offset, (Long) oldest.getOrDefault(partition, 0L)));
+          beginning.of(CollectionConverters.asJava(((KafkaSourceOffset) start).partitionToOffsets()));
       return super.planInputPartitions(new KafkaSourceOffset(Map$.MODULE$.from(CollectionConverters.asScala(begin))));
     }
 

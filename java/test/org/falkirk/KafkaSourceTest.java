@@ -1,8 +1,10 @@
 package org.falkirk;
 
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.record.TimestampType;
 
@@ -32,5 +34,41 @@ public final class KafkaSourceTest {
             Check.equal(after.headers(), same.headers());
         }
         Check.equal(KafkaSource.readable(record(Long.MIN_VALUE)).timestamp(), KafkaSource.FIRST_MS);
+    }
+
+    private static final TopicPartition FIRST = new TopicPartition("t", 0), SECOND = new TopicPartition("t", 1);
+
+    /** A question per batch would stop the thread of the stream while the broker is away. */
+    public void theFirstBatchAloneAsksForTheOldestRecords() {
+        int[] asked = {0};
+        KafkaSource.Beginning beginning = new KafkaSource.Beginning(true, () -> {
+            asked[0]++;
+            return Map.of(FIRST, 7L, SECOND, 0L);
+        });
+        Check.equal(beginning.of(Map.of(FIRST, 3L, SECOND, 5L)), Map.of(FIRST, 7L, SECOND, 5L));
+        for (long batch = 1; batch < 4; batch++) {
+            Map<TopicPartition, Object> start = Map.of(FIRST, 7 + batch, SECOND, 5 + batch);
+            Check.equal(beginning.of(start), start);
+        }
+        Check.equal(asked[0], 1);
+    }
+
+    public void aBatchAsksAgainIfTheBrokerDidNotAnswer() {
+        int[] asked = {0};
+        KafkaSource.Beginning beginning = new KafkaSource.Beginning(true, () -> {
+            if (asked[0]++ == 0) {
+                throw new IllegalStateException("away");
+            }
+            return Map.of(FIRST, 7L);
+        });
+        Check.thrown(IllegalStateException.class, () -> beginning.of(Map.of(FIRST, 3L)));
+        Check.equal(beginning.of(Map.of(FIRST, 3L)), Map.of(FIRST, 7L));
+    }
+
+    public void aQueryThatSkipsNothingDoesNotAsk() {
+        KafkaSource.Beginning beginning = new KafkaSource.Beginning(false, () -> {
+            throw new IllegalStateException("asked");
+        });
+        Check.equal(beginning.of(Map.of(FIRST, 3L)), Map.of(FIRST, 3L));
     }
 }
