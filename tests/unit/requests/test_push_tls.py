@@ -15,6 +15,7 @@ from aiohttp import web
 import falkirk as fk
 from falkirk.declare.tls import ReloadingContext
 from falkirk.errors import MachineError
+from falkirk.home.credentials import publish_address
 from falkirk.home.folder import Home, open_home
 from falkirk.http_requests import connections
 from falkirk.http_requests.connections import Connections
@@ -195,6 +196,12 @@ def test_a_start_that_fails_after_its_thread_began_stops_the_thread(opened: Home
     assert not [thread for thread in threading.enumerate() if thread.name == "falkirk-gateway"]
     with pytest.raises(ConnectionRefusedError):
         asked(told(opened)[1], None)
+
+
+def test_an_address_of_ipv6_has_brackets_in_each_url(tmp_path: Path) -> None:
+    command = example_command("TOKEN", "::", 1, "/queries", "{}", served=None, certificate=None)
+    assert command.endswith("'http://[::1]:1/queries'")
+    assert publish_address(tmp_path, "::1", 1) == "http://[::1]:1"
 
 
 def test_the_command_without_tls_reaches_an_address_that_means_all(opened: Home) -> None:
