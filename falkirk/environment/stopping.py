@@ -22,7 +22,7 @@ _WAIT_S, _POLL_S = 5.0, 0.02
 def stop_session(session: SparkSession, *, until_s: float = math.inf, clock: MachineTime = time) -> None:
     """Stop a session whose queries and jobs are stopped. First wait until their tasks have ended, for 5 s at most.
 
-    Args: until_s: the time of the clock until which the caller may wait. What it stopped before may have taken long.
+    Args: until_s: the time of the clock until which the caller may wait. Earlier parts of the stop may have taken long.
     """
     until_s = min(clock.monotonic() + _WAIT_S, until_s)
     try:

@@ -26,8 +26,8 @@ class DeadLetters:
     Other homes may write the same topic, and offsets also count markers of transactions. So the records are read, and
     the signature of each shows whether it counts. A record that the topic deletes before it is read is not counted.
 
-    Args: first: the ends of the topic when the home was made. verifier: of the home, for this topic. known: what an
-        earlier process has recorded; without it, all letters are read. record: records the count, at intervals.
+    Args: first: the ends of the topic when the home was made. verifier: of the home, for this topic. known: the
+        record of an earlier process; without it, all letters are read. record: records the count, at intervals.
         number: before the first call of `count`. new_reader: makes the reader of the topic.
     Attributes: number: at the last call of `count`. None: not all that were there at the first call were read yet. A
         smaller number would later seem to grow, although all letters are old. is_complete: whether all were read.
@@ -54,7 +54,7 @@ class DeadLetters:
         """Read some, count those of this home, and return `number`.
 
         Args: ends: the present ends of the topic. within_s: the call may wait this long until all are read.
-        Raises: LogError. StoreError: what was read counts.
+        Raises: LogError. StoreError: the count is kept.
         """
         if self._goal is None:
             self._goal = dict(ends)

@@ -53,7 +53,7 @@ class Live:
         )
     )
     observations = None
-    dead_letters = 0
+    letters = None
     waits_for = ""
     ready_at_s = progressed_at_s = 0.0
     error: Exception | None = None
