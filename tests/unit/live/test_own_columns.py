@@ -14,7 +14,7 @@ from falkirk.live_steps import stamped
     [
         ("upper(s)", False),
         ("IDENTIFIER('__fal' || 'kirk_stamp')", True),
-        ("identifier /**/ ('__fal' || 'kirk_stamp')", True),
+        ("identifier  ('__fal' || 'kirk_stamp')", True),
         ("__FALKIRK_stamp.offset", True),
         ("struct(*)", True),
     ],
