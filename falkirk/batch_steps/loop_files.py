@@ -133,7 +133,7 @@ class SharedLoopFiles(LoopFiles):
         self._delete_from(self._there, keep)
 
     def _delete_from(self, known: set[str], keep: set[str]) -> None:
-        """Delete the objects that are known and not kept; those that are gone are not known any more."""
+        """Delete the known objects that are not kept, and remove them from `known`."""
         with suppress(StoreError):
             in_parallel([partial(self._delete, name, known) for name in sorted(known - keep)])
 

@@ -44,8 +44,8 @@ from falkirk.live_steps.python_udfs import without_answers, without_udfs
 #: The distance between the places of two sources: see `Frame.place`.
 PLACES_OF_SOURCE = 1 << 32
 _LANE, _NEWEST = "__falkirk_lane", "__falkirk_newest"
-#: What the text of an expression has if it may refer to columns of ours. A star, a pattern, a subquery or a computed
-#: name (`IDENTIFIER`) may. Without any of them, Spark need not analyse the plan again.
+#: Signs in the text of an expression that may refer to columns of ours: the prefix, a star, a pattern, a subquery, or a
+#: computed name (`IDENTIFIER`). Without any of them, Spark need not analyse the plan again.
 _SIGNS = (PREFIX, "*", "`", "[", "identifier")
 _BAD = "struct<reason: string, key: binary, value: binary>"
 

@@ -84,11 +84,10 @@ class EpochReleaser:
         #: have answered since.
         self._there: EpochNumber | None = None
         self.has_compared = False
-        #: A comparison without a release, which a thread of its own does.
-        self._comparing: BackgroundCall[None] | None = None
+        self._comparing: BackgroundCall[bool] | None = None  # a comparison without a release
         #: The reason why the release does not progress; empty while it does.
         self.detail = ""
-        #: Held while an epoch goes straight to its topic, and while the sinks are compared: both use its target.
+        #: Held while an epoch goes straight to its topic, and while sinks are compared: both change the target.
         self._sending = threading.Lock()
 
     def visible(self) -> EpochNumber:
@@ -124,26 +123,23 @@ class EpochReleaser:
                 asked.result()
             except (SparkError, HomeError) as error:
                 self._wait_for(error)
-        if not (self.has_compared or self._is_at_work() or self._is_comparing() or self._error is not None):
+        if not (self.has_compared or self._comparing or self._is_at_work() or self._error):
             self._note_there()
             if self._clock.monotonic() >= self._not_before_s:
                 self._comparing = BackgroundCall(self._compare_once, name=f"compare-{self.epochs.name}")
         return self.has_compared
 
-    def _is_comparing(self) -> bool:
-        return self._comparing is not None and not self._comparing.is_done
-
-    def _compare_once(self) -> None:
+    def _compare_once(self) -> bool:
         """Compare the sinks, unless that was done, or an epoch is going straight to its topic for longer.
 
-        Raises: as `_compare`.
+        Returns: whether they were compared. Raises: as `_compare`.
         """
-        if self.has_compared or not self._sending.acquire(timeout=_TURN_S):
-            return
-        try:
-            self._compare()
-        finally:
-            self._sending.release()
+        if not self.has_compared and self._sending.acquire(timeout=_TURN_S):
+            try:
+                self._compare()
+            finally:
+                self._sending.release()
+        return self.has_compared
 
     def _compare(self) -> EpochNumber:
         """Ask all sinks what readers may have seen; return the epoch, exclusive, up to which any has results.
@@ -261,7 +257,7 @@ class EpochReleaser:
             self._error = None
             raise error
         self._done = done = max(first, self._done)
-        if done < last and not self._is_comparing() and self._clock.monotonic() >= self._not_before_s:
+        if done < last and self._clock.monotonic() >= self._not_before_s:
             self._promised, self._session = last, session
             self._thread = threading.Thread(
                 target=self._work, args=(session,), name=f"release-{self.epochs.name}", daemon=True
@@ -299,8 +295,7 @@ class EpochReleaser:
         try:
             session.sparkContext.setLocalProperty("spark.scheduler.pool", RELEASE_POOL)
             session.sparkContext.setJobGroup(self._group, f"release of {self.epochs.name}", interruptOnCancel=True)
-            self._compare_once()
-            if not self.has_compared:
+            if not self._compare_once():
                 return  # the next call of `release` begins again
             sink, upto = self._shortest(self._done)
             if self.epochs.any_counts(upto, self._done):

@@ -45,7 +45,7 @@ MISTAKES: list[tuple[str, Body]] = [
     ("COLUMN_RESERVED", lambda s: s.select("s", F.col("__falkirk_bad"))),
     ("COLUMN_RESERVED", lambda s: s.select(F.lit(1).alias("__falkirk_x"))),
     ("COLUMN_RESERVED", lambda s: s.withColumn("x", F.expr("IDENTIFIER('__fal' || 'kirk_stamp')"))),
-    ("COLUMN_RESERVED", lambda s: s.selectExpr("identifier /**/ ('__fal' || 'kirk_bad') AS x")),
+    ("COLUMN_RESERVED", lambda s: s.selectExpr("identifier  ('__fal' || 'kirk_bad') AS x")),
     ("COLUMN_RESERVED", lambda s: s.select(F.to_json(F.struct("*")).alias("all"))),
     ("COLUMN_RESERVED", lambda s: s.explode("a", "__falkirk_sub")),
     ("STEP_INVALID", lambda s: s.where("n >> >")),
