@@ -130,10 +130,7 @@ class EpochReleaser:
         return self.has_compared
 
     def _compare_once(self) -> bool:
-        """Compare the sinks, unless that was done, or an epoch is going straight to its topic for longer.
-
-        Returns: whether they were compared. Raises: as `_compare`.
-        """
+        """Compare the sinks, unless an epoch is going straight to its topic; return whether they were compared."""
         if not self.has_compared and self._sending.acquire(timeout=_TURN_S):
             try:
                 self._compare()
@@ -274,12 +271,9 @@ class EpochReleaser:
         return max(0, self._asked - self._done)
 
     def stop(self, until_s: float = math.inf) -> None:
-        """Stop the release. The part of an epoch that is already in a sink stays there.
+        """Stop the release. The part of an epoch that is already in a sink stays there. Args: until_s: monotonic.
 
-        Args: until_s: the monotonic time until which it may wait.
-
-        Running jobs are cancelled. The session may outlive this releaser, and a job that sends only later would repeat
-        results of the next start.
+        Running jobs are cancelled: the session may outlive this, and a job that sends later would repeat results.
         """
         self._stopping.set()
         if self._thread is not None:

@@ -125,7 +125,7 @@ class OfBatch(Application):
         self.releaser = EpochReleaser(epochs, {"out": out}, dead, StructType())
         layout = Layout({"b": Stage(name="b", inputs=(SOURCE,), output=LOG)}, {SOURCE: 1, LOG: 1, "s": 1}, {LOG: "s"})
         recovery = RecoveryProtocol(
-            layout, {"b": Batch(logs, self.place, epochs, {})}, Logs({LOG: epochs}, {LOG: self.releaser}, session()),
+            layout, {"b": Batch(logs, self.place, epochs)}, Logs({LOG: epochs}, {LOG: self.releaser}, session()),
             self.store, lambda: 0.0,
         )  # fmt: skip
         recovery.open()

@@ -31,7 +31,7 @@ def region(tmp_path: Path) -> LiveRegion:
     live._outputs = cast(Any, SimpleNamespace(names=("out", "dead")))
     topics = SimpleNamespace(end_positions=lambda name: {0: 50}, exists=lambda topic: True)
     live._context = cast(Any, SimpleNamespace(topics=topics, clock=time))
-    live._dead_letters = cast(Any, SimpleNamespace(count=lambda ends: 0))
+    live.letters = cast(Any, SimpleNamespace(count=lambda ends: None))
     live.opening = cast(Any, SimpleNamespace(incarnation=1, restored_batch=1))
     live._files = cast(
         Any,

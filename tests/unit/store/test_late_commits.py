@@ -13,7 +13,9 @@ import pytest
 
 from falkirk.decision_store import Store
 from falkirk.decision_store.engine import Database
+from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import StoreError
+from falkirk.theory.ids import Offset
 from falkirk.theory.objective import Measurements
 from tests.postgres import Postgres
 from tests.stores import RECORD, copy_of, state_file, tail, void_range
@@ -39,6 +41,10 @@ CHANGES: dict[str, tuple[Callable[[Store], Any], Callable[[Store], Any]]] = {
     "measurements": (
         lambda s: s.record_measurements("counts", Measurements(restart_s=2.0)),
         lambda s: s.measurements("counts"),
+    ),
+    "counted_letters": (
+        lambda s: s.record_counted_letters("counts", CountedLetters(topic="dead", count=9, positions={0: Offset(9)})),
+        lambda s: s.counted_letters("counts"),
     ),
     "skipped_input": (lambda s: s.skip_input("counts", ((0, 1, 2),)), lambda s: s.skipped_input("counts")),
     "fences": (

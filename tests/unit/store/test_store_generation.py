@@ -13,12 +13,15 @@ from falkirk.decision_store import Store, TailRecord
 from falkirk.decision_store.logs import record_void
 from falkirk.decision_store.own_writes import OwnWrites
 from falkirk.decision_store.part import Part
+from falkirk.decision_store.values import CountedLetters
 from falkirk.errors import StoreError
 from falkirk.theory.ids import BatchId, LogId, Offset
 from falkirk.theory.objective import Measurements
 from tests.stores import RECORD, Place, contents, copy_of, state_file
 from tests.support import outcome, wait_until
 
+#: As many dead letters as a former owner has counted.
+LETTERS = CountedLetters(topic="dead", count=9, positions={0: Offset(9)})
 WRITES: dict[str, Callable[[Store], Any]] = {
     "create_region": lambda s: s.create_region("new", RECORD, {"counts": {0: 1}}),
     "grow_region": lambda s: s.grow_region("counts", replace(RECORD, start_offsets={})),
@@ -32,6 +35,7 @@ WRITES: dict[str, Callable[[Store], Any]] = {
     "forget_distrust_after": lambda s: s.forget_distrust_after("counts", -2),
     "record_marks": lambda s: s.record_marks("counts", [({"hop": {0: 1}}, {"counts": {0: 2}})]),
     "record_measurements": lambda s: s.record_measurements("counts", Measurements(restart_s=2.0)),
+    "record_counted_letters": lambda s: s.record_counted_letters("counts", LETTERS),
     "skip_input": lambda s: s.skip_input("counts", ((0, 1, 2),)),
     "record_release": lambda s: s.record_release("answers", "held", 0, 99, ends={"out": {0: 1}}),
     "record_decision": lambda s: s.record_decision("epoch", "words", 9, "former"),
