@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from falkirk.environment.few_calls import save_calls
+from falkirk.environment.submitted import choose_python
 from tests.support import wait_until
 
 #: How long the worker that has started the JVM waits for the others at the end of the run, in seconds.
@@ -73,7 +74,9 @@ def shared_session(run: Path, others: int, start: Callable[[], SparkSession]) ->
     me = users / str(os.getpid())
     with _locked(run / "spark-lock"):
         owner, ports = json.loads(file.read_text()) if file.exists() else (0, [])
-        if ports and psutil.pid_exists(owner):
+        if SparkContext._active_spark_context is not None:  # a test has started an application without the fixture
+            session, owned = start(), True
+        elif ports and psutil.pid_exists(owner):
             session, owned = _connect(*ports.pop()), False
             file.write_text(json.dumps((owner, ports)))
             me.touch()
@@ -116,6 +119,7 @@ def _listen(session: SparkSession) -> tuple[int, str]:
 
 def _connect(port: int, secret: str) -> SparkSession:
     """Return a new session in the JVM that listens at a port, and make it the session of this process."""
+    choose_python({})
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
     try:
         SparkContext._ensure_initialized()
