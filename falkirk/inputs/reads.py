@@ -50,7 +50,7 @@ def stream(
     """Return the records of a topic as they arrive.
 
     Args: first: the first offset, per partition. headers: with the column `headers`. may_expire: continue if records
-        were deleted before they were read; Real-time Mode ignores it. skips_deleted: the first batch begins behind
+        were deleted before they were read; Real-time Mode ignores it. skips_deleted: the stream begins behind
         deleted records, in each mode. For that it asks the broker.
     """
     options = _options(client, topic, _positions(topic, first), headers=headers, may_expire=may_expire)

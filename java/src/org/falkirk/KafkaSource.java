@@ -41,7 +41,7 @@ import scala.runtime.AbstractFunction1;
  * <p>Spark makes a row of a record with a function in a private field of its reader. This source replaces the function.
  */
 public final class KafkaSource extends KafkaSourceProvider {
-  /** The option of a query whose first batch begins behind records that were deleted. */
+  /** The option of a query that begins behind records that were deleted. */
   static final String SKIPS_DELETED = "skipDeleted";
   /** The first millisecond of year 1, and the last one of year 9999, since 1970. */
   static final long FIRST_MS = -62_135_596_800_000L, LAST_MS = 253_402_300_799_999L;
@@ -124,30 +124,34 @@ public final class KafkaSource extends KafkaSourceProvider {
   }
 
   /**
-   * Moves the beginning of a query's first batch behind records that were deleted. It asks the broker for them once,
-   * because each question may wait for the broker: no record is deleted that a running query has yet to read.
+   * Moves the beginning of a query's batches behind records that were deleted before its start. It asks the broker for
+   * them once, because each question may wait for the broker: no record is deleted that a running query has yet to read.
+   * A batch that reads nothing ends where it was said to begin, so the next one has to be moved as well.
    */
   static final class Beginning {
+    private final boolean skips;
     private final Supplier<Map<TopicPartition, Object>> oldest;
-    private boolean isKnown;
+    private Map<TopicPartition, Object> first;
 
     /**
      * @param skips whether deleted records may be skipped
      * @param oldest asks the broker for the oldest offset of each partition
      */
     Beginning(boolean skips, Supplier<Map<TopicPartition, Object>> oldest) {
+      this.skips = skips;
       this.oldest = oldest;
-      this.isKnown = !skips;
     }
 
     /** Returns where a batch begins. If the broker does not answer, the next batch asks it again. */
     Map<TopicPartition, Object> of(Map<TopicPartition, Object> start) {
-      if (isKnown) {
+      if (!skips) {
         return start;
       }
-      Map<TopicPartition, Object> first = oldest.get(), begin = new HashMap<>(start);
+      if (first == null) {
+        first = oldest.get();
+      }
+      Map<TopicPartition, Object> begin = new HashMap<>(start);
       begin.replaceAll((partition, offset) -> Math.max((Long) offset, (Long) first.getOrDefault(partition, 0L)));
-      isKnown = true;
       return begin;
     }
   }
@@ -168,7 +172,7 @@ public final class KafkaSource extends KafkaSourceProvider {
 
     /**
      * Returns the partitions of a batch in Real-time Mode. Its readers fail on a missing offset, whatever the option
-     * {@code failOnDataLoss} says. So with the option {@code skipDeleted}, the first batch of a query begins behind them.
+     * {@code failOnDataLoss} says. So with the option {@code skipDeleted}, a batch begins behind them.
      */
     @Override
     public InputPartition[] planInputPartitions(Offset start) {
