@@ -21,6 +21,7 @@ from falkirk.protocol.ports import RegionPort
 from falkirk.spark_runtime.context import Context
 from falkirk.spark_runtime.dead_letters import DeadLetters
 from falkirk.spark_runtime.status import RegionStatus
+from falkirk.system.deadline import left_s
 from falkirk.theory.frontier import OffsetFrontier
 
 log = logging.getLogger("falkirk")
@@ -71,7 +72,12 @@ class Supervised(ABC):
     def count_letters(self, within_s: float = 0.0) -> None:
         """Count dead letters. Args: within_s: wait this long until all are counted. Raises: LogError, StoreError."""
         if (letters := self.letters) is not None:
-            self.status.dead_letters = letters.count(self._context.topics.end_positions(letters.topic), within_s)
+            letters.count(self._context.topics.end_positions(letters.topic), within_s)
+            self.show_letters()
+
+    def show_letters(self) -> None:
+        """Put their number at the last count into the status."""
+        self.status.dead_letters = 0 if self.letters is None else self.letters.number
 
     def close_letters(self) -> None:
         """Close the reader of dead letters. Call it in `stop`."""
@@ -131,7 +137,7 @@ def count_all_letters(units: Iterable[Supervised]) -> None:
     until_s = time.monotonic() + _COUNTED_S
     for unit in units:
         try:
-            unit.count_letters(max(0.0, until_s - time.monotonic()))
+            unit.count_letters(left_s(_COUNTED_S, until_s))
         except (LogError, StoreError) as error:  # the work is done, so the run does not wait
             log.warning("%s: not all of its dead letters are counted: %s", unit.name, error.message)
 

@@ -40,8 +40,8 @@ class SupervisedBatch(Supervised):
 
     def prepare(self) -> object:
         """See Supervised."""
-        record, letters = self._region.prepare(), self.letters
-        self.status.dead_letters = 0 if letters is None else letters.number
+        record = self._region.prepare()
+        self.show_letters()
         return record
 
     @property

@@ -65,7 +65,7 @@ class SupervisedRegion(Supervised):
     def prepare(self) -> object:
         """See Supervised."""
         record = self.live.prepare()
-        self.status.dead_letters = None if self.live.letters is None else self.live.letters.number
+        self.show_letters()
         return record
 
     @property
@@ -110,7 +110,7 @@ class SupervisedRegion(Supervised):
         assert live.opening is not None, "its query runs"
         self._note_progress(live.opening)
         self._measurements.update(live.opening, last)
-        status.dead_letters = None if live.letters is None else live.letters.number
+        self.show_letters()
         status.twin = None if live.twin is None else live.twin.query is not None
         status.last_commit, status.checkpoint_age_s, status.detail = last, live.checkpoint_age_s(), live.waits_for
         progress = live.query.lastProgress

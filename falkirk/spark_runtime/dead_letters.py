@@ -9,6 +9,7 @@ from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.reader import Reader
 from falkirk.kafka_client.signing import RejectedHeader, Verifier
 from falkirk.spark_runtime.context import Context
+from falkirk.system.deadline import left_s
 from falkirk.theory.ids import LogId, Offset
 
 #: The count is recorded again after this many offsets. The next process reads about as many again.
@@ -43,9 +44,10 @@ class DeadLetters:
         self._connection, self._verifier = connection, verifier
         self._new_reader, self._record = new_reader, record
         self._reader: Reader | None = None
-        is_known = known is not None and known.topic == topic
-        self._own = known.count if known is not None and is_known else 0
-        self._recorded: dict[int, Offset] = dict(known.positions if known is not None and is_known else first)
+        if known is not None and known.topic != topic:
+            known = None
+        self._own = 0 if known is None else known.count
+        self._recorded: dict[int, Offset] = dict(first if known is None else known.positions)
         #: The ends at the first call of `count`, until these are read.
         self._goal: dict[int, Offset] | None = None
         self._is_known = False
@@ -61,7 +63,7 @@ class DeadLetters:
         until_s, wait_s = time.monotonic() + within_s, 0.0
         while not self._has_read(ends):
             self._read_some(ends, wait_s)
-            if (wait_s := min(_POLL_S, until_s - time.monotonic())) <= 0:
+            if (wait_s := left_s(_POLL_S, until_s)) <= 0:
                 break
         self.is_complete = self._has_read(ends)
         self._is_known = self._is_known or self._has_read(self._goal)
