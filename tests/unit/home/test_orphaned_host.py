@@ -79,7 +79,9 @@ def watch(look, say):
                 look()
                 threading.Event().wait(0.05)
         except StoreError as error:
-            pathlib.Path(sys.argv[1], "found").write_text(error.condition)
+            part = pathlib.Path(sys.argv[1], "part")
+            part.write_text(error.condition)
+            part.rename(part.with_name("found"))  # a reader finds all of it
     threading.Thread(target=find, daemon=True).start()
 
 guard.watch_owner = watch
