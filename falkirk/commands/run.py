@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from falkirk.commands.announced import Announced
 from falkirk.declare.address import as_dashboard_address, as_metrics_address
 from falkirk.declare.application import Application
 from falkirk.declare.load import LOADING, broker_of
@@ -70,8 +71,12 @@ def run_in_terminal(app: Application, settings: RunSettings) -> None:
     watch: DashboardWatch | None = None
     spans: Spans | None = None
 
+    announced = Announced(app.name)
+
     def on_status(status: dict[str, Any]) -> None:
         line.update(status_line(app, status))
+        if (news := announced.line(status)) is not None:
+            say(news)
         if metrics is not None:
             metrics.update(status)
         on_end(status)
