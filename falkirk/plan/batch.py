@@ -339,5 +339,5 @@ def kept_in_words(
     kept = [] if state is None else [*state.names]
     kept += [f"the state of {slot.rpartition('-')[0]}" for slot in slots]
     if iteration is not None:
-        kept.append(f"the state of its loops, of at most {iteration.rounds:,} rounds")
+        kept.append(f"the state of its loops, which run at most {iteration.rounds:,} rounds")
     return ", ".join(kept)

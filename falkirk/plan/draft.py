@@ -107,8 +107,12 @@ class Draft:
         """
         varying = self.differences.varying_for(self.frame)
         if varying:
-            return f"each reader would compute a different value of {operation_name(varying[0])}"
-        return None if self.ordered_by is None else f"each reader would read {self.ordered_by} in another order"
+            return f"without the hop, each reader would compute {operation_name(varying[0])} itself"
+        return (
+            None
+            if self.ordered_by is None
+            else f"without the hop, each reader would read {self.ordered_by} in another order"
+        )
 
     def needs_sequencer(self, keys: tuple[Any, ...], operation: str = "") -> str | None:
         """Return why a keyed step needs a hop before it, which fixes the order of records; None: it needs none.
@@ -130,7 +134,7 @@ class Draft:
         if not self.keys and self.reads_hop:
             return f"{read} is not partitioned by a key, {several}"
         if not self.keys:
-            return f"{read} has no `key=` (nothing says which records share a partition), {several}{instead}"
+            return f"records with the same `{label}` may be in several partitions of {read}, {order}{instead}"
         ids = columns.expression_ids(self.frame)
         grouped = {ids.get(key) for key in keys if isinstance(key, str)}
         if set(self.keys.values()) <= grouped:

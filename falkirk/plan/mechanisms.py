@@ -228,8 +228,8 @@ def consequence(region: Region) -> str:
         text = "Results are in a log before any reader gets them, and no failure takes them back."
     else:
         text = (
-            "After a failure, results since the last checkpoint are computed again, and Falkirk drops those that the "
-            "topic already has."
+            "After a failure, results since the last checkpoint are computed again, and Falkirk drops those that are "
+            "already in the topic or hop."
         )
     if region.repeated_by is not None:
         text += f" If {region.repeated_by} sends a record twice, this region counts it twice."

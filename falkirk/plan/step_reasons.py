@@ -52,14 +52,14 @@ def _of_udfs(step: Step, names: Sequence[str]) -> str:
 def _of_view(step: Step) -> str:
     name = step.arguments[0].name
     return (
-        f"lookup() runs live: the newest results of {name} are in the memory of the JVM, and each record reads those "
-        "that are there when it arrives. No failure makes these results invalid. Until the first epoch of "
-        f"{name} is complete, records wait."
+        f"lookup() runs live: the newest results of {name} are in the memory of the JVM. For each record, it uses "
+        "those that are there when the record arrives, and no failure can change these any more. Until the first "
+        f"epoch of {name} is complete, records wait."
     )
 
 
 def _of_other_view(step: Step) -> str:
-    return f"lookup() in {step.arguments[0].name} runs live in the same way."
+    return f"The lookup() of {step.arguments[0].name} runs live in the same way."
 
 
 def _of_first(step: Step, topic: str) -> str:

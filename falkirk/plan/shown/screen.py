@@ -20,7 +20,7 @@ from falkirk.plan.shown.columns import table, wrapped
 from falkirk.plan.shown.mermaid import mermaid
 from falkirk.plan.shown.terms import terms_in
 from falkirk.plan.shown.values import plan_values
-from falkirk.plan.shown.why import output_details, read_by, short_topic, with_steps
+from falkirk.plan.shown.why import output_details, read_by, read_from, with_steps
 from falkirk.plan.slots import RegionSlots
 
 #: The widest that the overview becomes.
@@ -121,8 +121,7 @@ def _how(region: Region) -> str:
 
 
 def _source(region: Region) -> str:
-    read = [short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources]
-    return ", ".join([*read, *(f"newest {view.name}" for view in region.views)])
+    return ", ".join([read_from(region), *(f"newest {view.name}" for view in region.views)])
 
 
 def _kind(batch: Batch) -> str:
@@ -139,7 +138,7 @@ def _inputs(plan: Plan, batch: Batch) -> str:
 def _requests(plan: Plan) -> Iterator[str]:
     for push in plan.push:
         answered = f"; the response is the answer in topic {push.answers}" if push.answers else ""
-        yield f"HTTP: POST {push.path} adds a record to topic {push.name}{answered}."
+        yield f"HTTP: POST {push.path} adds a record to the internal topic {push.name}{answered}."
 
 
 def _slots(shown: Shown) -> Iterator[str]:

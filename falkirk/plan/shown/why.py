@@ -147,7 +147,7 @@ def _known(name: str, known: Properties, *, is_live: bool) -> Iterator[str]:
     yield from (f"{name} is not deterministic, because {_because(reason)}." for reason in known.differs)
     if is_live:
         for reason in known.ordered:
-            fixed = "In a replay, each key's records have the same order."
+            fixed = "Falkirk keeps the order of each key's records in a replay."
             yield f"{name} depends on the order of records, because {_because(reason)}. {fixed}"
 
 
@@ -161,10 +161,12 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
     """Yield sentences about the regions and batches that restart when one of them fails."""
     batches = {batch.name for batch in plan.batches}
     alone = [name for name, others in promise.goes_back.items() if others == (name,)]
-    recorded = "after the last epoch whose results are recorded"
     kinds = (
         ("that region restarts, from its last checkpoint", [name for name in alone if name not in batches]),
-        (f"that batch restarts, {recorded}", [name for name in alone if name in batches]),
+        (
+            "that batch restarts, with the epoch that follows the last recorded one",
+            [name for name in alone if name in batches],
+        ),
     )
     for restart, names in kinds:
         if names:
@@ -177,6 +179,11 @@ def _failures(plan: Plan, promise: Promise) -> Iterator[str]:
 def short_topic(name: str, topic: str, *, is_hop: bool) -> str:
     """Return the name of a log in the plan: that of an internal topic is the region that writes it."""
     return f"{'hop' if is_hop else 'topic'} {name if topic.startswith('falkirk.') else topic}"
+
+
+def read_from(region: Region) -> str:
+    """Return the names of the topics and hops that a region reads."""
+    return ", ".join(short_topic(each.name, each.topic.topic, is_hop=each.is_hop) for each in region.sources)
 
 
 def read_by(plan: Plan, given: BatchInput) -> str:
@@ -195,7 +202,7 @@ def with_steps(plan: Plan, region: Region) -> str:
     without a processor copies a hop.
     """
     if not region.processors:
-        return f"{region.name} (copies to {_destination(region)})"
+        return f"{region.name} (copies {read_from(region)} to {_destination(region)})"
     *former, last = region.processors
     reads = [each for each in plan.regions if region.writes in each.reads]
     if not any(last in each.processors for each in reads):

@@ -36,7 +36,7 @@ def test_the_word_index_is_two_regions(spark: "SparkSession") -> None:
         ("word",),
         first.hop.reason if first.hop else "",
     )
-    assert "source pages has no `key=`" in hop(planned)[2]
+    assert "in several partitions of the source pages" in hop(planned)[2]
     assert (first.stateful, second.stateful) == (False, True)
     assert (first.reads_hop, second.reads_hop) == (False, True)
     assert (first.processors, second.processors) == (("words", "index"), ("index",))

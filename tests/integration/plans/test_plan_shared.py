@@ -40,7 +40,7 @@ def test_what_is_drawn_for_several_readers_is_drawn_once(spark: "SparkSession", 
     log, *readers = read_twice(spark, body, then=then).regions
     assert (log.name, log.output.topic, log.processors) == ("ids-out", LOG, ("ids",))
     assert log.hop is not None
-    assert log.hop.reason.startswith("ids has several readers, and each reader would compute a different value of ")
+    assert log.hop.reason.startswith("ids has several readers, and without the hop, each reader would compute ")
     assert sum(reader.source.topic.topic == LOG for reader in readers) == 2
     assert not any(reader.varying for reader in readers)
 

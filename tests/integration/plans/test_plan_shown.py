@@ -46,7 +46,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
     assert list(rows) == ["index", "answers", "weights", "rank", "statistics"]
     assert rows["index"] == ["exactly once", "immediately", "deterministic"]
     why = " ".join(re.split(r" {2,}", line)[-1] for line in lines[: lines.index("", 2)])
-    differs = r"lookup\(\) in answers, line \d+: may differ, but "
+    differs = r"lookup\(\) in answers, line \d+: may differ in a replay, but "
     assert re.search(f"{differs}affects one result only", why)
     assert re.search(f"{differs}is recorded before statistics reads it", why)
     reads = {line.split()[0]: re.split(r" {2,}", line)[-1] for line in lines if ", every " in line and "→" not in line}
@@ -56,7 +56,7 @@ def test_the_plan_of_the_search_engine_fits_a_screen() -> None:
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1, name
     assert any(line.startswith("Core slots (threads): 14 needed, one per live Spark task.") for line in lines)
     assert any(line.startswith("index-by-word (words, and index before") for line in lines)
-    assert any(line.startswith("index (copies to topic index)") for line in lines)
+    assert any(line.startswith("index (copies hop index-out to topic index)") for line in lines)
     assert "--why" in lines[-1]
     assert {"live", "hop X", "epoch", "newest X"} <= {line.partition(": ")[0] for line in lines}, "terms are explained"
 
@@ -98,7 +98,7 @@ def test_the_details_of_an_output_and_one_that_there_is_not() -> None:
     assert "`lookup()` may give a different value in a replay (a lookup reads" in told
     facts = [line[13:] for line in text.splitlines() if len(line) > 70 and not re.search(r"search\.py:\d", line)]
     assert len(facts) == len(set(facts)), "each fact is told once, for all regions that share it"
-    assert "lookup() in rank runs live in the same way." in told
+    assert "The lookup() of rank runs live in the same way." in told
     assert 'asked.lookup(postings, {"word": "words"}, "hits", epoch="postings_epoch")' in told
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 100, "also if nobody has a terminal"
