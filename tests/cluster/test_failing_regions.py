@@ -66,7 +66,7 @@ def running(*about: Any, interval: str) -> Iterator[Failing]:
 def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
     """Before, each failure restarted the Spark application, without end: four times in 100 s. One that takes memory is
     down in the next Spark application, and one that fails otherwise in the same one."""
-    with running(broker, home, tag, "passed", "refused", "swollen", interval="2 seconds") as run:
+    with running(broker, home, tag, "passed", "refused", "swollen", interval="4 seconds") as run:
         run.application.wait_committed(0)
         run.send(1, -1, -2, 2)
         run.wait(
@@ -91,7 +91,7 @@ def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Brok
 @pytest.mark.soak
 def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
     """Before, there was no end: five Spark applications in 150 s, and a sixth began. Two losses are enough here."""
-    with running(broker, home, tag, "passed", "killed", interval="2 seconds") as run:
+    with running(broker, home, tag, "passed", "killed", interval="4 seconds") as run:
         run.application.wait_committed(0)
         run.send(-3, 1, 2)
         run.wait(lambda: run.named("killed").get("condition") == "REGION_KEEPS_FAILING", "the region to be down")
