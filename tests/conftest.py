@@ -28,8 +28,6 @@ pytest_plugins = tuple(f"tests.running.{name}" for name in ("processes", "times"
 # Dozens of drivers live for a minute each, so thorough or parallel compilation costs them more than it saves. With only
 # one compiler the JVM reserves 48 MB for code; a driver that filled them lost the thread of a producer.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m")
-# Before each driver, a JVM makes up its command.
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 # Each worker loads thousands of tests and leaves hardly any garbage. Looking for it took two fifths of that time.
 gc.disable()
 # A busy machine may take seconds for one example of a property. Hypothesis chooses others in each run.

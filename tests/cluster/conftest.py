@@ -20,9 +20,9 @@ LONGEST = (
     "test_spark_cluster.py",
     "test_application_rights.py",
     "test_three_brokers.py",
+    "test_submit.py",
     "test_kills.py",
     "test_fenced.py",
-    "test_submit.py",
     "test_failing_regions.py",
     "test_least_rights.py",
 )
