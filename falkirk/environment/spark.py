@@ -20,7 +20,7 @@ from falkirk.environment.jars import s3_jars
 from falkirk.environment.java import find_java
 from falkirk.environment.jvm import unseen
 from falkirk.environment.module import application_jars, jar_key, module_jar
-from falkirk.environment.submitted import PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
+from falkirk.environment.submitted import JARS, PLUGINS, PY_FILES, choose_python, chooses_local_folders, merge_settings
 from falkirk.errors import SparkError
 from falkirk.errors.conditions.environment import SESSION_SETTINGS_MISSING, SESSION_SETTINGS_MISSING_TOKENS
 from falkirk.errors.spark import JVM_ERRORS
@@ -113,8 +113,10 @@ _CONTEXT_SETTINGS = {
 #: (falkirk/home/executors.py). A local master does not get the setting. Its executor is in the driver's JVM, and
 #: misses heartbeats while a busy machine still starts it.
 _CLUSTER_SETTINGS = {"spark.executor.heartbeat.maxFailures": "10"}
+_EXECUTOR_CLASS_PATH = "spark.executor.extraClassPath"
 #: Further settings for executors in separate JVMs. Spark puts them before the user's own Java options.
-_EXECUTOR_SETTINGS = {"spark.executor.defaultJavaOptions": " ".join(PINNED)}
+_EXECUTOR_OPTIONS = "spark.executor.defaultJavaOptions"
+_EXECUTOR_SETTINGS = {_EXECUTOR_OPTIONS: " ".join(PINNED)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +173,7 @@ def session(
         context = _CONTEXT_SETTINGS | exposure.context_settings(chosen)
         context |= {} if exposure.is_local(chosen) else _EXECUTOR_SETTINGS | _CLUSTER_SETTINGS
         context |= {} if data is None else objects.settings(data)
-        wanted |= {name: value for name, value in context.items() if name not in given}
+        wanted = {name: value for name, value in context.items() if name not in given} | wanted
         for name, value in merge_settings({**wanted, **(settings or {})}, conf or {}).items():
             if name != PY_FILES:
                 builder = builder.config(name, value)
@@ -257,21 +259,22 @@ def _launch_settings(master: str, data: str | None = None) -> dict[str, str]:
     """Return the settings that must be known before the JVM starts."""
     log4j = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
     more = () if data is None else s3_jars()
+    # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
+    # The Java module comes after the jars that the archive covers, so the archive fits every module.
+    class_path = os.pathsep.join(map(str, (*driver_class_path(), module_jar(), *more)))
+    archived = options("spark", find_java())
     settings = {
-        # Falkirk's jars are included: a class archive covers the JVM's own class path, but not jars from spark.jars.
-        # The Java module comes after the jars that the archive covers, so the archive fits every module.
-        "spark.driver.extraClassPath": os.pathsep.join(map(str, (*driver_class_path(), module_jar(), *more))),
-        _JAVA_OPTIONS: " ".join([log4j, *PINNED, *_LATE_SECOND_COMPILER, *options("spark", find_java())]),
+        "spark.driver.extraClassPath": class_path,
+        _JAVA_OPTIONS: " ".join([log4j, *PINNED, *_LATE_SECOND_COMPILER, *archived]),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     if not exposure.is_local(master):  # executors are separate JVMs
-        jars = [str(path) for path in (*application_jars(), *more)]
-        settings |= {
-            "spark.jars": ",".join(jars),
-            PLUGINS: VIEWS_PLUGIN,
-            "spark.executor.extraClassPath": os.pathsep.join(jar for jar in jars if "hadoop-bare" in jar),
-        }
+        settings[PLUGINS] = VIEWS_PLUGIN
+        if exposure.is_on_this_machine(master):  # they find the driver's jars and archive
+            settings |= {_EXECUTOR_CLASS_PATH: class_path, _EXECUTOR_OPTIONS: " ".join([*PINNED, *archived])}
+        else:
+            settings[JARS] = ",".join(map(str, (*application_jars(), *more)))
     if exposure.is_on_this_machine(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # On a cluster the folder may not exist; executors have their own temporary folders.

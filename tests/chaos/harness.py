@@ -239,6 +239,8 @@ class Load:
         together_s: float = TOGETHER_S,
     ) -> None:  # fmt: skip
         settings = {"linger.ms": 2, "delivery.timeout.ms": 600_000, "enable.idempotence": True, "log_level": 0}
+        # With several requests in flight, a thread of the client runs without a pause while a broker stands still.
+        settings |= {"max.in.flight": 1}
         self._producer = Producer({"bootstrap.servers": bootstrap, **settings})
         self._topic, self.rate, self._random, self._words = topic, rate, random.Random(seed), words
         self._together_s = together_s

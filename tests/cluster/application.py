@@ -10,16 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from falkirk.checker import InputRow, OutputRow, RowPlace, Verdict, check_stateless, read_topic
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
-from falkirk.kafka_client.topics import Topics
 from falkirk.spark_runtime.live.checkpoint import last_committed_batch
 from falkirk.theory.stamp import Stamp
-from tests.chaos.harness import Application, judge_counts
+from tests.chaos.harness import Application, judge_counts, topics_of
 from tests.cluster.net import Host
+from tests.cluster.reading import Reading
 from tests.cluster.spark import SparkCluster
 from tests.support import wait_until
 
@@ -27,26 +26,6 @@ APPS = Path(__file__).parent / "apps"
 WAITS_S = 240.0
 #: The regions and the batch of apps/several.py.
 OUTPUTS, BATCH = ("passed", "called", "counts", "drawn", "epochs"), "epochs"
-
-
-class Counting:
-    """Counts the committed records of a topic, and reads each of them once."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "counting", "enable.auto.commit": False})
-        partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-        self._count = 0
-
-    def count(self) -> int:
-        """Return how many records have been read so far: all that there are, once none came for a moment."""
-        while messages := self._consumer.consume(10_000, timeout=0.2):
-            self._count += sum(1 for message in messages if message.error() is None)
-        return self._count
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._consumer.close()
 
 
 class Remote(Application):
@@ -64,11 +43,10 @@ class Remote(Application):
     ) -> None:
         self.bootstrap, self.regions, home = bootstrap, regions, folder / "home"
         self.topics = {name: f"{name}-{folder.name}" for name in ("events", *OUTPUTS)}
-        admin = Topics(Connection.of(bootstrap))
         for topic in self.topics.values():
-            admin.create(topic, 2, {})
+            topics_of(bootstrap).create(topic, 2, {})
         names = {name.upper(): topic for name, topic in self.topics.items()}
-        self._readers: dict[str, Counting] = {}
+        self._readers: dict[str, Reading[bytes]] = {}
         env = {
             "SPARK_LOCAL_IP": host.address,
             "REGIONS": " ".join(regions),
@@ -145,8 +123,8 @@ class Remote(Application):
     def results(self, name: str) -> int:
         """Return how many results of a region or the batch readers of committed records see."""
         if name not in self._readers:
-            self._readers[name] = Counting(self.bootstrap, self.topics[name])
-        return self._readers[name].count()
+            self._readers[name] = Reading(self.bootstrap, self.topics[name], bytes)
+        return len(self._readers[name].all())
 
     def wait_results(self, name: str, count: int) -> None:
         """Wait until a region or the batch has this number of results."""
@@ -179,7 +157,7 @@ class Remote(Application):
         return all(self._count(name) >= count and self.results(name) >= count for name, count in due.items())
 
     def _count(self, name: str) -> int:
-        return sum(Topics(Connection.of(self.bootstrap)).end_positions(self.topics[name]).values())
+        return sum(topics_of(self.bootstrap).end_positions(self.topics[name]).values())
 
     def wait_for(self, condition: Callable[[], bool], what: Callable[[], str]) -> None:
         """Wait while it runs."""
@@ -224,7 +202,7 @@ def contradictions(run: Remote) -> dict[int, set[str]]:
 def repeated(run: Remote, name: str) -> dict[Stamp, list[int]]:
     """Return the results that a consumer sees more than once, with the incarnations that sent them."""
     found: dict[Stamp, list[int]] = defaultdict(list)
-    topics, topic = Topics(Connection.of(run.bootstrap)), run.topics[name]
+    topics, topic = topics_of(run.bootstrap), run.topics[name]
     first, ends = topics.first_positions(topic), topics.end_positions(topic)
     for record in read_range(Connection.of(run.bootstrap), topic, first, ends, committed=True):
         assert record.header is not None

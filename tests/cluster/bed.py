@@ -19,7 +19,7 @@ from falkirk.environment import broker as local_broker
 from falkirk.environment.broker import Broker
 from tests.cluster.application import Remote, contradictions, repeated, verdicts
 from tests.cluster.net import Host, Net, network
-from tests.cluster.spark import SparkCluster, encrypted, spark_cluster
+from tests.cluster.spark import SparkCluster, archived, encrypted, spark_cluster
 from tests.postgres import Postgres
 from tests.support import wait_until
 
@@ -76,7 +76,7 @@ def phase(name: str) -> Iterator[None]:
 def machines(folder: Path) -> Iterator[Bed]:
     """Run a cluster that authenticates and encrypts, a broker and a database, with a network between them."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(encrypted(folder / "conf"))
+        stack.enter_context(encrypted(folder / "conf", archived()))
         net = stack.enter_context(network())
         broker_at, database_at, driver = net.here("broker"), net.here("database"), net.host("driver")
         stack.callback(local_broker.stop, folder / "broker")

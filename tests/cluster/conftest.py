@@ -47,16 +47,16 @@ def short_lived_applications(tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers for this test process."""
+    """Three brokers for the tests of a file. Idle ones use a tenth of a processor, so they end with the file."""
     with KafkaCluster(tmp_path_factory.mktemp("brokers")) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker that requires TLS and SASL, and has access control lists. Each user of a test is new."""
+    """A broker that requires TLS and SASL, and has access control lists, for a file. Each user of a test is new."""
     with secured(tmp_path_factory.mktemp("guarded") / "secured") as broker:
         yield broker
 

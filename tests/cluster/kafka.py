@@ -50,6 +50,8 @@ _SETTINGS = {
     "num.network.threads": "1",
     "num.io.threads": "2",
     "log.cleaner.enable": "false",
+    # An idle controller writes no records of its own: by default it does so twice a second, and all brokers get them.
+    "metadata.max.idle.interval.ms": "0",
 }
 
 

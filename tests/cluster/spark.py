@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,12 +38,27 @@ def spark_class() -> list[str]:
     return [java.command, *_JVM, *archive.options("spark", java), "-cp", classes]
 
 
+def archived() -> str:
+    """Return the settings of a user whose executors use the class archive of the driver, on machines with its files."""
+    given = re.findall(r"^spark\.executor\.extraJavaOptions (.*)", _settings(), re.MULTILINE)
+    options = " ".join((*given, *archive.options("spark", find_java())))
+    classes = os.pathsep.join(map(str, archive.archive_class_path("spark")))
+    return f"spark.executor.extraJavaOptions {options}\nspark.executor.extraClassPath {classes}\n"
+
+
+def _settings() -> str:
+    return (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text()
+
+
 @contextlib.contextmanager
-def encrypted(folder: Path) -> Iterator[None]:
-    """Have Spark, as it is started in the block, authenticate and encrypt its connections. Args: folder: is made."""
-    settings = (Path(os.environ["SPARK_CONF_DIR"]) / "spark-defaults.conf").read_text()
+def encrypted(folder: Path, more: str = "") -> Iterator[None]:
+    """Have Spark, as it is started in the block, authenticate and encrypt its connections.
+
+    Args: folder: is made. more: lines of settings.
+    """
+    settings = _settings() + _SECRET + more  # of two equal names, the last one counts
     folder.mkdir(mode=0o700)
-    (folder / "spark-defaults.conf").write_text(settings + _SECRET)
+    (folder / "spark-defaults.conf").write_text(settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(folder))
         yield

@@ -19,20 +19,22 @@ from falkirk.kafka_client.topics import Topics
 from tests.chaos.harness import Application
 
 APP = Path(__file__).parent / "apps" / "failing.py"
-MASTER = "local-cluster[2,8,1024]"
+#: One executor has the tasks of all regions, so a failure there meets them all.
+TOGETHER = "local-cluster[1,16,1024]"
+APART = "local-cluster[2,8,1024]"
 PATIENCE_S = 400.0
 
 
 class Failing:
     """An application with some regions of apps/failing.py, and its topics."""
 
-    def __init__(self, broker: Broker, home: Path, tag: str, *regions: str, interval: str) -> None:
+    def __init__(self, broker: Broker, home: Path, tag: str, *regions: str, master: str) -> None:
         self._bootstrap, self._topics = broker.bootstrap, {name: f"{name}-{tag}" for name in ("events", *regions)}
         for topic in self._topics.values():
             Topics(Connection.of(broker.bootstrap)).create(topic, 1, {})
         env = {name.upper(): topic for name, topic in self._topics.items()}
-        env |= {"REGIONS": " ".join(regions), "INTERVAL": interval}
-        self.application = Application(APP, broker.bootstrap, home, env, "--master", MASTER)
+        env |= {"REGIONS": " ".join(regions), "INTERVAL": "4 seconds"}
+        self.application = Application(APP, broker.bootstrap, home, env, "--master", master)
 
     def send(self, *numbers: int) -> None:
         """Send one event for each number."""
@@ -56,9 +58,9 @@ class Failing:
 
 
 @contextlib.contextmanager
-def running(*about: Any, interval: str) -> Iterator[Failing]:
+def running(*about: Any, master: str) -> Iterator[Failing]:
     """Run an application until the end of the block."""
-    run = Failing(*about, interval=interval)
+    run = Failing(*about, master=master)
     with run.application:
         yield run
 
@@ -66,7 +68,7 @@ def running(*about: Any, interval: str) -> Iterator[Failing]:
 def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
     """Before, each failure restarted the Spark application, without end: four times in 100 s. One that takes memory is
     down in the next Spark application, and one that fails otherwise in the same one."""
-    with running(broker, home, tag, "passed", "refused", "swollen", interval="2 seconds") as run:
+    with running(broker, home, tag, "passed", "refused", "swollen", master=TOGETHER) as run:
         run.application.wait_committed(0)
         run.send(1, -1, -2, 2)
         run.wait(
@@ -91,7 +93,7 @@ def test_regions_that_fail_on_a_value_stay_down_and_another_runs_on(broker: Brok
 @pytest.mark.soak
 def test_a_region_that_kills_its_executors_stays_down_and_another_runs_on(broker: Broker, home: Path, tag: str) -> None:
     """Before, there was no end: five Spark applications in 150 s, and a sixth began. Two losses are enough here."""
-    with running(broker, home, tag, "passed", "killed", interval="2 seconds") as run:
+    with running(broker, home, tag, "passed", "killed", master=APART) as run:
         run.application.wait_committed(0)
         run.send(-3, 1, 2)
         run.wait(lambda: run.named("killed").get("condition") == "REGION_KEEPS_FAILING", "the region to be down")

@@ -11,9 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from falkirk.environment.archive import archive_entry, archive_file
 from falkirk.environment.broker import Broker
+from falkirk.environment.java import find_java
 from tests.chaos.counting import Counting, assert_exactly_once, counting, some_behind_a_commit
-from tests.chaos.harness import Load
+from tests.chaos.harness import LIGHT, Load
 from tests.support import is_alive, suspend, wait_until
 
 STRIKES_MAX = 3
@@ -32,7 +34,7 @@ def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str
             killed.kill()
             return [killed]
 
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
             _strike(run, kill_one)
         assert_exactly_once(run, load.sent)
 
@@ -51,8 +53,11 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
                 suspend(executor)
             return executors
 
-        with Load(broker.bootstrap, run.events) as load:
+        with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
             run.application.wait_committed(0)
+            archived = archive_file(archive_entry(find_java()), "spark")
+            for executor in run.application.executors() if archived.is_file() else ():
+                assert str(archived) in Path(f"/proc/{executor.pid}/maps").read_text()
             assert _restarted_alone(run) == {run.application.host().pid}, "the same Spark application"
             for executor in _strike(run, stop_all):
                 with contextlib.suppress(psutil.NoSuchProcess):

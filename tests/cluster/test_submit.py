@@ -19,13 +19,12 @@ import pyspark
 import pytest
 from confluent_kafka import Producer
 
-from falkirk.checker import Guarantee, read_topic
+from falkirk.checker import Guarantee
 from falkirk.environment.broker import Broker
 from falkirk.environment.module import application_jars
-from falkirk.kafka_client.connection import Connection
-from falkirk.kafka_client.topics import Topics
 from falkirk.spark_runtime.live.checkpoint import last_committed_batch
-from tests.chaos.harness import Load, judge_counts
+from tests.chaos.harness import LIGHT, Load, judge_counts, topics_of
+from tests.cluster.reading import Reading
 from tests.cluster.spark import encrypted, spark_class
 from tests.support import wait_until
 
@@ -41,10 +40,10 @@ class Submitted:
 
     def __init__(self, master: str, folder: Path, broker: Broker, tag: str) -> None:
         self.events, self.counts, self.bootstrap = f"events-{tag}", f"counts-{tag}", broker.bootstrap
-        self.topics = Topics(Connection.of(broker.bootstrap))
         self.refused = f"refused-{tag}"
         for topic in (self.events, self.counts, self.refused):
-            self.topics.create(topic, 1, {})  # with several, the others would run on, and count as progress
+            # With several partitions, the others would run on, and count as progress.
+            topics_of(broker.bootstrap).create(topic, 1, {})
         self._folder, self._home = folder, folder / "home"
         jars = ",".join(str(jar) for jar in application_jars())
         # As operations.md has it: nothing but the master and the jars.
@@ -66,6 +65,7 @@ class Submitted:
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         self._env = {**os.environ, **names, **python, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": os.getcwd()}
         self._process: subprocess.Popen[bytes] | None = None
+        self._readings = {topic: Reading(broker.bootstrap, topic, bytes) for topic in (self.counts, self.refused)}
 
     def submit(self) -> None:
         """Submit it."""
@@ -74,7 +74,7 @@ class Submitted:
 
     def released(self, topic: str | None = None) -> int:
         """Return the number of published results. Args: topic: by default that of the counts."""
-        return sum(1 for _ in read_topic({"bootstrap.servers": self.bootstrap}, topic or self.counts))
+        return len(self._readings[topic or self.counts].all())
 
     def committed(self, region: str = "counts") -> int:
         """Return the last committed batch."""
@@ -113,6 +113,12 @@ class Submitted:
             return bool(condition())
 
         wait_until(met, PATIENCE_S, f"{what}\n{self.log()}")
+
+    def close(self) -> None:
+        """End it, and the test's connections."""
+        self.kill()
+        for reading in self._readings.values():
+            reading.close()
 
     def kill(self) -> None:
         """kill -9 of the driver, its Python and their child processes."""
@@ -179,16 +185,16 @@ def test_submitted_application(broker: Broker, tmp_path: Path, tag: str, master:
         stack.enter_context(encrypted(tmp_path / "conf"))
         address = stack.enter_context(standalone(tmp_path / "workers")) if master == "standalone" else master
         run = Submitted(address, tmp_path, broker, tag)
-        stack.callback(run.kill)
+        stack.callback(run.close)
         run.submit()
-        with Load(broker.bootstrap, run.events, rate=100) as load:
+        with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
             run.wait(lambda: run.committed() >= 1, "a checkpoint")
         run.wait(lambda: run.released(run.refused) >= load.sent, "all results of the other region")
         # A checkpoint right before the value. With others before it, a start could get further, and would not count.
         until = run.committed("refused") + 1
         run.wait(lambda: run.committed("refused") > until, "checkpoints behind them")
         run.send_what_is_refused()
-        with Load(broker.bootstrap, run.events, rate=100, seed=2) as more:
+        with Load(broker.bootstrap, run.events, rate=LIGHT, seed=2) as more:
             before = run.released()
             run.wait(lambda: run.released() > before + 100, "results since")
             run.wait(lambda: run.failed() >= FAILED, "failures of the other region")

@@ -33,13 +33,13 @@ def counts(loose):
     return loose.groupBy("word").agg(F.count("*").alias("version"), fk.latest_value("n"))
 
 
-@app.batch(every="2 seconds", state="word STRING, total LONG")
+@app.batch(every="5 seconds", state="word STRING, total LONG")
 def totals(loose, totals):
     new = loose.groupBy("word").agg(F.count("*").alias("total"))
     return totals.unionByName(new).groupBy("word").agg(F.sum("total").alias("total"))
 
 
-@app.iterate(every="2 seconds")
+@app.iterate(every="5 seconds")
 def components(edges):
     return connected_components(edges)
 

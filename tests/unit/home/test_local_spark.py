@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,8 +150,10 @@ def test_a_session_that_is_built_with_our_settings_lacks_none() -> None:
     assert lacks(FakeSession(session_settings(buffer_timeout="1 ms", state_partitions=2))) == {}
 
 
-def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dict[str, str]:
-    """Return the settings with which a new application on this master starts."""
+def started(
+    monkeypatch: pytest.MonkeyPatch, master: str, launch: Mapping[str, str] = {}, **options: Any
+) -> dict[str, str]:
+    """Return the settings with which a new application on this master starts. Args: launch: those before the JVM."""
     built: dict[str, str] = {}
     builder: Any = SimpleNamespace()
     builder.appName = builder.master = lambda _: builder
@@ -161,7 +164,7 @@ def started(monkeypatch: pytest.MonkeyPatch, master: str, **options: Any) -> dic
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     monkeypatch.setattr(SparkSession, "builder", builder)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: {})
+    monkeypatch.setattr(local_spark, "_launch_settings", lambda master, data: dict(launch))
     monkeypatch.setattr(local_spark, "save_calls", lambda session: None)
     monkeypatch.setattr(local_spark.hadoop, "forget_defaults", lambda session: None)
     session("application", master=master, **options)
@@ -189,6 +192,23 @@ def test_what_a_new_jvm_writes_is_seen_only_if_it_does_not_start(capfd: pytest.C
 def test_executors_have_the_language_and_encoding_of_the_driver(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
     options = started(monkeypatch, master).get("spark.executor.defaultJavaOptions", "").split()
     assert options == ([] if master == "local[4]" else [*local_spark.PINNED])
+
+
+def test_executors_on_this_machine_use_the_archive_and_the_jars_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On other machines there may be none at the same path, and the user's own class path counts."""
+    archived = ("-XX:SharedArchiveFile=spark.jsa",)
+    monkeypatch.setattr(local_spark, "options", lambda kind, java: archived)
+    launch = local_spark._launch_settings
+    masters = ("local-cluster[2,1,1024]", "spark://a:7077")
+    here, elsewhere = (started(monkeypatch, master, launch(master)) for master in masters)
+    path, options, given = "extraClassPath", "spark.executor.defaultJavaOptions", "spark.jars"
+    assert here[f"spark.executor.{path}"] == here[f"spark.driver.{path}"]
+    assert here[options].split() == [*local_spark.PINNED, *archived]
+    assert given not in here
+    assert f"spark.executor.{path}" not in elsewhere
+    assert elsewhere[options].split() == [*local_spark.PINNED]
+    assert elsewhere[given].split(",") == [str(jar) for jar in local_spark.application_jars()]
+    assert str(local_spark.module_jar()) in here[f"spark.executor.{path}"].split(os.pathsep)
 
 
 @pytest.mark.parametrize(
