@@ -18,6 +18,7 @@ from falkirk.frames.names import BAD, LEAST, STAMP
 from falkirk.inputs import avro, wire
 from falkirk.inputs.topics import dead_letter
 from falkirk.kafka_client.void import Void
+from falkirk.live_steps import effects
 from falkirk.live_steps.stamped import Frame, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.spark_runtime.attempts import first_attempt_only
@@ -139,7 +140,7 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
         topic = _co_partitioned(topic, frame.place, _text_of(region))
     signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
     partition = to.cast("int")
-    key = F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key"))
+    key = F.when(dead, effects.key_of_letter()).otherwise(F.col("__key"))
     value = F.when(dead, _dead_letter(region, frame).cast("binary")).otherwise(F.col("__value").cast("binary"))
     return data.select(
         first_attempt_only(topic).alias("topic"),
@@ -203,7 +204,19 @@ def _dead_letter(region: Region, frame: Frame) -> Column:
     topic = F.element_at(F.array(*map(F.lit, names)), F.col(f"{STAMP}.source") + 1) if names[1:] else names[0]
     has_traceback = "traceback" in frame.data.schema[BAD].dataType.fieldNames()  # type: ignore[attr-defined]
     traceback = F.col(f"{BAD}.traceback") if has_traceback else None
-    return dead_letter(F.col("__reason"), region.name, topic, value, traceback)
+    resend = _resend(region) if has_traceback or any(s.operation == "withWatermark" for s in region.steps()) else None
+    return dead_letter(F.col("__reason"), region.name, topic, value, traceback, resend)
+
+
+def _resend(region: Region) -> Column:
+    inside = tuple(number for number, source in enumerate(region.sources) if source.is_hop)
+    of_function = effects.SAFE
+    if not region.deterministic or region.varying:
+        # A recovery cancels the dead letters whose input no checkpoint covers, unless results may be repeated. If
+        # records wait for others, their letters come after the checkpoint that covers them.
+        is_taken_back = not region.deterministic and not region.repeats and not region.reorders
+        of_function = effects.ONCE_COVERED if is_taken_back else effects.MAY_CHANGE
+    return effects.resend(F.col("__reason"), inside=inside, of_function=of_function)
 
 
 def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
