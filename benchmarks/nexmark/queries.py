@@ -135,7 +135,9 @@ def q6(app: fk.App) -> tuple[Any, str | None]:
     @app.iterate(every="1 second")
     def last_ten(auction: Collection, bid: Collection) -> Collection:
         offers = bid.select(F.col("auction").alias("id"), "price", F.col("at").alias("bid_at"))
-        final = auction.select("id", "seller", "at", "expires").join(offers, "id").where("bid_at BETWEEN at AND expires")
+        final = (
+            auction.select("id", "seller", "at", "expires").join(offers, "id").where("bid_at BETWEEN at AND expires")
+        )
         best = final.groupBy("seller", "expires", "id").max("price", "final")
         newest = best.groupBy("seller").top(10, "expires", "id")
         totals = newest.groupBy("seller").agg({"total": ("sum", "final"), "auctions": ("count", "*")})

@@ -2,8 +2,8 @@
 
 A step that makes a row bad knows this, and nobody can tell it from the letter later. If an earlier step gave several
 rows of one record, or has a state, the record may have other results, or is in that state. `falkirk redrive` would make
-these happen twice. The step puts a mark in place of the key of a raw record, which such a row does not have, and the
-letter says so in the field `resend`.
+these happen twice. A raw record has a key, and such a row has none. So the step puts a mark there, and the letter has
+the answer in the field `resend`.
 """
 
 from pyspark.sql import Column
@@ -17,7 +17,7 @@ RESEND = "resend"
 #: a result in place of the letter; it can't be, because it may have had another effect; or because a replay may give a
 #: result at any time.
 SAFE, ONCE_COVERED, HAD_EFFECT, MAY_CHANGE = "safe", "once_covered", "had_effect", "may_change"
-#: The marks. The key of a raw record that is equal to one has no influence: such a record is sent again anyway.
+#: The marks. A raw record whose key equals one of them loses its key in the letter. Its topic still has the key.
 _ALONE, _OTHERS = "falkirk: no other effect", "falkirk: may have another effect"
 
 

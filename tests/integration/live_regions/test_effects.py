@@ -1,4 +1,4 @@
-"""Marks of rows that a step makes bad: the letters of such rows say whether `falkirk redrive` may send their records."""
+"""Marks of rows that a step makes bad: their letters say whether `falkirk redrive` may send their records again."""
 
 from typing import TYPE_CHECKING, Any
 
