@@ -23,9 +23,7 @@ from falkirk.home.folder import Home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.patterns import with_recorded_topics
-from falkirk.plan.region import RegionLogs
 from falkirk.plan.shape import Shape
-from falkirk.plan.unit import UnitLogs
 from falkirk.redrive.letters import Letter, LetterKind, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind, letters_to_send, originals
 from falkirk.spark_runtime.context import Storage
@@ -84,7 +82,7 @@ def send_again(
         added = 0 if record is None else places_of_keyed_step(record.fingerprint)
         letters += read_letters(
             place, unit.dead_letters, unit.name, sources, stamped=unit.stamps_letters, added=added,
-            covered=partial(_covered, unit, place, app.spare_checkpoints),
+            covered=partial(_covered, shape, unit.name, place, app.spare_checkpoints),
         )  # fmt: skip
     notes = Notes(place)
     kinds = count_by_kind(letters)
@@ -118,12 +116,13 @@ def send_again(
     return {"sent": sent, **found}
 
 
-def _covered(unit: UnitLogs, place: Storage, spare: int) -> OffsetFrontier:
+def _covered(shape: Shape, name: str, place: Storage, spare: int) -> OffsetFrontier:
     """Return the input of a live region that no recovery makes it read again.
 
-    Args: spare: how many of its newest checkpoints may be damaged.
+    Args: name: of the region; batches have none. spare: how many of its newest checkpoints may be damaged.
     """
-    known = RegionAtRest(unit, place).checkpoints() if isinstance(unit, RegionLogs) else ()
+    region = next((each for each in shape.regions if each.name == name), None)
+    known = () if region is None else RegionAtRest(region, place).checkpoints()
     return known[-1 - spare].reads_from if len(known) > spare else EMPTY
 
 
