@@ -209,14 +209,24 @@ def _dead_letter(region: Region, frame: Frame) -> Column:
 
 
 def _resend(region: Region) -> Column:
-    inside = tuple(number for number, source in enumerate(region.sources) if source.is_hop)
-    of_function = effects.SAFE
-    if not region.deterministic or region.varying:
-        # A recovery cancels the dead letters whose input no checkpoint covers, unless results may be repeated. If
-        # records wait for others, their letters come after the checkpoint that covers them.
-        is_taken_back = not region.deterministic and not region.repeats and not region.reorders
-        of_function = effects.ONCE_COVERED if is_taken_back else effects.MAY_CHANGE
-    return effects.resend(F.col("__reason"), inside=inside, of_function=of_function)
+    return effects.resend(F.col("__reason"), inside=_hops(region), of_function=resend_after_failure(region))
+
+
+def resend_after_failure(region: Region) -> str:
+    """Return the field `resend` of a record on which a function failed, if it has had no other effect.
+
+    A recovery cancels the dead letters of a region whose own steps may differ, if no checkpoint covers their input.
+    There are exceptions. Results that may be repeated are not cancelled. If records wait for others, their letters come
+    after the checkpoint that covers them. If another region takes results back, even a checkpoint may become invalid.
+    """
+    if region.deterministic and not region.varying and region.undetermined is None:
+        return effects.SAFE
+    is_cancelled = not (region.deterministic or region.repeats or region.reorders or _hops(region))
+    return effects.ONCE_COVERED if is_cancelled else effects.MAY_CHANGE
+
+
+def _hops(region: Region) -> tuple[int, ...]:
+    return tuple(number for number, source in enumerate(region.sources) if source.is_hop)
 
 
 def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:
