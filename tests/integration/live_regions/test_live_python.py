@@ -59,11 +59,15 @@ def expiring(events: fk.Stream) -> fk.Stream:
     """The minutes of keys go back and forth, and each key is silent for some time."""
     timed = events.selectExpr("id", "n", "timestamp_seconds(1767225600 + 60 * (n - 3 * (n % 7))) AS then")
     some = timed.withWatermark("then", "10 minutes").where("(n div 50 + n % 5) % 3 = 0")
-    counts = some.stateful(
+    return some.stateful(
         counted_while_there, key="id", state="seen BIGINT", returns="id STRING, n INT, count BIGINT",
         expires="30 minutes",
     )  # fmt: skip
-    return counts.explode(F.array("count"), "copy")
+
+
+def expiring_before_explode(events: fk.Stream) -> fk.Stream:
+    """Give the same results. The stamp of each dead letter has a sub-index more, though no step before it gave any."""
+    return expiring(events).explode(F.array("count"), "copy").drop("copy")
 
 
 def expected_counts(numbers: range) -> tuple[Counter[tuple[str, int, int]], int]:
@@ -96,7 +100,7 @@ def counted(events: fk.Stream) -> fk.Stream:
 #: Each processor, and the one in micro-batches that gives the same results.
 BODIES = {
     "live-map": mapped, "batch-map": mapped, "live-state": folded, "batch-state": folded, "live-counts": counted,
-    "live-expiry": expiring, "batch-expiry": expiring,
+    "live-expiry": expiring_before_explode, "batch-expiry": expiring,
 }  # fmt: skip
 
 
