@@ -126,6 +126,27 @@ def q5(app: fk.App) -> tuple[Any, str | None]:
 
 
 @_query
+def q6(app: fk.App) -> tuple[Any, str | None]:
+    """The average closing price of the ten auctions of each seller that close last, kept up to date.
+
+    As in q4, an auction counts from its first bid on, so in the end those that have closed are left.
+    """
+
+    @app.iterate(every="1 second")
+    def last_ten(auction: Collection, bid: Collection) -> Collection:
+        offers = bid.select(F.col("auction").alias("id"), "price", F.col("at").alias("bid_at"))
+        final = (
+            auction.select("id", "seller", "at", "expires").join(offers, "id").where("bid_at BETWEEN at AND expires")
+        )
+        best = final.groupBy("seller", "expires", "id").max("price", "final")
+        newest = best.groupBy("seller").top(10, "expires", "id")
+        totals = newest.groupBy("seller").agg({"total": ("sum", "final"), "auctions": ("count", "*")})
+        return totals.select("seller", F.expr("total / auctions").alias("average"))
+
+    return last_ten, "seller"
+
+
+@_query
 def q7(app: fk.App) -> tuple[Any, str | None]:
     """The highest bids of each ten seconds."""
 

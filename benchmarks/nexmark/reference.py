@@ -69,6 +69,10 @@ def _summed(rows: Iterable[Row]) -> Counter[tuple[Any, ...]]:
 _SELLERS = "auction JOIN person ON seller = person.id WHERE category = 10 AND state IN ('OR', 'ID', 'CA')"
 _FINAL = """SELECT auction.id, category, max(price) AS final FROM auction JOIN bid ON auction.id = bid.auction
     WHERE bid.at BETWEEN auction.at AND expires GROUP BY auction.id, category"""
+_PLACED = """SELECT seller, max(price) AS final,
+    row_number() OVER (PARTITION BY seller ORDER BY expires DESC, auction.id DESC) AS place
+    FROM auction JOIN bid ON auction.id = bid.auction
+    WHERE bid.at BETWEEN auction.at AND expires GROUP BY auction.id, seller, expires"""
 _HOT = """SELECT window.end AS ends, auction, count(*) AS count FROM bid
     GROUP BY window(at, '10 seconds', '2 seconds'), auction"""
 _BY_TEN = "SELECT window(at, '10 seconds') AS w, *"
@@ -85,6 +89,9 @@ DUE: Mapping[str, Due] = {
         WHERE ends < {_OPEN}
         AND count = (SELECT max(count) FROM ({_HOT}) AS others WHERE others.ends = counts.ends)""",
         _all,
+    ),
+    "q6": Due(
+        f"SELECT seller, sum(final) / count(*) AS average FROM ({_PLACED}) WHERE place <= 10 GROUP BY seller", _changes
     ),
     "q7": Due(
         f"""SELECT auction, bidder, price, at FROM ({_BY_TEN} FROM bid) AS bids WHERE w.end < {_OPEN}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,15 +13,23 @@ from falkirk.commands.offline.application import recorded_shape
 from falkirk.commands.running import home_of, local_broker, of_application
 from falkirk.declare.application import Application
 from falkirk.declare.load import broker_of, load_application
+from falkirk.errors import GuaranteeError
+from falkirk.errors.conditions.redrive import (
+    REDRIVE_REFUSED_CHECKPOINT,
+    REDRIVE_REFUSED_EFFECT,
+    REDRIVE_REFUSED_REPLAY,
+)
 from falkirk.home.folder import Home
 from falkirk.kafka_client.connection import Connection
 from falkirk.plan.fingerprint import places_of_keyed_step
 from falkirk.plan.patterns import with_recorded_topics
 from falkirk.plan.shape import Shape
-from falkirk.redrive.letters import Letter, read_letters
+from falkirk.redrive.letters import Letter, LetterKind, read_letters
 from falkirk.redrive.sending import AT_ONCE, Notes, RedriveSender, count_by_kind, letters_to_send, originals
 from falkirk.spark_runtime.context import Storage
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
 from falkirk.system.terminal import Terminal
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
 
 
 @click.command()
@@ -72,14 +81,17 @@ def send_again(
         record = home.store.region(unit.name)
         added = 0 if record is None else places_of_keyed_step(record.fingerprint)
         letters += read_letters(
-            place, unit.dead_letters, unit.name, sources, stamped=unit.stamps_letters, added=added
+            place, unit.dead_letters, unit.name, sources, stamped=unit.stamps_letters, added=added,
+            covered=partial(_covered, shape, unit.name, place, app.spare_checkpoints),
         )  # fmt: skip
     notes = Notes(place)
     kinds = count_by_kind(letters)
-    found = {
+    found: dict[str, int] = {
         "results": kinds["result"],
         "rows_of_files": kinds["file"],
         "rows_of_functions": kinds["row"],
+        **{kind: kinds[kind] for kind in _REFUSED},
+        "cancelled": kinds["cancelled"],
         "foreign": kinds["foreign"],
         "unknown": kinds["unknown"],
         "gone": 0,
@@ -104,23 +116,49 @@ def send_again(
     return {"sent": sent, **found}
 
 
+def _covered(shape: Shape, name: str, place: Storage, spare: int) -> OffsetFrontier:
+    """Return the input of a live region that no recovery makes it read again.
+
+    Args: name: of the region; batches have none. spare: how many of its newest checkpoints may be damaged.
+    """
+    region = next((each for each in shape.regions if each.name == name), None)
+    known = () if region is None else RegionAtRest(region, place).checkpoints()
+    return known[-1 - spare].reads_from if len(known) > spare else EMPTY
+
+
 @contextmanager
 def _of(app: Application, home: Path | None) -> Iterator[tuple[Home, Shape]]:
     with home_of(app, home) as (held, _runs):
         yield held, recorded_shape(held.data)
 
 
+#: The kinds of letters that must not be sent again, or not yet: see `refusals`.
+_REFUSED: tuple[LetterKind, ...] = ("had_effect", "may_change", "uncovered")
 _MEANING = {
     "waiting": "records would be sent again",
     "sent": "records were sent again",
     "results": "are results that their topic or table refused: fix that (max.message.bytes), then use falkirk rollback",
     "rows_of_files": "are rows of files: fix them, and put them into the folder in a file with another name",
     "rows_of_functions": "are rows on which a function failed, not records of a source: use falkirk rollback",
+    "had_effect": "come from records that have had another effect",
+    "may_change": "may become results in a replay",
+    "uncovered": "may become results in a replay, until a checkpoint covers their records",
+    "cancelled": "were made invalid by a rollback: their records were processed again",
     "gone": "can't be sent: the original has expired, and the dead letter has only part of it",
     "refused": "are larger than their topic now permits",
     "foreign": "were not written by this application: they are ignored",
     "unknown": "do not come from a source of this application",
 }
+
+
+def refusals(report: dict[str, int]) -> Iterator[GuaranteeError]:
+    """Yield why some dead letters must not be sent again. Args: report: of `send_again`."""
+    if count := report["had_effect"]:
+        yield REDRIVE_REFUSED_EFFECT.error(count=count)
+    if count := report["may_change"]:
+        yield REDRIVE_REFUSED_REPLAY.error(count=count)
+    if count := report["uncovered"]:
+        yield REDRIVE_REFUSED_CHECKPOINT.error(count=count)
 
 
 def _show(report: dict[str, int], *, dry_run: bool) -> None:
@@ -131,5 +169,7 @@ def _show(report: dict[str, int], *, dry_run: bool) -> None:
         if number or name in ("waiting", "sent"):
             table.add_row(f"{number:,}", _MEANING[name])
     Terminal().print(table)
+    for error in refusals(report):
+        click.echo(f"[{error.condition}] {error}", err=True)
     if dry_run:
         click.echo("Nothing was sent.", err=True)

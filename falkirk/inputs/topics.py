@@ -136,16 +136,22 @@ def _parse_json(topic: Kafka, content: Column) -> tuple[Column, list[str], Colum
 
 
 def dead_letter(
-    reason: Column, region: str, topic: str | Column, value: Column, traceback: Column | None = None
+    reason: Column,
+    region: str,
+    topic: str | Column,
+    value: Column,
+    traceback: Column | None = None,
+    resend: Column | None = None,
 ) -> Column:
     """Return the content of a dead letter for a record with a stamp, as JSON, which `falkirk redrive` reads.
 
-    Args: traceback: the one of the function that failed on the record.
+    Args: traceback: the one of the function that failed on the record. resend: see live_steps/effects.py.
     """
     read = F.lit(topic) if isinstance(topic, str) else topic
     fields = F.struct(
         reason.alias("reason"), F.lit(region).alias("region"), read.alias("topic"),
         F.col(f"{STAMP}.partition").alias("partition"), F.col(f"{STAMP}.offset").alias("offset"),
         value.alias("value"), *([] if traceback is None else [traceback.alias("traceback")]),
+        *([] if resend is None else [resend.alias("resend")]),
     )  # fmt: skip
     return F.to_json(fields)

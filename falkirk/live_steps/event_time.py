@@ -21,6 +21,7 @@ from pyspark.sql.types import DoubleType, FloatType, StructType
 from falkirk.declare.cut import EARLIEST, LATEST
 from falkirk.declare.watermark import Watermark
 from falkirk.frames.names import ARRIVED, BAD, STAMP, TIME
+from falkirk.live_steps import effects
 
 #: The reason of the dead letter of a late record.
 LATE = "late"
@@ -54,10 +55,10 @@ def is_of_time(reason: str) -> bool:
     return reason == LATE or _OF_TIME.match(reason) is not None
 
 
-def timed_records(data: DataFrame, columns: Sequence[str], watermark: Watermark) -> DataFrame:
+def timed_records(data: DataFrame, columns: Sequence[str], watermark: Watermark, *, is_alone: bool) -> DataFrame:
     """Return records with their times in `TIME`; in a query, records with an unsuitable time are bad.
 
-    Args: columns: the user's columns.
+    Args: columns: the user's columns. is_alone: see `effects.mark`.
     """
     time = F.unix_micros(F.col(f"`{watermark.column}`"))
     if not data.isStreaming:
@@ -69,16 +70,18 @@ def timed_records(data: DataFrame, columns: Sequence[str], watermark: Watermark)
     kept = judged.select(
         *_only_if(fits, columns),
         STAMP,
-        bad(judged, F.col(reason).isNotNull(), F.col(reason), columns),
+        bad(judged, F.col(reason).isNotNull(), F.col(reason), columns, is_alone=is_alone),
         F.when(fits, time).alias(TIME),
     )
     return _with_time_rows(kept)
 
 
-def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], watermark: Watermark) -> DataFrame:
+def first_of_key(
+    data: DataFrame, columns: Sequence[str], keys: Sequence[str], watermark: Watermark, *, is_alone: bool
+) -> DataFrame:
     """Return the first record of each key within the delay; in a query, late records are bad.
 
-    Args: data: with `TIME`. columns: the user's columns. keys: those of the key.
+    Args: data: with `TIME`. columns: the user's columns. keys: those of the key. is_alone: see `effects.mark`.
     """
     named = [as_key(data, name) for name in keys]
     if not data.isStreaming:
@@ -87,7 +90,7 @@ def first_of_key(data: DataFrame, columns: Sequence[str], keys: Sequence[str], w
     session: Any = data.sparkSession
     operator = session._jvm.org.falkirk.FirstOfKey(column_names(data), KEY, _IS_LATE, watermark.delay_us)
     made, late = by_key(data, named, operator), F.col(_IS_LATE)
-    return made.select(*_only_if(~late, columns), STAMP, bad(made, late, F.lit(LATE), columns))
+    return made.select(*_only_if(~late, columns), STAMP, bad(made, late, F.lit(LATE), columns, is_alone=is_alone))
 
 
 def by_key(data: DataFrame, named: Sequence[Column], operator: Any) -> DataFrame:
@@ -131,17 +134,23 @@ def _only_if(condition: Column, columns: Sequence[str]) -> list[Column]:
 
 
 def bad(
-    data: DataFrame, is_unfit: Column, reason: Column, columns: Sequence[str], text: Column | None = None
+    data: DataFrame,
+    is_unfit: Column,
+    reason: Column,
+    columns: Sequence[str],
+    text: Column | None = None,
+    *,
+    is_alone: bool | Column | None = None,
 ) -> Column:
     """Return `BAD` with the newly unfit records. Their raw record is a text: by default, that of their columns.
 
-    Args: data: with `BAD`, which has tracebacks after a Python function.
+    Args: data: with `BAD`, which has tracebacks after a Python function. is_alone: see `effects.mark`; None: no dead
+        letter is made of the row.
     """
     raw = F.to_json(F.struct(*[F.col(f"`{name}`") for name in columns])) if text is None else text
     known = data.schema[BAD].dataType
     assert isinstance(known, StructType), "the reason and the raw record"
     more = [F.lit(None).cast(field.dataType).alias(field.name) for field in known.fields[3:]]
-    letter = F.struct(
-        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), raw.cast("binary").alias("value"), *more
-    )
+    key = F.lit(None).cast("binary") if is_alone is None else effects.mark(is_alone)
+    letter = F.struct(reason.alias("reason"), key.alias("key"), raw.cast("binary").alias("value"), *more)
     return F.when(is_unfit, letter).otherwise(F.col(BAD)).alias(BAD)

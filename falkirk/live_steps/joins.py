@@ -237,7 +237,9 @@ def _live(left: Frame, right: Frame, join: TimedJoin, found: Matching, partition
         operator = java.LiveJoin(columns, java.JoinSpec.of(found.plan, within, *sides))
     made, late = by_key(both, keys, operator), F.col(_IS_LATE)
     text = F.when(F.col(_SIDE) == 0, F.to_json(F.col(_SIDES[0]))).otherwise(F.to_json(F.col(_SIDES[1])))
-    return made.select(*_results(left.columns, right.columns, join), STAMP, bad(made, late, F.lit(LATE), (), text))
+    is_alone = F.when(F.col(_SIDE) == 0, F.lit(left.is_alone)).otherwise(F.lit(right.is_alone))
+    letter = bad(made, late, F.lit(LATE), (), text, is_alone=is_alone)
+    return made.select(*_results(left.columns, right.columns, join), STAMP, letter)
 
 
 def _nullable(data: DataFrame) -> StructType:

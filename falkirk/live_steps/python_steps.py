@@ -21,6 +21,7 @@ from falkirk.declare.policy import duration_s
 from falkirk.declare.watermark import Expiry, ProcessingTime, Timers, Watermark, watermark_of_state
 from falkirk.errors.conditions.batch_steps import SCHEMA_INVALID_OPTION
 from falkirk.frames.names import BAD, STAMP, TIME
+from falkirk.live_steps.effects import mark
 from falkirk.live_steps.event_time import KEY, LATE, as_key, bad, by_key
 from falkirk.live_steps.event_time import column_names as time_names
 from falkirk.live_steps.python_command import command
@@ -51,15 +52,16 @@ class PythonStep:
     """A step that calls a Python function for each good row. Each result has a further sub-index in its stamp.
 
     Args: data: the rows. columns: the user's columns. carried: those of ours that stay, besides `STAMP` and `BAD`.
-        depth: how many sub-indexes a stamp has. function: takes a row, and a state if there is one. options:
-        the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry` if it expires,
-        `timers` if it has any, and `order` if records have one. partitions: of the source, in a query.
+        depth: how many sub-indexes a stamp has. is_alone: see `effects.mark`. function: takes a row, and a state if
+        there is one. options: the user's: `returns`, `poison`, `timeout`, and with a state `key` and `state`, `expiry`
+        if it expires, `timers` if it has any, and `order` if records have one. partitions: of the source, in a query.
     """
 
     data: DataFrame
     columns: Sequence[str]
     carried: Sequence[str]
     depth: int
+    is_alone: bool
     function: Callable[..., Any]
     options: Mapping[str, Any]
     partitions: int = 0
@@ -134,8 +136,9 @@ class PythonStep:
 
     def _with_late(self, folded: DataFrame, given: StructType) -> DataFrame:
         """Return the rows with late ones as bad ones."""
-        row = _codec(self.data, "fromBytes", given, given, F.col(_LATE))
-        return folded.withColumn(BAD, bad(folded, F.col(_LATE).isNotNull(), F.lit(LATE), (), F.to_json(row)))
+        row, is_late = _codec(self.data, "fromBytes", given, given, F.col(_LATE)), F.col(_LATE).isNotNull()
+        late = bad(folded, is_late, F.lit(LATE), (), F.to_json(row), is_alone=self.is_alone)
+        return folded.withColumn(BAD, late)
 
     @property
     def _returns(self) -> StructType:
@@ -172,7 +175,11 @@ class PythonStep:
         place = F.posexplode_outer(answer.getField("results")).alias(_PLACE, _RESULT)
         turns = [] if self._timers is None else [F.col(_TURN) if self.data.isStreaming else F.lit(0).alias(_TURN)]
         parts = [answer.getField(name) for name in ("reason", "value", "traceback")]
-        rows = found.select(place, STAMP, letter(found, *parts).alias(BAD), is_good.alias(_ANSWER), *turns, *carried)
+        # No record gave a timer that failed. The record that made it due has had its own effect.
+        key = F.when(~answer.getField("is_timer"), mark(self.is_alone))
+        rows = found.select(
+            place, STAMP, letter(found, key, *parts).alias(BAD), is_good.alias(_ANSWER), *turns, *carried
+        )
         rows = rows.where(~F.col(_ANSWER) | F.col(_PLACE).isNotNull())
         places = [*(F.col(_TURN) for _ in turns), F.coalesce(F.col(_PLACE), F.lit(0))]
         subs = [each.alias(f"sub{self.depth + i}") for i, each in enumerate(places)]
@@ -189,15 +196,15 @@ def check_types(schema: StructType) -> None:
     RowCodec(schema)
 
 
-def letter(answered: DataFrame, reason: Column, value: Column, traceback: Column) -> Column:
-    """Return `BAD` with the rows on which a function failed: those with a reason."""
+def letter(answered: DataFrame, key: Column, reason: Column, value: Column, traceback: Column) -> Column:
+    """Return `BAD` with the rows on which a function failed: those with a reason. Args: key: see `effects.mark`."""
     known = answered.schema[BAD].dataType
     assert isinstance(known, StructType), "the reason and the raw record"
     before = F.col(BAD)
     had = before.getField("traceback") if "traceback" in known.names else F.lit(None).cast("string")
     fields = [before.getField(name).alias(name) for name in ("reason", "key", "value")]
     failed = F.struct(
-        reason.alias("reason"), F.lit(None).cast("binary").alias("key"), value.cast("binary").alias("value"),
+        reason.alias("reason"), key.alias("key"), value.cast("binary").alias("value"),
         traceback.alias("traceback"),
     )  # fmt: skip
     bad = F.when(before.isNotNull(), F.struct(*fields, had.alias("traceback")))

@@ -16,6 +16,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.types import DataType, NullType, StringType, StructField, StructType, _parse_datatype_json_string
 
 from falkirk.frames.names import BAD, TIME
+from falkirk.live_steps.effects import mark
 from falkirk.live_steps.python_command import command
 from falkirk.live_steps.python_steps import letter
 
@@ -38,11 +39,12 @@ class _Call:
 
 
 def without_udfs(
-    data: DataFrame, columns: Sequence[str | Column], users: Sequence[str], *, named: bool
+    data: DataFrame, columns: Sequence[str | Column], users: Sequence[str], *, named: bool, is_alone: bool
 ) -> tuple[DataFrame, list[Column]]:
     """Return the rows with the results of the UDFs in some columns, and these columns without UDFs.
 
-    Args: users: the names of the user's columns. named: whether the columns keep their names.
+    Args: users: the names of the user's columns. named: whether the columns keep their names. is_alone: see
+        `effects.mark`.
     Raises: TypeError: a UDF takes or returns a type that can't be passed to Python.
     """
     found = [F.col(each) if isinstance(each, str) else each for each in columns]
@@ -51,7 +53,7 @@ def without_udfs(
         calls = jvm.org.falkirk.UdfRound.of(data._jdf, [each._jc for each in found])
         if not calls.size():
             break
-        data, found = _answered(data, calls, f"{_ANSWER}{number}", users, named=named)
+        data, found = _answered(data, calls, f"{_ANSWER}{number}", users, named=named, is_alone=is_alone)
     return data, found
 
 
@@ -62,7 +64,7 @@ def without_answers(data: DataFrame) -> DataFrame:
 
 
 def _answered(
-    data: DataFrame, calls: Any, name: str, users: Sequence[str], *, named: bool
+    data: DataFrame, calls: Any, name: str, users: Sequence[str], *, named: bool, is_alone: bool
 ) -> tuple[DataFrame, list[Column]]:
     """Return the rows with the results of a round of calls, and the columns of the step without these calls."""
     from falkirk.frames.user_function import TEXT_MAX
@@ -97,7 +99,7 @@ def _answered(
     row = F.substring(text, 1, TEXT_MAX)
     reason = F.col(f"{name}.reason")
     ours = {
-        BAD: letter(rows, reason, row, F.col(f"{name}.traceback")),
+        BAD: letter(rows, mark(is_alone), reason, row, F.col(f"{name}.traceback")),
         TIME: F.when(reason.isNull(), F.col(TIME)),  # a bad row with a time would be a time row
     }
     kept = [ours[each].alias(each) if each in ours else F.col(f"`{each}`") for each in rows.columns]

@@ -39,13 +39,14 @@ class RefusedRow(Exception):
 
 
 def answer_of(returns: T.StructType) -> T.StructType:
-    """Return the columns of an answer: the results of a row, or what its dead letter says.
+    """Return the columns of an answer: the results of a row, or the content of its dead letter.
 
     Args: returns: the columns of a result.
     """
     return T.StructType([
         T.StructField("results", T.ArrayType(returns)), T.StructField("reason", T.StringType()),
         T.StructField("value", T.StringType()), T.StructField("traceback", T.StringType()),
+        T.StructField("is_timer", T.BooleanType()),
     ])  # fmt: skip
 
 
@@ -92,15 +93,17 @@ class RowCalls:
         read: Callable[[RowCodec], dict[str, Any]],
         call: Callable[[dict[str, Any]], object],
         after: Callable[[], None] = _nothing,
+        *,
+        is_timer: bool = False,
     ) -> bytes:
-        """Return the answer to a row. Args: after: is called when the results fit. Raises: RefusedRow."""
+        """Return the answer to a row or a timer. Args: after: is called when the results fit. Raises: RefusedRow."""
         codecs = self._codecs or self._made()
         row = None
         try:
             row = read(codecs.given)
             found = results_of(call(row))
             results = [codecs.fit(each) for each in found]
-            answer = {"results": results, "reason": None, "value": None, "traceback": None}
+            answer = {"results": results, "reason": None, "value": None, "traceback": None, "is_timer": None}
             encoded = codecs.answers.encode(answer)
             after()
             return encoded
@@ -110,9 +113,8 @@ class RowCalls:
                 row = read(codecs.shown)
             if self.fails:
                 raise RefusedRow(poison_text(row, text)) from None
-            return codecs.answers.encode(
-                {"results": None, "reason": reason_of(text), "value": row_text(row), "traceback": text[-TEXT_MAX:]}
-            )
+            letter = {"reason": reason_of(text), "value": row_text(row), "traceback": text[-TEXT_MAX:]}
+            return codecs.answers.encode({"results": None, **letter, "is_timer": is_timer})
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_codecs": None}
@@ -165,6 +167,8 @@ class StateCalls(RowCalls):
         read: Callable[[RowCodec], dict[str, Any]],
         call: Callable[[dict[str, Any]], object],
         stored: Callable[[dict[str, Any]], dict[str, Any]],
+        *,
+        is_timer: bool = False,
     ) -> tuple[bytes, tuple[int | None, ...], bytes]:
         """As `_folded`. Args: stored: returns the values that stand for a state."""
         codec, fit, _ = self._states or self._made_states()
@@ -185,7 +189,7 @@ class StateCalls(RowCalls):
             after = None if state is None else codec.encode(stored(fit(state)))
             kept, timer = _SIZE.pack(_NONE) if after is None else _SIZE.pack(len(after)) + after, returned[2]
 
-        answer = self._answer(read, called, keep)
+        answer = self._answer(read, called, keep, is_timer=is_timer)
         return kept, timer, answer
 
     def alone(self, request: bytes) -> bytes:
@@ -251,7 +255,9 @@ class TimerCalls(StateCalls):
             check_next(parts_of(returned, timers=True)[2], time)
             return returned
 
-        return self._kept(lambda _: {"key": key, "timer": at}, call, lambda state: {"key": key, "state": state})
+        return self._kept(
+            lambda _: {"key": key, "timer": at}, call, lambda state: {"key": key, "state": state}, is_timer=True
+        )
 
     def _named(self) -> list[str]:
         """Return the names of the key's columns in rows. Spark ignores their case."""

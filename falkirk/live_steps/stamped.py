@@ -81,6 +81,11 @@ class Frame:
         return F.col(f"{STAMP}.source") * F.lit(PLACES_OF_SOURCE) + partition if self.several else partition
 
     @property
+    def is_alone(self) -> bool:
+        """Whether each row is the only one of its record, and no step so far has a state."""
+        return self.depth == 0 and not self.keyed
+
+    @property
     def carried(self) -> list[str]:
         """Our columns that are present."""
         return [name for name in self.data.columns if name in OUR_COLUMNS]
@@ -168,17 +173,13 @@ def _explain(error: Exception, frame: Frame, step: Step) -> DefinitionError:
         parameters = error.getMessageParameters() if isinstance(error, PySparkException) else None
         missing = str((parameters or {}).get("objectName") or (parameters or {}).get("fieldName", "?"))
         return COLUMN_MISSING.error(
-            where=step.where,
-            column=missing.strip("`"),
-            columns=tuple(frame.columns),
-            operation=operation,
+            where=step.where, column=missing.strip("`"), columns=tuple(frame.columns), operation=operation,
             missing=missing,
-        )
+        )  # fmt: skip
     if condition == "AMBIGUOUS_REFERENCE" and isinstance(error, PySparkException):
         return _twice(str((error.getMessageParameters() or {}).get("name", "?")).strip("`"), step.where)
-    return STEP_INVALID_SPARK.error(
-        where=step.where, operation=operation, spark_condition=condition, reason=first_line(error)
-    )
+    reason = first_line(error)
+    return STEP_INVALID_SPARK.error(where=step.where, operation=operation, spark_condition=condition, reason=reason)
 
 
 def _carry(frame: Frame) -> list[Column]:
@@ -222,7 +223,7 @@ def _without_udfs(frame: Frame, columns: Sequence[Any], *, named: bool = False) 
     """Return the rows with the answers of UDFs, and the columns without UDFs, unless Spark itself calls them."""
     if not (columns and (frame.is_run or frame.data.isStreaming)):
         return frame.data, [*columns]
-    return without_udfs(frame.data, columns, frame.columns, named=named)
+    return without_udfs(frame.data, columns, frame.columns, named=named, is_alone=frame.is_alone)
 
 
 def _select_expr(frame: Frame, *expressions: str) -> Frame:
@@ -316,21 +317,18 @@ def _latest(aggregate: LatestValue) -> tuple[Column, str]:
     return column, aggregate.name
 
 
-def _count(frame: Frame, keys: Sequence[Any]) -> Frame:
-    return _agg(frame, keys, [F.count("*").alias("count")])
-
-
 def _with_watermark(frame: Frame, watermark: Watermark) -> Frame:
     _require(frame, watermark.column)
     kind = frame.data.schema[watermark.column].dataType
     if not isinstance(kind, TimestampType):
         raise TypeError(f"column {watermark.column} is of type {kind.simpleString()}, and a time needs TIMESTAMP")
-    return replace(frame, data=event_time.timed_records(frame.data.drop(TIME), frame.columns, watermark))
+    known = frame.data.drop(TIME)
+    return replace(frame, data=event_time.timed_records(known, frame.columns, watermark, is_alone=frame.is_alone))
 
 
 def _drop_duplicates(frame: Frame, keys: Sequence[str], watermark: Watermark) -> Frame:
     _require(frame, *keys)
-    data = event_time.first_of_key(frame.data, frame.columns, keys, watermark)
+    data = event_time.first_of_key(frame.data, frame.columns, keys, watermark, is_alone=frame.is_alone)
     return replace(frame, data=data.withColumn(LEAST, F.col(f"{STAMP}.partition")), keyed=True)
 
 
@@ -353,8 +351,9 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
     if frame.data.isStreaming:
         results = planned.columns
         data = windows.aggregated(
-            frame.data, frame.columns, keys, [key_column(key) for key in others], spec, results, frame.depth
-        )
+            frame.data, frame.columns, keys, [key_column(key) for key in others], spec, results, frame.depth,
+            is_alone=frame.is_alone,
+        )  # fmt: skip
     else:
         place = F.lit(0).alias(f"sub{frame.depth}")
         data = planned.data.withColumn(STAMP, F.struct(F.col(f"{STAMP}.*"), place))
@@ -364,8 +363,8 @@ def _windows(frame: Frame, keys: Sequence[Any], aggregates: Sequence[Any], mode:
 def _python(frame: Frame, function: Callable[..., Any], options: Mapping[str, Any]) -> PythonStep:
     carried = [name for name in frame.carried if name not in (STAMP, BAD, TIME, GREATEST, VIEWS)]
     return PythonStep(
-        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, function=function, options=options,
-        partitions=frame.partitions,
+        data=frame.data, columns=frame.columns, carried=carried, depth=frame.depth, is_alone=frame.is_alone,
+        function=function, options=options, partitions=frame.partitions,
     )  # fmt: skip
 
 
@@ -391,7 +390,7 @@ _OPERATIONS: dict[str, Callable[..., Frame]] = {
     "explode": _explode,
     LOOKUP: _lookup,
     "agg": _agg,
-    "count": _count,
+    "count": lambda frame, keys: _agg(frame, keys, [F.count("*").alias("count")]),
     "map_rows": _map_rows,
     "stateful": _stateful,
     "withWatermark": _with_watermark,

@@ -71,11 +71,14 @@ def aggregated(
     spec: Any,
     results: Sequence[str],
     depth: int,
+    *,
+    is_alone: bool,
 ) -> DataFrame:
     """Return the results of windows in a query. Late records are bad.
 
     Args: columns: the user's columns before it. keys: as the user wrote them. others: those besides the window.
-        results: the names of the columns after it. depth: how many sub-indexes a stamp has.
+        results: the names of the columns after it. depth: how many sub-indexes a stamp has. is_alone: see
+        `effects.mark`.
     """
     session: Any = data.sparkSession
     keyed, named = with_key(data, others)
@@ -86,5 +89,5 @@ def aggregated(
     is_result = start.isNotNull()
     return made.select(
         *[F.when(is_result, each).alias(name) for each, name in zip(found, results, strict=True)],
-        stamp, bad(made, late, F.lit(LATE), columns), F.col(f"{STAMP}.partition").alias(LEAST),
+        stamp, bad(made, late, F.lit(LATE), columns, is_alone=is_alone), F.col(f"{STAMP}.partition").alias(LEAST),
     )  # fmt: skip

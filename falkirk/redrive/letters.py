@@ -1,25 +1,31 @@
 """Letters: reads the dead letters of an application, and decides which of them can be sent again.
 
 An input that did not fit can be sent again: it has had no effect yet. A result that was too large can't: its input has
-had an effect, and would have it twice. One input may be in the dead letters of several regions; it is still sent once.
+had an effect, and would have it twice. A letter of a live step says itself whether its input has had another effect
+(live_steps/effects.py). One input may be in the dead letters of several regions; it is still sent once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from falkirk.frames.user_function import FAILED
-from falkirk.kafka_client.ranges import read_messages
+from falkirk.kafka_client.ranges import Message, read_messages
 from falkirk.kafka_client.signing import Foreign, ForeignTally, RejectedHeader, VerifiedHeader
+from falkirk.live_steps.effects import HAD_EFFECT, MAY_CHANGE, ONCE_COVERED, RESEND, SAFE
 from falkirk.live_steps.event_time import is_of_time
 from falkirk.spark_runtime.context import Storage
 from falkirk.spark_runtime.rows import NOT_WRITTEN, RAW_BYTES_MAX, TOO_LARGE
 from falkirk.system.stored import parse_json
+from falkirk.theory.frontier import EMPTY, OffsetFrontier
 from falkirk.theory.ids import LogId, LogKind, Offset
+from falkirk.theory.offsets import PartitionRange
 
 Origin = tuple[LogId, int, Offset]
 """The place of an input: topic, partition, offset."""
-LetterKind = Literal["input", "result", "file", "row", "foreign", "unknown"]
+LetterKind = Literal[
+    "input", "result", "had_effect", "may_change", "uncovered", "cancelled", "file", "row", "foreign", "unknown"
+]  # fmt: skip
 #: The character that replaces bytes that are not text.
 _LOST = "\N{REPLACEMENT CHARACTER}"
 #: The length of the stamp of a record that is an input itself: source, partition, offset.
@@ -34,14 +40,18 @@ class Letter:
     Args:
         region: the region that wrote it.
         kind: `input`: a record of a source that did not fit, or on which a function failed. `result`: a result that was
-            too large for its topic. `file`: a row of a file. `row`: a row on which a function failed, and which is not
-            a record of a source. `foreign`: this home did not write it, or its input can't be the one that it names.
-            `unknown`: from a source that the application no longer has.
+            too large for its topic. `had_effect`: the input may have had another effect. `may_change`: a replay may
+            give a result in place of the letter. `uncovered`: likewise, until a checkpoint covers the input.
+            `cancelled`: a rollback made it invalid, and its input was processed again. `file`: a row of a file. `row`:
+            a row on which a function failed, and which is not known to be a record of a source. `foreign`: this home
+            did not write it, or its input can't be the one that it names. `unknown`: from a source that the application
+            no longer has.
         origin: the place of an input.
         key, value: those of a record that did not fit, as the letter has them. A letter keeps only text, and only the
             first 64 KiB of the value.
         has_record: whether the letter contains key and value.
         is_of_time: whether its event time is the reason.
+        waits: whether it can be sent only once a checkpoint covers the input.
     """
 
     region: str
@@ -51,6 +61,7 @@ class Letter:
     value: str | None = None
     has_record: bool = True
     is_of_time: bool = False
+    waits: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -65,13 +76,20 @@ class Letter:
 
 
 def read_letters(
-    place: Storage, dead_letters: str, region: str, sources: Mapping[str, LogId], *, stamped: bool, added: int = 0
+    place: Storage,
+    dead_letters: str,
+    region: str,
+    sources: Mapping[str, LogId],
+    *,
+    stamped: bool,
+    added: int = 0,
+    covered: Callable[[], OffsetFrontier] = lambda: EMPTY,
 ) -> Iterator[Letter]:
     """Yield the dead letters of a region; none if the topic does not exist.
 
     Args: dead_letters: the topic. sources: topics that the application reads, by the sources' names. stamped: whether
         the letters' headers name their inputs, as those of live regions do. added: the sub-indexes that each stamp has
-        from the region's keyed step.
+        from the region's keyed step. covered: returns the input that no recovery makes the region read again.
     Raises: LogError.
     """
     topics = place.topics
@@ -79,9 +97,13 @@ def read_letters(
         return
     first, last = topics.first_positions(dead_letters), topics.readable_positions(dead_letters)
     verifier, foreign = place.verifier(dead_letters), ForeignTally()
+    cancelled, upto = place.home.store.voided_ranges(LogId(dead_letters)), None
     ends: dict[LogId, Mapping[int, Offset]] = {}
     for message in read_messages(place.connection, dead_letters, first, last, committed=True):
         found = verifier.verify_message(message)
+        if _is_within(message, cancelled) and not isinstance(found, RejectedHeader):
+            yield Letter(region=region, kind="cancelled")
+            continue
         letter = Letter(region=region, kind="foreign")
         if not isinstance(found, RejectedHeader):
             letter = parse_letter(region, message.key(), message.value(), sources)
@@ -91,10 +113,25 @@ def read_letters(
                 ends[letter.origin[0]] = topics.readable_positions(letter.origin[0])
             if not _can_be(letter, found, ends, stamped=stamped):
                 letter, found = Letter(region=region, kind="foreign"), _NO_INPUT
+            elif letter.waits and letter.origin is not None:
+                if upto is None:
+                    # A recovery cancels letters before another checkpoint covers their input.
+                    upto, cancelled = covered(), place.home.store.voided_ranges(LogId(dead_letters))
+                topic, partition, offset = letter.origin
+                if offset >= upto.length_of(topic, partition):
+                    letter = Letter(region=region, kind="uncovered")
+                elif _is_within(message, cancelled):
+                    letter = Letter(region=region, kind="cancelled")
         if isinstance(found, RejectedHeader):
             foreign.add(Foreign(partition=message.partition(), offset=message.offset(), reason=found))
         yield letter
     place.note_foreign(dead_letters, foreign, refuse=False)
+
+
+def _is_within(message: Message, ranges: Iterable[PartitionRange]) -> bool:
+    partition, offset = message.partition(), message.offset()
+    assert offset is not None, "it was read"
+    return any(each.partition == partition and each.covers(Offset(offset)) for each in ranges)
 
 
 def _can_be(
@@ -114,7 +151,10 @@ def parse_letter(region: str, key: bytes | None, value: bytes | None, sources: M
     try:
         content = parse_json(value or b"")
         reason = str(content["reason"])
-        if reason.startswith(FAILED) or "source" in content:
+        resend = content.get(RESEND)
+        if resend in (HAD_EFFECT, MAY_CHANGE):
+            return Letter(region=region, kind="had_effect" if resend == HAD_EFFECT else "may_change")
+        if resend not in (SAFE, ONCE_COVERED) and (reason.startswith(FAILED) or "source" in content):
             return _of_function(region, content, sources)
         topic, text = LogId(content["topic"]), content.get("value")
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -127,17 +167,20 @@ def parse_letter(region: str, key: bytes | None, value: bytes | None, sources: M
     if topic not in sources.values() or place is None or not isinstance(text, str | None):
         return Letter(region=region, kind="unknown")
     origin = (topic, *place)
+    if resend in (SAFE, ONCE_COVERED):  # the letter has the columns that the step got
+        return Letter(region=region, kind="input", origin=origin, has_record=False, waits=resend == ONCE_COVERED)
     return Letter(region=region, kind="input", origin=origin, key=key, value=text, is_of_time=is_of_time(reason))
 
 
 def _of_time(letter: Letter, header: VerifiedHeader, added: int) -> Letter:
     """Return the letter of a live record with an unsuitable time. It has only the columns that the step got.
 
-    One of several records that were made from an input is like a result: the others have had an effect. Then the stamp
-    has more sub-indexes than `added`.
+    Earlier versions of Falkirk wrote it, and did not say whether the record can be sent again. If the stamp has more
+    sub-indexes than `added`, the record may be one of several that were made from an input, and the others have had an
+    effect.
     """
     if len(header.numbers) > _NUMBERS_OF_INPUT + added:
-        return Letter(region=letter.region, kind="result")
+        return Letter(region=letter.region, kind="had_effect")
     return replace(letter, key=None, value=None, has_record=False)
 
 

@@ -18,6 +18,7 @@ from falkirk.frames.names import BAD, LEAST, STAMP
 from falkirk.inputs import avro, wire
 from falkirk.inputs.topics import dead_letter
 from falkirk.kafka_client.void import Void
+from falkirk.live_steps import effects
 from falkirk.live_steps.stamped import Frame, is_good, key_column
 from falkirk.plan.region import Region
 from falkirk.spark_runtime.attempts import first_attempt_only
@@ -139,7 +140,7 @@ def rows(frame: Frame, region: Region, release: IncarnationConstants) -> DataFra
         topic = _co_partitioned(topic, frame.place, _text_of(region))
     signing_key = F.when(dead, F.lit(release.dead_key)).otherwise(F.lit(release.main_key))
     partition = to.cast("int")
-    key = F.when(dead, F.col(f"{BAD}.key")).otherwise(F.col("__key"))
+    key = F.when(dead, effects.key_of_letter()).otherwise(F.col("__key"))
     value = F.when(dead, _dead_letter(region, frame).cast("binary")).otherwise(F.col("__value").cast("binary"))
     return data.select(
         first_attempt_only(topic).alias("topic"),
@@ -203,7 +204,29 @@ def _dead_letter(region: Region, frame: Frame) -> Column:
     topic = F.element_at(F.array(*map(F.lit, names)), F.col(f"{STAMP}.source") + 1) if names[1:] else names[0]
     has_traceback = "traceback" in frame.data.schema[BAD].dataType.fieldNames()  # type: ignore[attr-defined]
     traceback = F.col(f"{BAD}.traceback") if has_traceback else None
-    return dead_letter(F.col("__reason"), region.name, topic, value, traceback)
+    resend = _resend(region) if has_traceback or any(s.operation == "withWatermark" for s in region.steps()) else None
+    return dead_letter(F.col("__reason"), region.name, topic, value, traceback, resend)
+
+
+def _resend(region: Region) -> Column:
+    return effects.resend(F.col("__reason"), inside=_hops(region), of_function=resend_after_failure(region))
+
+
+def resend_after_failure(region: Region) -> str:
+    """Return the field `resend` of a record on which a function failed, if it has had no other effect.
+
+    A recovery cancels the dead letters of a region whose own steps may differ, if no checkpoint covers their input.
+    There are exceptions. Results that may be repeated are not cancelled. If records wait for others, their letters come
+    after the checkpoint that covers them. If another region takes results back, even a checkpoint may become invalid.
+    """
+    if region.deterministic and not region.varying and region.undetermined is None:
+        return effects.SAFE
+    is_cancelled = not (region.deterministic or region.repeats or region.reorders or _hops(region))
+    return effects.ONCE_COVERED if is_cancelled else effects.MAY_CHANGE
+
+
+def _hops(region: Region) -> tuple[int, ...]:
+    return tuple(number for number, source in enumerate(region.sources) if source.is_hop)
 
 
 def _co_partitioned(topic: Column, newest: Column, text: str) -> Column:

@@ -24,6 +24,9 @@ def spread(row: Row) -> list[dict[str, Any]]:
 
 @fk.deterministic
 def doubled(row: Row) -> dict[str, Any]:
+    """Fail on the results of some records, after the records were counted."""
+    if row["count"] % 10 == 7:
+        raise ValueError(f"no {row['count']}")
     return {"id": row.id, "twice": 2 * row["count"]}
 
 

@@ -1,6 +1,6 @@
 """Conditions of `redrive`."""
 
-from falkirk.errors import LogError
+from falkirk.errors import GuaranteeError, LogError
 from falkirk.errors.condition import Condition
 
 REDRIVE_TIMED_OUT = Condition(
@@ -14,4 +14,25 @@ REDRIVE_TAKEN_OVER = Condition(
     LogError,
     "another process sends this home's dead letters; this one's uncommitted records were not sent.",
     hint="Wait until the other process ends.",
+)
+REDRIVE_REFUSED_EFFECT = Condition(
+    "REDRIVE_REFUSED",
+    GuaranteeError,
+    "{count:,} dead letters are not sent again: their records may have other results, or are in a state, and would "
+    "count twice.",
+    hint="Correct the function and use falkirk rollback.",
+)
+REDRIVE_REFUSED_REPLAY = Condition(
+    "REDRIVE_REFUSED",
+    GuaranteeError,
+    "{count:,} dead letters are not sent again: a replay may give results of their records, and these would count "
+    "twice.",
+    hint="Declare the functions with @fk.deterministic, if that is true, or use falkirk rollback.",
+)
+REDRIVE_REFUSED_CHECKPOINT = Condition(
+    "REDRIVE_REFUSED",
+    GuaranteeError,
+    "{count:,} dead letters are not sent again yet: no checkpoint covers their records, so a replay may give results "
+    "of them, and these would count twice.",
+    hint="Run falkirk redrive again after the next checkpoint of the region.",
 )

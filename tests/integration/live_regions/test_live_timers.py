@@ -6,6 +6,7 @@ These two faults must show. The judge is a model in plain Python. A third proces
 by a clock, which the test sets forward and back. Before its restart, the times of that clock are lost.
 """
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -199,6 +200,9 @@ def test_both_engines_give_the_results_of_the_model(wire: Wire, home: Path, cloc
         for name in ENGINES
     ]
     assert failures[0] == failures[1]
+    # A record that failed, or has no suitable time, has had no other effect. No record gave a timer that failed.
+    told = [(json.loads(row["value"]), row.get("resend")) for row in wire.rows(dead_letters(wire, ENGINES[0]))]
+    assert {("timer" in value, resend) for value, resend in told} == {(False, "safe"), (True, None)}
 
 
 @pytest.mark.usefixtures("faults")

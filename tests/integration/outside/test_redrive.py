@@ -21,9 +21,12 @@ from falkirk.kafka_client.signing import tag_of
 from falkirk.plan.region import BatchLogs
 from falkirk.plan.shape import Shape
 from falkirk.protocol.layout import Layout
+from falkirk.redrive.letters import read_letters
 from falkirk.redrive.sending import ORIGIN_HEADER, Notes, RedriveSender
 from falkirk.spark_runtime.context import Storage
 from falkirk.spark_runtime.rows import RAW_BYTES_MAX
+from falkirk.theory.frontier import OffsetFrontier
+from falkirk.theory.ids import LogId, Offset
 from tests.integration.live import Wire
 from tests.support import wait_until
 
@@ -166,6 +169,45 @@ def test_forged_letters_and_notes_are_named_and_change_nothing(stage: Stage) -> 
     assert (report["sent"], report["foreign"], report["unknown"]) == (1, forged, 0)
     assert (stage.inputs() - before).total() == 1
     assert stage.again()["sent"] == 0, "its own note is believed"
+
+
+def _kinds(stage: Stage, covered: Callable[[], OffsetFrontier]) -> list[str]:
+    place = Storage(home=stage.home, connection=Connection.of(stage.wire.bootstrap))
+    topics = {"events": LogId(stage.events)}
+    return [
+        each.kind for each in read_letters(place, stage.dead["left"], "left", topics, stamped=False, covered=covered)
+    ]
+
+
+def test_a_letter_that_a_replay_may_contradict_waits_for_a_checkpoint(stage: Stage) -> None:
+    for i in range(4):
+        stage.put(0, b"%d" % i)
+        stage.bury("left", 0, i, reason="the function failed: ValueError: no", resend="once_covered" if i else "safe")
+    assert (stage.again()["sent"], stage.again()["uncovered"]) == (1, 3), "a batch has no checkpoints"
+    two = OffsetFrontier.before({LogId(stage.events): {0: Offset(2)}})
+    assert _kinds(stage, lambda: two) == ["input", "input", "uncovered", "uncovered"]
+
+
+def test_letters_that_a_rollback_cancelled_are_not_sent(stage: Stage) -> None:
+    """The record of such a letter is processed again, perhaps by other steps, so it would count twice."""
+    for i in range(4):
+        stage.put(0, b"%d" % i)
+        stage.bury("left", 0, i, **({} if i < 3 else {"reason": "the function failed: no", "resend": "once_covered"}))
+    dead, number = LogId(stage.dead["left"]), 0
+
+    def cancel(first: int) -> None:
+        nonlocal number
+        number = stage.home.store.open_recovery("asked", {}, voids=[(dead, 0, Offset(first), Offset(first + 1))])
+        stage.home.store.advance_recovery(number, "done")
+
+    def covered() -> OffsetFrontier:
+        cancel(3)  # by a region that has failed just now, and a later checkpoint covers the record
+        return OffsetFrontier.before({LogId(stage.events): {0: Offset(4)}})
+
+    cancel(1)
+    assert _kinds(stage, covered) == ["input", "cancelled", "input", "cancelled"]
+    report = stage.again()
+    assert (report["sent"], report["cancelled"], report["foreign"]) == (2, 2, 0)
 
 
 #: Between which calls of the producer a process is killed.

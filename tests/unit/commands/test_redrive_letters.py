@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from falkirk.commands.redrive import refusals
 from falkirk.kafka_client.signing import VerifiedHeader
 from falkirk.plan.fingerprint import KEYED_STEP, places_of_keyed_step
 from falkirk.redrive.letters import Letter, _of_time, parse_letter
@@ -12,6 +13,7 @@ from falkirk.redrive.sending import count_by_kind, letters_to_send
 from falkirk.spark_runtime.rows import RAW_BYTES_MAX
 
 SOURCES = {"clicks": "events"}
+REASONS = ["late", "column at is not between the years 1000 and 9000", "column at is more than 60 s ahead of the clock"]
 
 
 def said(**content: Any) -> Letter:
@@ -85,15 +87,35 @@ def test_of_a_row_on_which_a_function_failed_only_the_record_can_be_sent(stamp: 
     assert count_by_kind([letter])[kind] == 1
 
 
+@pytest.mark.parametrize("reason", ["the function failed: ValueError: no", *REASONS, "column at is null"])
+def test_a_letter_of_a_live_step_says_whether_it_can_be_sent_again(reason: str) -> None:
+    """Only the topic has the record: the letter has the columns that the step got."""
+    sent = said(reason=reason, value="{}", traceback="...", resend="safe")
+    assert (sent.kind, sent.origin, sent.is_whole, sent.waits) == ("input", ("events", 1, 7), False, False)
+    assert not sent.is_of_time, "it is not judged by its stamp"
+    waiting = said(reason=reason, value="{}", resend="once_covered")
+    assert (waiting.kind, waiting.origin, waiting.is_whole, waiting.waits) == ("input", ("events", 1, 7), False, True)
+    for resend in ("had_effect", "may_change"):
+        refused = said(reason=reason, value="{}", resend=resend)
+        assert (refused.kind, refused.origin) == (resend, None)
+    inside = said(reason=reason, value="{}", resend="safe", topic="falkirk.shop.deadbeef.sales-by-id")
+    assert (inside.kind, inside.origin) == ("unknown", None)
+
+
+def test_each_reason_not_to_send_letters_is_told() -> None:
+    report = {"had_effect": 1_000, "may_change": 2, "uncovered": 3}
+    told = [(error.condition, error.parameters) for error in refusals(report)]
+    assert told == [("REDRIVE_REFUSED", {"count": count}) for count in report.values()]
+    assert len({error.message.partition(": ")[2] for error in refusals(report)}) == 3
+    assert list(refusals(dict.fromkeys(report, 0))) == []
+
+
 def test_one_input_in_several_dead_letters_is_one() -> None:
     cut_off = said(value="x" * RAW_BYTES_MAX)
     letters = [cut_off, said(value="x"), said(offset=3), said(offset=9), said(reason="too large: ")]
     found = letters_to_send(letters, frozenset({("events", 1, 9)}))
     assert [letter.origin for letter in found] == [("events", 1, 3), ("events", 1, 7)]
     assert found[1].is_whole
-
-
-REASONS = ["late", "column at is not between the years 1000 and 9000", "column at is more than 60 s ahead of the clock"]
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -104,7 +126,7 @@ def test_a_live_record_with_an_unsuitable_time_is_read_from_its_topic(reason: st
     one = _of_time(letter, VerifiedHeader(1, (0, 1, 7), "0", signed=True), 0)
     assert (one.kind, one.origin, one.is_whole) == ("input", ("events", 1, 7), False)
     made = _of_time(letter, VerifiedHeader(1, (0, 1, 7, 2), "0", signed=True), 0)
-    assert made.kind == "result", "other records of the same input have had an effect"
+    assert made.kind == "had_effect", "other records of the same input may have had an effect"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +138,7 @@ def test_sub_indexes_of_a_keyed_step_do_not_make_a_late_record_a_result(keyed: s
     assert added == len(own)
     assert _of_time(letter, VerifiedHeader(1, (0, 1, 7, *own), "0", signed=True), added).kind == "input"
     exploded = _of_time(letter, VerifiedHeader(1, (0, 1, 7, *own, 0), "0", signed=True), added)
-    assert exploded.kind == "result"
+    assert exploded.kind == "had_effect"
 
 
 def test_other_reasons_are_not_of_time() -> None:

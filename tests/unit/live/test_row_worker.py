@@ -135,7 +135,13 @@ ROW = {"n": 3, "s": "abc", "at": None}
     ],
 )
 def test_a_function_gives_rows(function: Callable[[Any], object], results: list[dict[str, Any]]) -> None:
-    assert asked(function, ROW) == {"results": results, "reason": None, "value": None, "traceback": None}
+    assert asked(function, ROW) == {
+        "results": results,
+        "reason": None,
+        "value": None,
+        "traceback": None,
+        "is_timer": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -306,6 +312,8 @@ def test_a_timer_whose_function_fails_has_fired(returned: Any, reason: str) -> N
     timer, after, answer = timed(never, lambda *_: returned, before, micros(BEGAN))
     assert (timer, after) == (TIMER_KEPT, KEPT)
     assert reason in answer["reason"]
+    assert answer["is_timer"] is True, "no record has failed"
+    assert timed(lambda *_: 17, never, NONE, ROW)[2]["is_timer"] is False
     assert answer["value"] == '{"key": {"s": "abc"}, "timer": "2026-03-01 09:00:00+09:00"}'
 
 
