@@ -103,20 +103,20 @@ class Regions:
         return {p: [row for _, row in sorted(mine, key=lambda each: each[0])] for p, mine in found.items()}
 
 
-def assert_timed(regions: Regions, fault: str = "") -> None:
-    """Wait for all results of `reminders`, which is `tests.timers.remembered`, and compare them with the model: each
-    result and each dead letter is there once.
+def assert_timed(regions: Regions, name: str = "reminders", fault: str = "") -> None:
+    """Wait for all results of `tests.timers.remembered`, and compare them with the model: each result and each dead
+    letter is there once.
 
-    Args: fault: the mechanism that is off, "barrier" or one of the model. Then the results must be others than those of
-        a right run.
+    Args: name: of its region. fault: the mechanism that is off, "barrier" or one of the model. Then the results must be
+        others than those of a right run.
     """
     sent = regions.rows("clicks")
     right, planted = Model().read(sent), Model(fault=fault).read(sent)
-    regions.settle({"reminders": planted.results.total()})
-    found = timers.results(regions.results("reminders")), timers.letters(regions.letters("reminders"))
+    regions.settle({name: planted.results.total()})
+    found = timers.results(regions.results(name)), timers.letters(regions.letters(name))
     fired = sum(timer is not None for *_, timer in right.results.elements())
-    print(f"{right.results.total()} results, {fired} of timers, and {right.letters.total()} dead letters of reminders")
-    print(f"{right.expired} states expired; {(found[0] - right.results).total()} results are more than right")
+    print(f"{name}: {right.results.total()} results, {fired} of timers, {right.letters.total()} dead letters are right")
+    print(f"{name}: {right.expired} states expired; {(found[0] - right.results).total()} results are more than right")
     assert min(fired, right.expired) > 50, "the mechanisms had work to do"
     if fault == "barrier":
         assert (*map(set, found),) == (set(right.results), set(right.letters))

@@ -33,7 +33,7 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, fault: str) 
         sent = regions.rows("clicks")
         due = expected(sent)
         regions.settle({"first": len(due.results)})
-        assert_timed(regions, fault)
+        assert_timed(regions, fault=fault)
         verdict = regions.verify("first")["first"]
     print(f"{load.sent} records, {len(due.results)} results, {len(due.letters)} late, {dict(suppressed)} suppressed")
     print(verdict)
