@@ -5,7 +5,7 @@ for due timers and expired states. Either mechanism can be switched off in it, t
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -111,6 +111,52 @@ def clocked_results(parts: Iterable[Iterable[Mapping[str, Any]]]) -> Counter[Res
     return found
 
 
+#: In a history: the numbers of records and of timers in a result.
+Counts = tuple[int, int]
+
+
+@fk.deterministic
+def ticked_row(row: Row, state: Row | None) -> tuple[Any, ...]:
+    """Count the records of a key, and set a timer that is up to a second after the record's own timestamp."""
+    after = {"count_": 1 if state is None else state.count_ + 1, "fired": 0 if state is None else state.fired}
+    return {"id": row.id, "n": row.n, **after}, after, row.timestamp + timedelta(seconds=0.2 + row.n % 5 * 0.2)
+
+
+@fk.deterministic
+def ticked_timer(key: Row, time: datetime, state: Row) -> tuple[Any, ...]:
+    """Count the timers of a key."""
+    after = {"count_": state.count_, "fired": state.fired + 1}
+    return {"id": key.id, "n": None, **after}, after
+
+
+def ticked(clicks: fk.Stream, clock: fk.Stream) -> fk.Stream:
+    """Return the results of both functions, with timers by the clock. Each result has both counts of its key."""
+    return clicks.withClock(clock).stateful(
+        ticked_row, key="id", state=STATE, returns="id STRING, n INT, count_ INT, fired INT", on_timer=ticked_timer
+    )
+
+
+def histories(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Counts]]:
+    """Return the counts of each key in the results of `ticked`, in their order."""
+    found = defaultdict(list)
+    for row in rows:
+        found[row["id"]].append((row["count_"], row["fired"]))
+    return found
+
+
+def broken(history: list[Counts]) -> list[tuple[Counts, Counts]]:
+    """Return the neighbours that no record and no timer alone lies between."""
+    steps = zip([(0, 0), *history], history, strict=False)
+    return [(one, other) for one, other in steps if (other[0] - one[0], other[1] - one[1]) not in ((1, 0), (0, 1))]
+
+
+def is_told(found: Mapping[str, list[Counts]], records: Mapping[str, int], *, fired: bool = True) -> bool:
+    """Return whether all records of each key are counted, and its last timer after them. Args: fired: ask for that."""
+    last = {name: max(mine) for name, mine in found.items()}
+    have_fired = all((count, number - 1) in found[name] for name, (count, number) in last.items())
+    return {name: count for name, (count, _) in last.items()} == records and (have_fired or not fired)
+
+
 def without(mechanism: str) -> Callable[[PythonStep, Watermark], Any]:
     """Return a `PythonStep.state_times` with a planted fault: states never expire, or timers never fire.
 
@@ -142,6 +188,8 @@ class Model:
     fault: str = ""
     results: Counter[Result] = field(default_factory=Counter)
     letters: Counter[Letter] = field(default_factory=Counter)
+    #: How many states have expired.
+    expired: int = 0
 
     def read(self, partitions: Mapping[int, Iterable[Mapping[str, Any]]]) -> "Model":
         """Read the records of each partition. Returns: this model."""
@@ -175,6 +223,7 @@ class Model:
             when, key = due[0]
             if held[key].timer is None:
                 del held[key]
+                self.expired += 1
                 continue
             held[key].timer = None
             letter = "timer failed", key, int(when.timestamp())

@@ -12,8 +12,10 @@ from typing import Any
 
 from falkirk.checker import read_topic
 from falkirk.environment.broker import Broker
+from tests import timers
 from tests.chaos.harness import APPS, Application, Load, strike, topics_of
 from tests.duplicates import BEGAN, DELAY_S
+from tests.timers import Model
 
 #: The faults that a verdict counts.
 FAULTS = (
@@ -87,8 +89,12 @@ class Regions:
     def settle(self, due: Mapping[str, int]) -> None:
         """Wait until each of these regions has this number of results, and for another checkpoint then."""
         for name, number in due.items():
-            self.application.wait(lambda: self.count(name) >= number, 180, f"{number} results of {name}")  # noqa: B023
+            self.application.wait(partial(self._has, name, number), 180, f"{number} results of {name}")
         self.application.wait_next_commit()
+
+    def _has(self, name: str, number: int) -> bool:
+        """Return whether a region has so many results. Offsets are quick to read, but count markers of transactions."""
+        return self.count(name) >= number and len(self.results(name)) >= number
 
     def _read(self, topic: str) -> dict[int, list[dict[str, Any]]]:
         found = defaultdict(list)
@@ -97,20 +103,44 @@ class Regions:
         return {p: [row for _, row in sorted(mine, key=lambda each: each[0])] for p, mine in found.items()}
 
 
+def assert_timed(regions: Regions, name: str = "reminders", fault: str = "") -> None:
+    """Wait for all results of `tests.timers.remembered`, and compare them with the model: each result and each dead
+    letter is there once.
+
+    Args: name: of its region. fault: the mechanism that is off, "barrier" or one of the model. Then the results must be
+        others than those of a right run.
+    """
+    sent = regions.rows("clicks")
+    right, planted = Model().read(sent), Model(fault=fault).read(sent)
+    regions.settle({name: planted.results.total()})
+    found = timers.results(regions.results(name)), timers.letters(regions.letters(name))
+    fired = sum(timer is not None for *_, timer in right.results.elements())
+    print(f"{name}: {right.results.total()} results, {fired} of timers, {right.letters.total()} dead letters are right")
+    print(f"{name}: {right.expired} states expired; {(found[0] - right.results).total()} results are more than right")
+    assert min(fired, right.expired) > 50, "the mechanisms had work to do"
+    if fault == "barrier":
+        assert (*map(set, found),) == (set(right.results), set(right.letters))
+    else:
+        assert found == (planted.results, planted.letters)
+    assert (found[0] == right.results) is not bool(fault)
+
+
 @contextlib.contextmanager
 def running(
-    broker: Broker, home: Path, tag: str, file: str, *, sources: Sequence[str], names: Sequence[str], **env: str
-) -> Iterator[Regions]:
-    """Run an application of apps/ on fresh topics until the end of the block.
+    broker: Broker, home: Path, tag: str, file: str | Path, *options: str, sources: Sequence[str],
+    names: Sequence[str], **env: str,
+) -> Iterator[Regions]:  # fmt: skip
+    """Run an application on fresh topics until the end of the block.
 
-    Args: sources, names: of the sources and the live regions; in capitals, they name their topics in the environment.
+    Args: file: in apps/, or a whole path. options: of the command. sources, names: of the sources and the live regions;
+        in capitals, they name their topics in the environment.
     """
     topics = {name: f"{name}-{tag}" for name in (*sources, *names)}
     known = topics_of(broker.bootstrap)
     for topic in topics.values():
         known.create(topic, 2, {})
     env |= {name.upper(): topic for name, topic in topics.items()}
-    application = Application(APPS / file, broker.bootstrap, home, env)
+    application = Application(APPS / file, broker.bootstrap, home, env, *options)
     with application:
         application.wait_committed(-1)
         yield Regions(bootstrap=broker.bootstrap, application=application, topics=topics, names=names)

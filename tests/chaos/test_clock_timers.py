@@ -5,35 +5,19 @@ a checkpoint: each result has one record or one timer more than the one before i
 """
 
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from falkirk.environment.broker import Broker
 from tests.chaos.harness import AGAIN, LIGHT
 from tests.chaos.regions import Clicks, running
+from tests.timers import broken, histories, is_told
 
 pytestmark = pytest.mark.skipif(
     "FALKIRK_STRIKES" not in os.environ, reason="a soak: it runs with FALKIRK_STRIKES alone"
 )
-#: The numbers of records and of timers in a result.
-Counts = tuple[int, int]
-
-
-def histories(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Counts]]:
-    found = defaultdict(list)
-    for row in rows:
-        found[row["id"]].append((row["count_"], row["fired"]))
-    return found
-
-
-def broken(history: list[Counts]) -> list[tuple[Counts, Counts]]:
-    """Return the neighbours that no record and no timer alone lies between."""
-    steps = zip([(0, 0), *history], history, strict=False)
-    return [(one, other) for one, other in steps if (other[0] - one[0], other[1] - one[1]) not in ((1, 0), (0, 1))]
 
 
 @pytest.mark.parametrize("fault", ["", "held"])
@@ -48,16 +32,10 @@ def test_kill_9_of_everything(broker: Broker, home: Path, tag: str, fault: str) 
                 grown(regions.count("reminders") + 500)
                 regions.application.kill_everything()
                 regions.application.wait_committed(0)
-        records: defaultdict[str, int] = defaultdict(int)
-        for each in regions.results("clicks"):
-            records[each["id"]] += 1
+        records = Counter(each["id"] for each in regions.results("clicks"))
 
         def is_over() -> bool:
-            """Return whether all records are counted, and the last timer of each id after them."""
-            found = histories(regions.results("reminders"))
-            last = {name: max(mine) for name, mine in found.items()}
-            fired = all((count, fired - 1) in found[name] for name, (count, fired) in last.items())
-            return {name: count for name, (count, _) in last.items()} == records and (fired or bool(fault))
+            return is_told(histories(regions.results("reminders")), records, fired=not fault)
 
         regions.application.wait(is_over, 180, "the last timer of each id")
         found = histories(regions.results("reminders"))

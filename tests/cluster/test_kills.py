@@ -1,11 +1,11 @@
 """Executors of a cluster on this machine: strangers connect to their ports, one is killed, or all hang and resume late.
 
-The checker alone judges the results.
+The checker alone judges the results of counts, and a model in Python those of states with timers.
 """
 
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -14,13 +14,15 @@ import pytest
 from falkirk.environment.archive import archive_entry, archive_file
 from falkirk.environment.broker import Broker
 from falkirk.environment.java import find_java
-from tests.chaos.counting import Counting, assert_exactly_once, counting, some_behind_a_commit
-from tests.chaos.harness import LIGHT, Load
+from tests.chaos.counting import assert_exactly_once, counting
+from tests.chaos.harness import LIGHT, Application, Load
+from tests.chaos.regions import Clicks, assert_timed, running
 from tests.support import is_alive, suspend, wait_until
 
+TIMERS = Path(__file__).parent / "apps" / "timers.py"
 STRIKES_MAX = 3
-
-
+#: How many results must follow a checkpoint at a strike: more than a transaction of half a second has.
+LEAST = 60
 MASTER = "local-cluster[2,8,1024]"
 
 
@@ -35,17 +37,22 @@ def test_an_executor_of_a_cluster_is_killed(broker: Broker, home: Path, tag: str
             return [killed]
 
         with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
-            _strike(run, kill_one)
+            _strike(run.application, {"counts": run.released}, kill_one)
         assert_exactly_once(run, load.sent)
 
 
 def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Broker, home: Path, tag: str) -> None:
-    """Stray connections end the query: the region restarts alone, since the broker refuses the records that tasks of
+    """The region is keyed, and calls Python: its states expire, and have timers by event time. A model judges it.
+
+    Stray connections end the query: the region restarts alone, since the broker refuses the records that tasks of
     the former incarnation may still send. Before, each one cost a Spark application, and the fifth one in a row ended
     the coordinator.
 
     An executor that hangs (SIGSTOP) would resume after its region is restarted: it must be dead by then."""
-    with counting(broker, home, tag, "--master", MASTER) as run:
+    names = ["reminders"]
+    with running(
+        broker, home, tag, TIMERS, "--master", MASTER, sources=["clicks"], names=names, REGIONS=names[0]
+    ) as run:  # fmt: skip
 
         def stop_all() -> Sequence[psutil.Process]:
             executors = run.application.executors()
@@ -53,32 +60,33 @@ def test_stray_connections_and_executors_that_hang_and_go_on_too_late(broker: Br
                 suspend(executor)
             return executors
 
-        with Load(broker.bootstrap, run.events, rate=LIGHT) as load:
+        results = {"reminders": lambda: run.count("reminders")}
+        with Clicks(broker.bootstrap, run.topics["clicks"], rate=LIGHT):
             run.application.wait_committed(0)
             archived = archive_file(archive_entry(find_java()), "spark")
             for executor in run.application.executors() if archived.is_file() else ():
                 assert str(archived) in Path(f"/proc/{executor.pid}/maps").read_text()
-            assert _restarted_alone(run) == {run.application.host().pid}, "the same Spark application"
-            for executor in _strike(run, stop_all):
+            assert _restarted_alone(run.application) == {run.application.host().pid}, "the same Spark application"
+            for executor in _strike(run.application, results, stop_all):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     executor.resume()
                 assert not is_alive(executor)
-        assert_exactly_once(run, load.sent)
+        assert_timed(run)
 
 
-def _restarted_alone(run: Counting) -> set[int]:
+def _restarted_alone(application: Application) -> set[int]:
     """Connect to the executors until the region had two more incarnations; return the hosts that ran meanwhile."""
     hosts, incarnations = set[int](), set[int]()
 
     def disturbed() -> bool:
-        for executor in run.application.executors():
+        for executor in application.executors():
             _ask_everywhere(executor)
-        if (status := run.application.status())["regions"]:
+        if (status := application.status())["regions"]:
             hosts.add(status["pid"])
             incarnations.add(status["regions"][0]["incarnation"])
         return len(incarnations - {0}) > 2
 
-    run.application.wait(disturbed, 400, "two more incarnations")
+    application.wait(disturbed, 400, "two more incarnations")
     return hosts
 
 
@@ -94,16 +102,21 @@ def _ask_everywhere(executor: psutil.Process) -> None:
                     stray.sendall(b"GET / HTTP/1.1\r\nHost: stray\r\n\r\n")
 
 
-def _strike(run: Counting, strike: Callable[[], Sequence[psutil.Process]]) -> Sequence[psutil.Process]:
+def _strike(
+    application: Application, results: Mapping[str, Callable[[], int]], strike: Callable[[], Sequence[psutil.Process]]
+) -> Sequence[psutil.Process]:
     """Strike behind a checkpoint, and wait for the next Spark application, until one has found results released
-    already: a strike may follow a checkpoint that no status has reported yet. Return the last target."""
+    already: a strike may follow a checkpoint that no status has reported yet. Return the last target.
+
+    Args: results: the number of published results of the region.
+    """
     for _ in range(STRIKES_MAX):
-        some_behind_a_commit(run)
-        host, struck = run.application.host(), strike()
+        application.wait_results_behind(results, dict.fromkeys(results, LEAST))
+        host, struck = application.host(), strike()
         wait_until(lambda host=host: not is_alive(host), 180, "the Spark application to be replaced")
-        run.application.forget_status()
-        run.application.wait_committed(1)
-        if run.application.suppressed().total() > 0:
+        application.forget_status()
+        application.wait_committed(1)
+        if application.suppressed().total() > 0:
             return struck
     raise AssertionError(f"{STRIKES_MAX} strikes met nothing that had been released")
 

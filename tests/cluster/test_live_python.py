@@ -15,13 +15,19 @@ from falkirk.environment.broker import Broker
 from falkirk.kafka_client.connection import Connection
 from falkirk.kafka_client.ranges import read_range
 from falkirk.kafka_client.topics import Topics
-from tests.chaos.harness import Application, Load
+from tests.chaos import regions
+from tests.chaos.harness import LIGHT, Application, Load, strike
 from tests.cluster.bed import pythons
 from tests.support import is_alive, wait_until
+from tests.timers import broken, histories, is_told
 
-APP = Path(__file__).parent / "apps" / "python.py"
+APP, TIMERS = (Path(__file__).parent / "apps" / name for name in ("python.py", "timers.py"))
 MASTER = "local-cluster[2,8,1024]"
 PATIENCE_S = 240.0
+#: How many results must follow a checkpoint when an executor is killed: more than a transaction of half a second has.
+LEAST = 40
+#: Regions of apps/timers.py, each with another mechanism off.
+OFF = {"unbarred": "barrier", "unexpired": "expiry", "untimed": "timers"}
 
 
 def users_file(folder: Path) -> Path:
@@ -106,6 +112,49 @@ def test_an_executor_with_python_is_killed(broker: Broker, home: Path, tmp_path:
         sums[row["word"]] += row["n"]
         expected[row["word"], row["n"], sums[row["word"]]] += 1
     assert Counter((row["word"], row["n"], row["total"]) for row in totals) == expected
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("faults", [{"reminders": ""}, OFF], ids=["right", "off"])
+def test_an_executor_with_timers_is_killed(broker: Broker, home: Path, tag: str, faults: dict[str, str]) -> None:
+    """A region has states that expire and timers by event time, which a model judges. Another one has timers by the
+    clock, which the histories of keys judge. With a mechanism off, they show it."""
+    names, is_right = [*faults, "ticks"], faults != OFF
+    env = {"REGIONS": " ".join(names), "HELD": "yes" if is_right else "no"}
+    options, first = ("--master", "local-cluster[2,10,1024]"), names[0]
+    with regions.running(broker, home, tag, TIMERS, *options, sources=["clicks"], names=names, **env) as run:
+
+        def kill_one() -> None:
+            host, killed = run.application.host(), run.application.busy_executors(broker)[0]
+            workers = pythons(killed)
+            assert len(workers) > 1, "a fork server, and its workers: the regions are live"
+            killed.kill()
+            wait_until(lambda: not any(map(is_alive, workers)), 30, "the end of its Python processes")
+            run.application.wait(lambda: not is_alive(host), PATIENCE_S, "the Spark application to be replaced")
+            run.application.forget_status()
+
+        with regions.Clicks(broker.bootstrap, run.topics["clicks"], rate=LIGHT) as load:
+            strike(
+                run.application,
+                lambda: run.application.wait_results_behind({first: lambda: run.count(first)}, {first: LEAST}),
+                kill_one,
+                lambda suppressed: suppressed[first] > 0 or not is_right,
+                again=2,
+            )
+        for name, fault in faults.items():
+            regions.assert_timed(run, name, fault)
+        records = Counter(each["id"] for each in run.results("clicks"))
+
+        def is_over() -> bool:
+            return is_told(histories(run.results("ticks")), records, fired=is_right)
+
+        run.application.wait(is_over, PATIENCE_S, "the last timer of each id")
+        found = histories(run.results("ticks"))
+        assert run.letters("ticks") == []
+    fired, lost = sum(mine[-1][1] for mine in found.values()), sum(1 for mine in found.values() if broken(mine))
+    print(f"{load.sent} records, {fired} timers by the clock, {lost} of {len(found)} ids with a broken history")
+    assert fired > 100
+    assert bool(lost) is not is_right
 
 
 @pytest.mark.soak

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from typing import Any
 
 from falkirk.spark_runtime.live import query, region
 
@@ -12,6 +13,15 @@ def off_if_asked() -> None:
         region.LiveQuery = _without_barrier  # type: ignore[assignment,misc]
 
 
-def _without_barrier(**options: object) -> query.LiveQuery:
-    found = query.LiveQuery(**options)  # type: ignore[arg-type]
+def off_for(name: str) -> None:
+    """Let one region, when it is restarted, drop no result that is already published."""
+
+    def made(**options: Any) -> query.LiveQuery:
+        return (_without_barrier if options["region"].name == name else query.LiveQuery)(**options)
+
+    region.LiveQuery = made  # type: ignore[assignment,misc]
+
+
+def _without_barrier(**options: Any) -> query.LiveQuery:
+    found = query.LiveQuery(**options)
     return replace(found, release=replace(found.release, barrier=None))
