@@ -11,7 +11,7 @@ turn between any two calls, and the next host begins with `open`. Four rules mak
   - Deletion follows watermarks that only grow. Source: Falkirk Wheel, §4.2 (monitor), §4.3 (outputs), §4.4 (recovery).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
 
 from falkirk.decision_store import Store
@@ -31,8 +31,6 @@ from falkirk.theory.ids import CheckpointNumber, EpochNumber, LogId, Offset
 from falkirk.theory.projection import Cuts
 from falkirk.theory.times import OMEGA
 
-_Clock = Callable[[], float]
-
 
 class RecoveryProtocol:
     """Controls the regions and logs of one application.
@@ -49,6 +47,7 @@ class RecoveryProtocol:
             started. If one raises an error, the region stays down. If before_start returns False, the region is not
             started.
         may_start: tells of a region that does not run whether it may be started now.
+        may_collect: returns whether data may be deleted. If the store is an older copy, the right one names this data.
 
     Attributes: down: the regions that stay down. sinks: the sinks of held logs.
     """
@@ -59,7 +58,7 @@ class RecoveryProtocol:
         regions: Mapping[str, RegionPort],
         logs: LogsPort,
         store: Store,
-        clock: _Clock,
+        clock: Callable[[], float],
         *,
         history: History = NO_HISTORY,
         full_history: Collection[str] = (),
@@ -69,10 +68,11 @@ class RecoveryProtocol:
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
         before_start: Callable[[str], bool] = lambda name: True,
         may_start: Callable[[str], bool] = lambda name: True,
+        may_collect: Callable[[], bool] = lambda: True,
     ) -> None:
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
-        self._before_start, self._may_start = before_start, may_start
+        self._before_start, self._may_start, self._may_collect = before_start, may_start, may_collect
         self.down = Down(layout, clock)
         self._kept = RetainedCheckpoints(layout, history, frozenset(full_history))
         self._marks = Marks(layout, store, live)
@@ -365,23 +365,21 @@ class RecoveryProtocol:
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
-            bounds = [kept[writer.name].sent, *self._needed(kept, topic)]
+            bounds = [kept[writer.name].sent, *(kept[r.name].reads_from for r in self.layout.readers(topic))]
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
         return {name: tuple(p.number for p in self.kept_checkpoints(name)) for name in kept}, below
 
-    def _needed(self, kept: Mapping[str, Checkpoint], topic: LogId) -> Iterable[OffsetFrontier]:
-        return (kept[r.name].reads_from for r in self.layout.readers(topic))
-
     def collect(self) -> None:
-        """Delete the data that is no longer needed."""
-        checkpoints, below = self.garbage()
+        """Delete the data that is no longer needed, if anything may be deleted now."""
+        (checkpoints, below), may_delete = self.garbage(), self._may_collect()
         for name, numbers in checkpoints.items():
-            self._regions[name].keep_only(numbers)
+            region = self._regions[name]
+            (region.keep_only if may_delete else region.set_aside)(numbers)
         self.watermarks.forget_below()
         for topic, upto in below.items():
-            if not upto.is_empty:
+            if may_delete and not upto.is_empty:
                 self._logs.delete_below(topic, upto)
 
     def _acknowledge(self) -> None:
@@ -391,7 +389,9 @@ class RecoveryProtocol:
                 self._logs.acknowledge(topic, upto)
 
     def acknowledged(self, source: LogId) -> OffsetFrontier:
-        """Return up to where a source will never be read again."""
+        """Return up to where a source will never be read again. Others delete these records."""
+        if not self._may_collect():
+            return EMPTY
         upto = self.watermarks.retained.low_watermark(source_name(source))
         for reader in self.layout.readers(source):
             upto = upto & self.kept(reader.name).reads_from  # checkpoints kept for a requested rollback read it too

@@ -156,6 +156,9 @@ class RegionAtRest:
                 self._epochs_read.keep_from(batches[0])
             self._only = batches
 
+    def set_aside(self, numbers: Sequence[CheckpointNumber]) -> None:
+        """See RegionPort. Spark, which deletes old ones, does not run."""
+
     def _uncovered(self, tails: Iterable[Tail], start: Positions) -> int:
         """Count the published results of input from `start` on."""
         covered = self._numbered(start)
