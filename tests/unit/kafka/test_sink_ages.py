@@ -114,9 +114,9 @@ class World:
         store.create_region("b", record, {})
         self.epochs = EpochLog(LOG, "b", LocalData(path), store)
 
-    def complete(self, count: int) -> None:
+    def complete(self, count: int, upto: int = 0) -> None:
         for _ in range(count):
-            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: 0}}, {}, 0.0)
+            n = self.epochs.decide({SOURCE: {0: 0}}, {SOURCE: {0: upto}}, {}, 0.0)
             (self.path / f"{n}-aa").mkdir(exist_ok=True)
             self.epochs.record(n, folder=f"{n}-aa", rows=1, dead=0, state=None, saved=True)
 

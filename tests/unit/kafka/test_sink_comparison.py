@@ -95,6 +95,20 @@ def test_a_sink_that_does_not_answer_hides_no_other_one_that_is_ahead(direct: Di
     assert (refused.value.condition, refused.value.parameters["there"]) == ("SINK_AHEAD", EPOCHS)
 
 
+@pytest.mark.parametrize("away", ["a", "b"])
+@pytest.mark.parametrize(("world", "place"), [("ours", "sqlite")], indirect=True)
+def test_a_table_that_does_not_tell_what_it_has_hides_no_other_one_that_is_ahead(world: World, away: str) -> None:
+    """A start first asks tables and folders what they still have. The one that is away delays the next question."""
+    sinks = {"a": Sink(), "b": Sink()}
+    for name, sink in sinks.items():
+        sink.has, sink.is_away = EPOCHS + 2, name == away
+    releaser = EpochReleaser(world.epochs, cast(Any, sinks), None, StructType())
+    with pytest.raises(HomeError) as refused:
+        releaser.remains(EpochNumber(EPOCHS))
+        releaser.visible()
+    assert refused.value.condition == "SINK_AHEAD"
+
+
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_no_epoch_goes_straight_to_a_topic_that_was_not_compared(direct: Direct, ahead: int) -> None:
     """Before, the topic took the new epochs for those that it had. Their rows were lost, and the home recorded them as
@@ -159,7 +173,7 @@ def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(worl
     """If the home is an older copy, the right one names the states and results that this one no longer needs, and reads
     input again that this one has read."""
     world.may_collect = False
-    world.complete(2)
+    world.complete(2, upto=7)
     recovery = world.start()
     world.release(recovery)
     recovery.turn()
@@ -170,6 +184,7 @@ def test_nothing_is_deleted_or_acknowledged_before_all_outputs_are_compared(worl
     recovery.turn()
     assert not (world.path / "2-aa").exists()
     assert world.store.retained_from("b") is not None
+    assert recovery.acknowledged(LogId(SOURCE)).total() == 7
 
 
 @pytest.mark.parametrize("newest", [1, 2])
