@@ -28,7 +28,7 @@ log = logging.getLogger("falkirk")
 
 #: The end of a run with `--once` waits this long, in seconds, until the dead letters are counted.
 _COUNTED_S = 10.0
-#: What the status adds to the detail of a processor whose outputs were not compared with the home since the start.
+#: Added to the detail of a processor, as long as its outputs were not compared with the home since the start.
 KEEPS = "until its outputs are compared with the home, the application deletes no old data"
 #: The detail in the status of a processor that waits for the trial of another one.
 WAITS = "executors died repeatedly, so processors that had made no progress start one at a time"

@@ -95,7 +95,7 @@ def test_spark_reads_it_when_the_query_starts(
 
 
 def test_a_region_that_may_delete_nothing_forgets_what_spark_may_delete() -> None:
-    """If it kept these in mind, a rollback might choose one that is gone."""
+    """Otherwise a rollback could choose a checkpoint that Spark has deleted."""
     live, aside = LiveRegion.__new__(LiveRegion), list[Any]()
     live.retain, live._only = RETAINED, ()
     live._files = cast(
