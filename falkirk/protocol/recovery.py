@@ -11,7 +11,7 @@ turn between any two calls, and the next host begins with `open`. Four rules mak
   - Deletion follows watermarks that only grow. Source: Falkirk Wheel, §4.2 (monitor), §4.3 (outputs), §4.4 (recovery).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import reduce
 
 from falkirk.decision_store import Store
@@ -53,23 +53,15 @@ class RecoveryProtocol:
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        regions: Mapping[str, RegionPort],
-        logs: LogsPort,
-        store: Store,
-        clock: Callable[[], float],
-        *,
-        history: History = NO_HISTORY,
-        full_history: Collection[str] = (),
-        live: Collection[str] = (),
-        spare: int = 0,
+        self, layout: Layout, regions: Mapping[str, RegionPort], logs: LogsPort, store: Store,
+        clock: Callable[[], float], *, history: History = NO_HISTORY, full_history: Collection[str] = (),
+        live: Collection[str] = (), spare: int = 0,
         say: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[str, str], None] = lambda name, reason: None,
         before_start: Callable[[str], bool] = lambda name: True,
         may_start: Callable[[str], bool] = lambda name: True,
         may_collect: Callable[[], bool] = lambda: True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.layout, self._regions, self._logs, self._store, self._clock = layout, regions, logs, store, clock
         self._say, self._on_failure = say, on_failure
         self._before_start, self._may_start, self._may_collect = before_start, may_start, may_collect
@@ -365,11 +357,14 @@ class RecoveryProtocol:
         for topic in self.layout.hops:
             writer = self.layout.writer(topic)
             assert writer is not None
-            bounds = [kept[writer.name].sent, *(kept[r.name].reads_from for r in self.layout.readers(topic))]
+            bounds = [kept[writer.name].sent, *self._needed(kept, topic)]
             if topic in self.layout.held:
                 bounds.append(self.released(topic))
             below[topic] = cut(reduce(lambda a, b: a & b, bounds, TOP), self.layout, topic)
         return {name: tuple(p.number for p in self.kept_checkpoints(name)) for name in kept}, below
+
+    def _needed(self, kept: Mapping[str, Checkpoint], topic: LogId) -> Iterable[OffsetFrontier]:
+        return (kept[r.name].reads_from for r in self.layout.readers(topic))
 
     def collect(self) -> None:
         """Delete the data that is no longer needed, if anything may be deleted now."""
