@@ -40,12 +40,13 @@ class Batches:
         Args: live: the live regions. down: the processors that are down, by name, with their errors. Those that stay
             down compare nothing, and are not waited for, unless the age of the home may be the reason. Those that are
             tried again will compare. home: learns that old data and other files without a record may be deleted, too.
-        Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. StoreError.
+        Raises: HomeError: `SINK_AHEAD`. SparkError: `SESSION_LOST`. LogError, StoreError.
         """
         if not home.may_sweep:
             is_open = PASSING_CONDITIONS | AGE_CONDITIONS
             left_out = {name for name, error in down.items() if error.condition not in is_open}
-            waits = any(each.opening is None and each.region.name not in left_out for each in live)
+            fenced = [each for each in live if each.opening is None and each.region.name not in left_out]
+            waits = not all(each.compare() for each in fenced)
             compared = [each.compare() for each in self.releasers]  # ask all of them
             home.may_sweep = not waits and all(compared)
         if home.may_sweep:

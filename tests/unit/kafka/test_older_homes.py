@@ -41,7 +41,8 @@ def test_folders_without_a_record_stay_until_all_outputs_are_compared(world: Wor
     (world.path / "4-aa").mkdir()
     world.sink.is_away = waits_for == "a sink"
     recovery = world.start(history=EPOCHS)
-    live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=None if waits_for == "a live region" else "begun")
+    opening = None if waits_for == "a live region" else "begun"
+    live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=opening, compare=lambda: False)
     batches = Batches(
         regions={"b": cast(Any, world.batch)}, logs=cast(Any, None), files=(), releasers=(world.releaser,)
     )  # fmt: skip
@@ -74,7 +75,7 @@ def test_a_region_is_waited_for_that_is_tried_again_or_down_because_the_home_may
     """Somebody who keeps writing into its output delays its comparison with the home. If records expired, a newer home
     may have deleted them. A region that stays down for another reason compares nothing."""
     world.start(history=EPOCHS)
-    live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=None)
+    live = SimpleNamespace(region=SimpleNamespace(name="l"), opening=None, compare=lambda: False)
     home = SimpleNamespace(may_sweep=False)
     batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=(world.releaser,))
     batches.sweep([cast(Any, live)], {"l": LogError(condition, "no")}, cast(Any, home))

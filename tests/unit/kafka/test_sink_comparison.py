@@ -9,11 +9,13 @@ import pytest
 from pyspark.sql.types import StructType
 
 from falkirk.decision_store import RegionRecord, Store, TailRecord
-from falkirk.errors import FalkirkError, HomeError, SparkError
+from falkirk.errors import FalkirkError, HomeError, LogError, SparkError
 from falkirk.processes.host import Host
 from falkirk.processes.supervised import KEEPS, statuses
+from falkirk.spark_runtime.application.batches import Batches
 from falkirk.spark_runtime.epochs.failures import passes
 from falkirk.spark_runtime.epochs.log import EpochLog
+from falkirk.spark_runtime.live.at_rest import RegionAtRest
 from falkirk.spark_runtime.outputs import Outputs
 from falkirk.spark_runtime.sinks.release import EpochReleaser
 from falkirk.spark_runtime.sinks.target import Target
@@ -211,6 +213,42 @@ def test_records_that_are_left_show_that_a_newer_home_deleted_the_others(
         outputs.tail(LogId("hop"), {LogId("hop"): {0: 1000}, LogId("dead"): {0: 5}}, BatchId(3))  # type: ignore[dict-item]
     assert refused.value.condition == ("SINK_EXPIRED" if newest == 1 else "SINK_AHEAD")
     assert read[0] == ("hop", {0: 900}, {0: 1000}), "the records that are left"
+
+
+@pytest.mark.parametrize("shows", ["nothing", "a newer home", "that records expired"])
+def test_a_region_that_waits_for_a_view_is_compared_meanwhile(shows: str) -> None:
+    """It may wait for days. Otherwise, nothing in the home and in the hops would be deleted all this time."""
+    region, asked = cast(Any, RegionAtRest.__new__(RegionAtRest)), list[str]()
+    region._compared, region._ends = None, None
+    region.checkpoints = lambda: (SimpleNamespace(number=-1), SimpleNamespace(number=4))
+
+    def tail(name: str, ends: object, restored: int) -> Any:
+        asked.append(name)
+        assert (ends, restored) == ("ends", 4)
+        if shows == "that records expired":
+            raise LogError("SINK_EXPIRED", "no")
+        return SimpleNamespace(incarnations={2: 1} if shows == "a newer home" else {1: 1})
+
+    def refuse_ahead(*tails: Any) -> None:
+        if any(2 in each.incarnations for each in tails):
+            raise HomeError("SINK_AHEAD", "no")
+
+    region._outputs = SimpleNamespace(names=("hop", "dead"), tail=tail, refuse_ahead=refuse_ahead)
+    home, error = SimpleNamespace(may_sweep=False), None
+    live = cast(Any, SimpleNamespace(region=SimpleNamespace(name="l"), opening=None, compare=region.compare))
+    batches = Batches(regions={}, logs=cast(Any, None), files=(), releasers=())
+    batches.sweep([live], {}, cast(Any, home))
+    assert not home.may_sweep
+    assert not asked, "its writers may still run"
+    region._ends = "ends"  # from here on, it is fenced
+    for _ in range(2):
+        try:
+            batches.sweep([live], {}, cast(Any, home))
+        except HomeError as refused:
+            error = refused.condition
+            break
+    assert (error, home.may_sweep) == ("SINK_AHEAD" if shows == "a newer home" else None, shows == "nothing")
+    assert asked == (["hop"] if shows == "that records expired" else ["hop", "dead"]), "it is read once"
 
 
 @pytest.mark.parametrize("may_delete", [False, True])
